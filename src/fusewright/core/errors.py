@@ -1,0 +1,337 @@
+"""Every exception that Fusewright raises.
+
+Three families, kept apart because they ask different things of the reader:
+
+* `UserError`: a mistake in the user's program. One class a kind of mistake; the message says what was
+  expected, what was given, where in the user's program, and what to do about it.
+* `InternalError`: a fault of Fusewright. It says so, asks for a report, and carries a script that reproduces it.
+* `DriverError` and `SimulationError`: the device (or the simulated one) refused or misbehaved.
+
+Graph and execution errors are `RuntimeError`s, argument-type errors `TypeError`s, so that scripts written for
+nvFuser's Python interface catch what they expect to catch.
+
+Raising one::
+
+    raise DtypeError(what="bias", expected="float", given="int64")          # the class' template, filled in
+    raise ShapeError(f"Invalid resized domain extent {extent}", hint="pad widths may not crop below 0")
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import ClassVar
+
+_PACKAGE_PREFIX = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Code objects without a file of the user's: the interpreter's own frozen modules and generated host programs.
+_SYNTHETIC_PREFIXES = ("<frozen ", "<fusewright")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """A line of a Python program. The text of the line is read only when it is asked for."""
+
+    file: str
+    line: int
+    function: str = "<module>"
+
+    @property
+    def text(self) -> str:
+        """The stripped source line, or "" where the file cannot be read (an interactive session)."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        text = self.text
+        return f"{self.file}:{self.line}" + (f": {text}" if text else "")
+
+
+def _is_internal(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(_PACKAGE_PREFIX) or file.startswith(_SYNTHETIC_PREFIXES)
+
+
+def user_location(skip_package: bool = True) -> SourceLocation | None:
+    """The nearest frame outside the fusewright package: the line that the user wrote.
+
+    With `skip_package=False`, the frame that called this function. Returns None when no frame qualifies (a
+    command of the package itself). It walks frames without building a traceback: about a microsecond from a
+    typical depth, so a definition may record one for every operation.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while skip_package and frame is not None and _is_internal(frame):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+class FusewrightError(Exception):
+    """Base of all. `facts` are the keyword arguments it was raised with.
+
+    Args:
+        message: literal text (never formatted, so it may hold braces). Without one, the class' `template` is
+            filled with the facts. With one, facts named `expected` and `given` are printed below it.
+    """
+
+    template: ClassVar[str] = ""
+
+    def __init__(self, message: str | None = None, **facts: object) -> None:
+        self.facts = facts
+        if message is None:
+            message = self.template.format(**facts)
+            self._details: tuple[str, ...] = ()
+        else:
+            named = ("expected", "given")
+            self._details = tuple(f"{name}: {facts[name]}" for name in named if name in facts)
+        self.message = message
+        super().__init__(message)
+
+    def _lines(self) -> list[str]:
+        return [self.message, *(f"  {detail}" for detail in self._details)]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+
+class UserError(FusewrightError, RuntimeError):
+    """A mistake in the user's program.
+
+    Args:
+        location: the user's line; found by walking the stack when not given. Pass the line that was recorded
+            with a definition when the error shows only at execution.
+        hint: what the user can do about it.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        location: SourceLocation | None = None,
+        hint: str | None = None,
+        **facts: object,
+    ) -> None:
+        super().__init__(message, **facts)
+        self.location = location if location is not None else user_location()
+        self.hint = hint
+
+    def _lines(self) -> list[str]:
+        lines = super()._lines()
+        if self.location is not None:
+            lines.append(f"  at {self.location}")
+        if self.hint is not None:
+            lines.append(f"  hint: {self.hint}")
+        return lines
+
+
+# ---- definition ------------------------------------------------------------------------------------------------
+
+
+class DefinitionError(UserError):
+    """The definition itself is wrong: an operation outside one, a completed one changed, a value unknown to it."""
+
+    template = "Invalid fusion definition: {problem}"
+
+
+class MissingDefinitionError(DefinitionError, NotImplementedError):
+    """There is nothing to run: no definition was written, or it has no outputs."""
+
+
+class ArgumentTypeError(UserError, TypeError):
+    """An argument of a type that the function does not take."""
+
+    template = "{function}(): incompatible function arguments. Expected {expected}, got {given}"
+
+
+class DtypeError(UserError):
+    """A value of a data type that the operation does not take."""
+
+    template = "Expected {what} to have dtype {expected}, but got {given}"
+
+
+class ShapeError(UserError):
+    """Extents that do not go together: not broadcastable, a factor that does not divide, an index out of range."""
+
+    template = "Expected {what} to have shape {expected}, but got {given}"
+
+
+class RankError(ShapeError):
+    """A tensor, or a list that goes with one, of the wrong number of dimensions."""
+
+    template = "Expected {what} to have {expected} dimensions, but got {given}"
+
+
+class ContiguityError(UserError):
+    """Strides that contradict the contiguity which the definition declares."""
+
+    template = "Expected {what} to have contiguity {expected}, but got {given}"
+
+
+class OutputError(UserError):
+    """Something that cannot be an output: no tensor, a constant, an alias of a wrong input."""
+
+    template = "{what} cannot be an output: {problem}"
+
+
+class OptionError(UserError):
+    """An unknown option, or one that is written wrongly."""
+
+    template = "Unrecognized {option}: {given}. Valid names: {expected}"
+
+
+# ---- execution -------------------------------------------------------------------------------------------------
+
+
+class InputError(UserError):
+    """An input of a call that does not fit the definition."""
+
+    template = "Expected input {index}, {name}, to be {expected} but got {given}"
+
+
+class InputDtypeError(InputError, DtypeError):
+    """An input tensor of another dtype than the definition says."""
+
+    template = (
+        "Expected input {index}, {name}, to be bound to a tensor of dtype {expected}, "
+        "but got a tensor of dtype {given}"
+    )
+
+
+class DeviceError(UserError):
+    """A tensor on the wrong device, or inputs spread over several, or no device where one is needed."""
+
+    template = "Expected {what} to be on {expected}, but got {given}"
+
+
+class UnsupportedDeviceError(DeviceError, ValueError):
+    """A tensor on a device that no target of Fusewright serves."""
+
+    template = "Found unsupported device {given}, only scalar CPU or CUDA tensors are supported"
+
+
+class ProfileError(UserError, ValueError):
+    """A profile was asked for that was not collected."""
+
+
+class ExecutionOrderError(UserError, AssertionError):
+    """Two ways to run the same definition were mixed, or a result was asked for before the run that makes it."""
+
+
+# ---- scheduling ------------------------------------------------------------------------------------------------
+
+
+class ScheduleError(UserError):
+    """A scheduling primitive that cannot be applied, or a schedule that leads to no valid kernel."""
+
+    template = "{primitive}: {problem}"
+
+
+class RejectedError(ScheduleError):
+    """A scheduler was told to take a fusion that it cannot take."""
+
+    template = "Scheduler _{scheduler}_ ***rejected*** because : {reason}"
+
+
+class ParamsError(UserError):
+    """Heuristic parameters that are malformed or contradict one another. `path` names the field."""
+
+    template = "`{path}`: expected {expected}, got {given}"
+
+
+class KernelSourceError(UserError):
+    """CUDA source that the user wrote does not compile. `log` is the compiler's, `excerpt` the lines it names."""
+
+    def __init__(self, message: str, *, log: str = "", excerpt: str = "", **facts: object) -> None:
+        super().__init__(message, location=None, hint=None, **facts)
+        self.log = log
+        self.excerpt = excerpt
+
+    def _lines(self) -> list[str]:
+        return [*super()._lines(), *(part for part in (self.log, self.excerpt) if part)]
+
+
+# ---- faults of ours --------------------------------------------------------------------------------------------
+
+
+class InternalError(FusewrightError, RuntimeError):
+    """A fault of Fusewright. `repro` is a script that shows it; whoever holds the definition fills it in."""
+
+    template = "internal error: {problem}"
+
+    def __init__(self, message: str | None = None, *, repro: str | None = None, **facts: object) -> None:
+        super().__init__(message, **facts)
+        self.repro = repro
+
+    def _lines(self) -> list[str]:
+        lines = super()._lines()
+        lines.append(
+            "This is a fault of Fusewright, not of your program. Please report it with this message."
+        )
+        if self.repro:
+            lines += ["A script that reproduces it:", self.repro]
+        return lines
+
+
+class VerifyError(InternalError):
+    """An IR verifier found what no pass may produce. Facts: the level, the pass that ran last, the node."""
+
+    template = "{level} verifier, after {after}: {problem}"
+
+
+class CompileError(InternalError):
+    """NVRTC refused generated code.
+
+    Attributes:
+        log: the compiler's log. excerpt: numbered source lines around each error. source: the CUDA text.
+    """
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        log: str = "",
+        excerpt: str = "",
+        source: str = "",
+        repro: str | None = None,
+        **facts: object,
+    ) -> None:
+        super().__init__(message, repro=repro, **facts)
+        self.log = log
+        self.excerpt = excerpt
+        self.source = source
+
+    def _lines(self) -> list[str]:
+        head, *rest = super()._lines()
+        return [head, *(part for part in (self.log, self.excerpt) if part), *rest]
+
+
+# ---- devices ---------------------------------------------------------------------------------------------------
+
+
+class DriverError(FusewrightError, RuntimeError):
+    """A CUDA driver call failed. Facts: `call`, `code` (CUDA_ERROR_...), `problem` (the driver's description)."""
+
+    template = "{call} failed with {code}: {problem}"
+
+
+class SimulationError(FusewrightError, RuntimeError):
+    """The simulator caught a kernel at something that is wrong on any GPU.
+
+    Facts: `statement` (kernel IR text), `block` and `thread` (3-tuples, x first), `problem`.
+    """
+
+    template = "{problem}, at `{statement}` in block {block}, thread {thread}"
+
+
+class OutOfBoundsError(SimulationError):
+    """An access outside the buffer."""
+
+
+class UninitializedReadError(SimulationError):
+    """A read of memory that nothing has written."""
+
+
+class RaceError(SimulationError):
+    """Two threads touch one address, at least one writes, and no barrier stands between."""
