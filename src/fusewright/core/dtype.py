@@ -1,0 +1,250 @@
+"""Data types: one row of facts a type, and the maps to and from torch and Python.
+
+Arithmetic on a reduced float (Half, BFloat16, the Float8 types) is done in Float: `DataType.compute` names
+the type that values are converted to before an operation and rounded from after it. The tables of operations,
+the CUDA printer, the simulator and constant folding all follow that one rule.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import cast
+
+import torch
+
+__all__ = [
+    "Category",
+    "DataType",
+    "PyScalar",
+    "dtype_of_python_type",
+    "from_torch",
+    "of_python_value",
+    "promote",
+    "torch_dtype_to_datatype",
+]
+
+TorchDtype = torch.dtype
+PyScalar = bool | int | float | complex
+
+
+class Category(enum.IntEnum):
+    """The families of types, ordered: a value of a smaller family converts to a larger one by itself."""
+
+    BOOL = 0
+    INT = 1
+    FLOAT = 2
+    COMPLEX = 3
+
+
+class DataType(enum.Enum):
+    """The type of an element or a scalar.
+
+    Attributes:
+        ir_name: the word for the type in printed IR.
+        cuda: its name in CUDA source. `fw::` types come from the device snippets; `fw::index_t` is the
+            kernel's index type, a typedef of `int` or `long long` that the printer emits.
+        size: bytes an element; 0 for Null. Index counts as 8 and is 4 in a kernel with 32-bit indexing.
+    """
+
+    # name   = ir word,            CUDA name,             bytes, torch dtype,           category
+    Double = ("double", "double", 8, torch.float64, Category.FLOAT)
+    Float = ("float", "float", 4, torch.float32, Category.FLOAT)
+    Half = ("__half", "fw::half", 2, torch.float16, Category.FLOAT)
+    Int = ("int64_t", "long long", 8, torch.int64, Category.INT)
+    Int32 = ("int", "int", 4, torch.int32, Category.INT)
+    UInt64 = ("uint64_t", "unsigned long long", 8, torch.uint64, Category.INT)
+    Bool = ("bool", "bool", 1, torch.bool, Category.BOOL)
+    BFloat16 = ("__bfloat", "fw::bfloat16", 2, torch.bfloat16, Category.FLOAT)
+    Float8_e4m3fn = ("__e4m3", "fw::e4m3", 1, torch.float8_e4m3fn, Category.FLOAT)
+    Float8_e5m2 = ("__e5m2", "fw::e5m2", 1, torch.float8_e5m2, Category.FLOAT)
+    Float8_e8m0fnu = ("__e8m0", "fw::e8m0", 1, torch.float8_e8m0fnu, Category.FLOAT)
+    ComplexFloat = ("std::complex<float>", "fw::complex<float>", 8, torch.complex64, Category.COMPLEX)
+    ComplexDouble = ("std::complex<double>", "fw::complex<double>", 16, torch.complex128, Category.COMPLEX)
+    Index = ("nvfuser_index_t", "fw::index_t", 8, torch.int64, Category.INT)
+    Null = ("null", "void", 0, None, None)
+
+    ir_name: str
+    cuda: str
+    size: int
+    _torch: TorchDtype | None
+    _category: Category | None
+
+    def __new__(
+        cls,
+        ir_name: str,
+        cuda: str,
+        size: int,
+        torch_dtype: TorchDtype | None,
+        category: Category | None,
+    ) -> DataType:
+        member = object.__new__(cls)
+        member._value_ = len(cls.__members__)
+        member.ir_name = ir_name
+        member.cuda = cuda
+        member.size = size
+        member._torch = torch_dtype
+        member._category = category
+        return member
+
+    def __int__(self) -> int:
+        return cast(int, self._value_)
+
+    @property
+    def torch(self) -> TorchDtype:
+        """The torch dtype that holds such elements (Index: int64). ValueError for Null."""
+        if self._torch is None:
+            raise ValueError(f"{self} has no torch dtype")
+        return self._torch
+
+    @property
+    def category(self) -> Category:
+        """ValueError for Null."""
+        if self._category is None:
+            raise ValueError(f"{self} has no category")
+        return self._category
+
+    @property
+    def is_bool(self) -> bool:
+        return self._category is Category.BOOL
+
+    @property
+    def is_integral(self) -> bool:
+        """Int, Int32, UInt64 or Index; Bool is no integer here."""
+        return self._category is Category.INT
+
+    @property
+    def is_floating(self) -> bool:
+        return self._category is Category.FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        return self._category is Category.COMPLEX
+
+    @property
+    def is_reduced_float(self) -> bool:
+        return self in _REDUCED_FLOATS
+
+    @property
+    def compute(self) -> DataType:
+        """The type that arithmetic on such values is done in."""
+        return DataType.Float if self in _REDUCED_FLOATS else self
+
+    @property
+    def real(self) -> DataType:
+        """The type of the real and imaginary parts of a complex type; any other type itself."""
+        return _REAL_PART.get(self, self)
+
+    @property
+    def complex(self) -> DataType:
+        """The complex type whose parts are of this type: of Float and Double only, else ValueError."""
+        for whole, part in _REAL_PART.items():
+            if self in (whole, part):
+                return whole
+        raise ValueError(f"{self} has no complex type")
+
+    @property
+    def lowest(self) -> float | int | bool:
+        """The least value, and so what a running maximum starts from: -inf where the type has one."""
+        return _LIMITS[self][0]
+
+    @property
+    def highest(self) -> float | int | bool:
+        """The greatest value, and so what a running minimum starts from: inf where the type has one."""
+        return _LIMITS[self][1]
+
+
+_REDUCED_FLOATS = frozenset(
+    {
+        DataType.Half,
+        DataType.BFloat16,
+        DataType.Float8_e4m3fn,
+        DataType.Float8_e5m2,
+        DataType.Float8_e8m0fnu,
+    }
+)
+
+_REAL_PART = {DataType.ComplexFloat: DataType.Float, DataType.ComplexDouble: DataType.Double}
+
+_INF = float("inf")
+_LIMITS: dict[DataType, tuple[float | int | bool, float | int | bool]] = {
+    DataType.Double: (-_INF, _INF),
+    DataType.Float: (-_INF, _INF),
+    DataType.Half: (-_INF, _INF),
+    DataType.BFloat16: (-_INF, _INF),
+    DataType.Float8_e5m2: (-_INF, _INF),
+    # "fn": finite only. e8m0 is a bare power of two: no sign, no zero, no infinity.
+    DataType.Float8_e4m3fn: (-448.0, 448.0),
+    DataType.Float8_e8m0fnu: (2.0**-127, 2.0**127),
+    DataType.Int: (-(2**63), 2**63 - 1),
+    DataType.Index: (-(2**31), 2**31 - 1),  # must hold for 32-bit indexing as well
+    DataType.Int32: (-(2**31), 2**31 - 1),
+    DataType.UInt64: (0, 2**64 - 1),
+    DataType.Bool: (False, True),
+}
+
+# Rank within C++'s usual arithmetic conversions; the greater type of two wins.
+_ARITHMETIC_RANK = {
+    dtype: rank
+    for rank, dtype in enumerate(
+        (
+            DataType.Bool,
+            DataType.Int32,
+            DataType.Int,
+            DataType.UInt64,
+            DataType.Float,
+            DataType.Double,
+            DataType.ComplexFloat,
+            DataType.ComplexDouble,
+        )
+    )
+}
+
+
+def promote(a: DataType, b: DataType) -> DataType:
+    """The type that values of two types meet in: C++'s conversions, and these rules for the other types.
+
+    Two different reduced floats, or one with Float, meet in Float; a reduced float keeps itself against
+    integers and bools and gives way to Double and to complex. Double with ComplexFloat is ComplexDouble.
+    Index absorbs integers and bools. ValueError for Null.
+    """
+    if a is b:
+        return a
+    if DataType.Null in (a, b):
+        raise ValueError(f"no common type of {a} and {b}")
+    if DataType.Index in (a, b):
+        other = b if a is DataType.Index else a
+        return other if other.category > Category.INT else DataType.Index
+    if a.is_reduced_float or b.is_reduced_float:
+        reduced, other = (a, b) if a.is_reduced_float else (b, a)
+        if other.is_reduced_float or other is DataType.Float:
+            return DataType.Float
+        return reduced if other.category < Category.FLOAT else other
+    wider = a if _ARITHMETIC_RANK[a] > _ARITHMETIC_RANK[b] else b
+    if wider is DataType.ComplexFloat and DataType.Double in (a, b):
+        return DataType.ComplexDouble
+    return wider
+
+
+# The public map of the reference (`pytorch_utils`): UInt64 and Index are left out on purpose.
+torch_dtype_to_datatype: dict[torch.dtype | type, DataType] = {
+    **{d.torch: d for d in DataType if d not in (DataType.Null, DataType.Index, DataType.UInt64)},
+    bool: DataType.Bool,
+    int: DataType.Int,
+    float: DataType.Double,
+    complex: DataType.ComplexDouble,
+}
+
+
+def from_torch(dtype: torch.dtype) -> DataType:
+    """The type of a torch tensor's elements, uint64 included. KeyError for a dtype without counterpart."""
+    return DataType.UInt64 if dtype is torch.uint64 else torch_dtype_to_datatype[dtype]
+
+
+def dtype_of_python_type(kind: type) -> DataType:
+    """Bool, Int, Double or ComplexDouble for bool, int, float or complex; KeyError for any other class."""
+    return torch_dtype_to_datatype[kind]
+
+
+def of_python_value(value: PyScalar) -> DataType:
+    """The type that a Python number has as a constant of a fusion. KeyError for a value that is no number."""
+    return torch_dtype_to_datatype[type(value)]
