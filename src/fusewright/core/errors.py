@@ -4,7 +4,7 @@ Three families, kept apart because they ask different things of the reader:
 
 * `UserError`: a mistake in the user's program. One class a kind of mistake; the message says what was
   expected, what was given, where in the user's program, and what to do about it.
-* `InternalError`: a fault of Fusewright. It says so, asks for a report, and carries a script that reproduces it.
+* `InternalError`: a fault of Fusewright. It says so, asks for a report, and carries a reproducing script.
 * `DriverError` and `SimulationError`: the device (or the simulated one) refused or misbehaved.
 
 Graph and execution errors are `RuntimeError`s, argument-type errors `TypeError`s, so that scripts written for
@@ -126,11 +126,11 @@ class UserError(FusewrightError, RuntimeError):
         return lines
 
 
-# ---- definition ------------------------------------------------------------------------------------------------
+# ---- definition ----------------------------------------------------------------------------------
 
 
 class DefinitionError(UserError):
-    """The definition itself is wrong: an operation outside one, a completed one changed, a value unknown to it."""
+    """The definition itself is wrong: an operation outside one, a change to a complete one."""
 
     template = "Invalid fusion definition: {problem}"
 
@@ -152,7 +152,7 @@ class DtypeError(UserError):
 
 
 class ShapeError(UserError):
-    """Extents that do not go together: not broadcastable, a factor that does not divide, an index out of range."""
+    """Extents that do not go together: not broadcastable, not divisible, an index out of range."""
 
     template = "Expected {what} to have shape {expected}, but got {given}"
 
@@ -181,7 +181,7 @@ class OptionError(UserError):
     template = "Unrecognized {option}: {given}. Valid names: {expected}"
 
 
-# ---- execution -------------------------------------------------------------------------------------------------
+# ---- execution -----------------------------------------------------------------------------------
 
 
 class InputError(UserError):
@@ -216,10 +216,10 @@ class ProfileError(UserError, ValueError):
 
 
 class ExecutionOrderError(UserError, AssertionError):
-    """Two ways to run the same definition were mixed, or a result was asked for before the run that makes it."""
+    """Two ways to run the same definition were mixed, or a result was asked for before its run."""
 
 
-# ---- scheduling ------------------------------------------------------------------------------------------------
+# ---- scheduling ----------------------------------------------------------------------------------
 
 
 class ScheduleError(UserError):
@@ -241,7 +241,7 @@ class ParamsError(UserError):
 
 
 class KernelSourceError(UserError):
-    """CUDA source that the user wrote does not compile. `log` is the compiler's, `excerpt` the lines it names."""
+    """CUDA source that the user wrote does not compile. `log`: the compiler's, `excerpt`: the lines named."""
 
     def __init__(self, message: str, *, log: str = "", excerpt: str = "", **facts: object) -> None:
         super().__init__(message, location=None, hint=None, **facts)
@@ -252,7 +252,7 @@ class KernelSourceError(UserError):
         return [*super()._lines(), *(part for part in (self.log, self.excerpt) if part)]
 
 
-# ---- faults of ours --------------------------------------------------------------------------------------------
+# ---- faults of ours ------------------------------------------------------------------------------
 
 
 class InternalError(FusewrightError, RuntimeError):
@@ -307,11 +307,11 @@ class CompileError(InternalError):
         return [head, *(part for part in (self.log, self.excerpt) if part), *rest]
 
 
-# ---- devices ---------------------------------------------------------------------------------------------------
+# ---- devices -------------------------------------------------------------------------------------
 
 
 class DriverError(FusewrightError, RuntimeError):
-    """A CUDA driver call failed. Facts: `call`, `code` (CUDA_ERROR_...), `problem` (the driver's description)."""
+    """A driver call failed. Facts: `call`, `code` (CUDA_ERROR_...), `problem` (the driver's description)."""
 
     template = "{call} failed with {code}: {problem}"
 

@@ -1,0 +1,139 @@
+"""Tracing: seconds per stage, and printed forms of the stages that were asked for.
+
+A `Tracer` is an argument that is handed down the stages of one compilation; there is no current one. With
+nothing asked for, a stage costs one call and a dump one dictionary look-up, and nothing is printed to text.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from types import TracebackType
+from typing import TextIO
+
+from fusewright.core.errors import OptionError
+from fusewright.core.options import DUMP_STAGES, Options
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+@dataclass(slots=True)
+class StageTime:
+    """Time of one stage, inclusive of the stages inside it. `depth` is its nesting."""
+
+    depth: int = 0
+    seconds: float = 0.0
+    count: int = 0
+
+
+class _Stage:
+    """Times one `with tracer.stage(name)` block."""
+
+    __slots__ = ("_name", "_start", "_times", "_tracer")
+
+    def __init__(self, tracer: Tracer, name: str) -> None:
+        self._tracer = tracer
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._times = self._tracer._enter(self._name)
+        self._start = perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._times.seconds += perf_counter() - self._start
+        self._times.count += 1
+        self._tracer._leave()
+
+
+class _Nesting(threading.local):
+    """The open stages of a thread: segments may be compiled side by side under one tracer."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+
+
+class Tracer:
+    """Collects the time of named stages and prints the dumps that `options` ask for.
+
+    Args:
+        options: whose `dump` requests are honoured.
+        stream: where dumps go; None: what `sys.stderr` is at the time.
+        timing: whether to time stages (about a microsecond each).
+    """
+
+    def __init__(
+        self, options: Options | None = None, stream: TextIO | None = None, *, timing: bool = True
+    ) -> None:
+        self._dumps = dict(options.dump) if options is not None else {}
+        self._stream = stream
+        self._timing = timing or "time" in self._dumps
+        self._nesting = _Nesting()
+        self.stages: dict[str, StageTime] = {}
+
+    # ---- stages ----------------------------------------------------------------------------------
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Time the block under `name`. Nested stages are keyed by their path: `lower/index`."""
+        return _Stage(self, name) if self._timing else _NOTHING
+
+    def _enter(self, name: str) -> StageTime:
+        path = self._nesting.path
+        key = f"{path[-1]}/{name}" if path else name
+        times = self.stages.get(key)
+        if times is None:
+            times = self.stages.setdefault(key, StageTime(depth=len(path)))
+        path.append(key)
+        return times
+
+    def _leave(self) -> None:
+        self._nesting.path.pop()
+
+    def to_dict(self) -> dict[str, dict[str, float | int]]:
+        """Path of a stage -> its seconds and how often it ran, in the order in which stages first began."""
+        return {key: {"seconds": times.seconds, "count": times.count} for key, times in self.stages.items()}
+
+    def table(self) -> str:
+        """The same as aligned text, in milliseconds, inner stages indented."""
+        if not self.stages:
+            return "no stages were timed"
+        rows = [
+            ("  " * times.depth + key.rpartition("/")[2], times.seconds * 1e3, times.count)
+            for key, times in self.stages.items()
+        ]
+        width = max(len(name) for name, _, _ in rows)
+        return "\n".join(
+            f"{name:<{width}}  {milliseconds:9.3f} ms" + (f"  x{count}" if count > 1 else "")
+            for name, milliseconds, count in rows
+        )
+
+    # ---- dumps -----------------------------------------------------------------------------------
+
+    def wants(self, stage: str, title: str = "") -> bool:
+        """Whether a dump of `stage` is asked for; with a title, whether that one is.
+
+        Raises:
+            OptionError: `stage` is none of `DUMP_STAGES`.
+        """
+        titles = self._dumps.get(stage)
+        if titles is None:
+            if stage not in DUMP_STAGES:
+                raise OptionError(option="dump stage", given=repr(stage), expected=", ".join(DUMP_STAGES))
+            return False
+        return not titles or not title or title in titles
+
+    def dump(self, stage: str, text: str | Callable[[], str], title: str = "") -> None:
+        """Print `text` (called only if wanted) under a heading; `title` tells several of a stage apart."""
+        if not self.wants(stage, title):
+            return
+        body = text if isinstance(text, str) else text()
+        heading = f"{stage}: {title}" if title else stage
+        stream = sys.stderr if self._stream is None else self._stream
+        # One write: dumps of compilations in other threads do not come between the lines.
+        stream.write(f"==== fusewright {heading} ====\n{body.rstrip()}\n\n")
+        stream.flush()
