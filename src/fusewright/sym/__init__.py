@@ -1,0 +1,101 @@
+"""Interned symbolic integer expressions for extents, strides, indices and predicates.
+
+Imports nothing of fusewright. Start reading at nodes.py (what an expression is), then
+division.py (the rewrite rules) and prover.py (what can be proved from symbols' bounds).
+
+    i = symbol("i", hi=symbol("N") - 1)
+    prove(lt(i, symbol("N")))                  # True
+    (i * 4 + symbol("j", hi=3)) // 4 is i      # True: simplified on construction, interned
+"""
+
+from fusewright.sym import operators as _operators  # noqa: F401  (binds Expr's operators)
+from fusewright.sym.division import add, ceildiv, ceildiv_parts, floordiv, mod, mul, sub
+from fusewright.sym.nodes import (
+    FALSE,
+    ONE,
+    TRUE,
+    ZERO,
+    Add,
+    And,
+    Boolean,
+    Const,
+    Eq,
+    Expr,
+    FloorDiv,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    Symbol,
+    as_expr,
+    as_int,
+    const,
+    interned_count,
+    symbol,
+)
+from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum, ne
+from fusewright.sym.prover import divides, prove
+from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
+from fusewright.sym.text import to_python, to_text
+from fusewright.sym.traversal import build, evaluate, fold, product, substitute
+
+__all__ = [
+    "FALSE",
+    "ONE",
+    "TRUE",
+    "ZERO",
+    "Add",
+    "And",
+    "Boolean",
+    "Const",
+    "Eq",
+    "Expr",
+    "FloorDiv",
+    "Le",
+    "Lt",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "Not",
+    "Or",
+    "Symbol",
+    "add",
+    "as_expr",
+    "as_int",
+    "bounds",
+    "build",
+    "ceildiv",
+    "ceildiv_parts",
+    "const",
+    "divides",
+    "eq",
+    "evaluate",
+    "floordiv",
+    "fold",
+    "interned_count",
+    "known_multiple",
+    "land",
+    "le",
+    "lnot",
+    "lor",
+    "lower_bound",
+    "lt",
+    "maximum",
+    "minimum",
+    "mod",
+    "mul",
+    "ne",
+    "product",
+    "prove",
+    "sub",
+    "substitute",
+    "symbol",
+    "to_python",
+    "to_text",
+    "upper_bound",
+]

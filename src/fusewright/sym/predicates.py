@@ -1,0 +1,183 @@
+"""Comparisons, logic, min and max: folded where an order is provable, else in one normal form.
+
+A comparison has no negative coefficient on either side, common divisors are cancelled, and
+its constant stands where it is positive; so `i <= N - 1` and `i < N` are one node, and
+`4*i + 3 < N` is `4*i < N` for an N that is a multiple of four. Negation is pushed inwards,
+so only an equality is ever under a Not.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fusewright.sym.nodes import (
+    FALSE,
+    TRUE,
+    And,
+    Boolean,
+    Const,
+    Eq,
+    Expr,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Not,
+    Operation,
+    Or,
+    as_expr,
+    const,
+    node,
+    sort_nodes,
+)
+from fusewright.sym.polynomial import from_terms, minus, plus_constant, scale
+from fusewright.sym.prover import is_never_zero, is_nonneg
+from fusewright.sym.ranges import term_multiple
+
+
+def _sides(difference: Expr) -> tuple[dict[Expr, int], dict[Expr, int]]:
+    """(left, right) with only positive coefficients and `difference = right - left` but for the constant."""
+    left = {core: -coefficient for core, coefficient in difference.terms if coefficient < 0}
+    right = {core: coefficient for core, coefficient in difference.terms if coefficient > 0}
+    return left, right
+
+
+def _is_nonneg_predicate(difference: Expr) -> Expr:
+    """The predicate `difference >= 0`."""
+    if is_nonneg(difference):
+        return TRUE
+    if is_nonneg(plus_constant(scale(difference, -1), -1)):
+        return FALSE
+    terms = difference.terms
+    # The terms' sum is a multiple of `step`, so of the constants that mean the same, from one
+    # multiple of it to the next, the one nearest to zero will do.
+    step = math.gcd(*[term_multiple(core, coefficient) for core, coefficient in terms])
+    constant = difference.constant // step * step
+    if constant < 0:
+        constant += step - 1
+    shared = math.gcd(*[coefficient for _, coefficient in terms])
+    left, right = _sides(difference)
+    left = {core: coefficient // shared for core, coefficient in left.items()}
+    right = {core: coefficient // shared for core, coefficient in right.items()}
+    constant //= shared
+    # left <= right + constant; written with < where that has the smaller or the positive constant.
+    if constant < 0 or not left:
+        return node(Lt, (from_terms(left, -constant - 1), from_terms(right, 0)))
+    if not right:
+        return node(Lt, (from_terms(left, 0), const(constant + 1)))
+    return node(Le, (from_terms(left, 0), from_terms(right, constant)))
+
+
+def lt(a: Expr | int, b: Expr | int) -> Expr:
+    """`a < b`."""
+    return _is_nonneg_predicate(plus_constant(minus(as_expr(b), as_expr(a)), -1))
+
+
+def le(a: Expr | int, b: Expr | int) -> Expr:
+    """`a <= b`."""
+    return _is_nonneg_predicate(minus(as_expr(b), as_expr(a)))
+
+
+def eq(a: Expr | int, b: Expr | int) -> Expr:
+    """`a == b`."""
+    difference = minus(as_expr(a), as_expr(b))
+    if isinstance(difference, Const):
+        return TRUE if difference.value == 0 else FALSE
+    if is_never_zero(difference):
+        return FALSE
+    if is_nonneg(difference) and is_nonneg(scale(difference, -1)):
+        return TRUE
+    shared = math.gcd(difference.constant, *[coefficient for _, coefficient in difference.terms])
+    if difference.terms[0][1] > 0:
+        shared = -shared
+    left, right = _sides(difference)
+    constant = difference.constant // shared
+    if shared < 0:
+        left, right = right, left
+    left = {core: coefficient // abs(shared) for core, coefficient in left.items()}
+    right = {core: coefficient // abs(shared) for core, coefficient in right.items()}
+    return node(Eq, (from_terms(left, max(-constant, 0)), from_terms(right, max(constant, 0))))
+
+
+def ne(a: Expr | int, b: Expr | int) -> Expr:
+    """`a != b`."""
+    return lnot(eq(a, b))
+
+
+def _as_predicate(value: Expr | int) -> Expr:
+    e = as_expr(value)
+    return e if e.is_boolean else ne(e, 0)
+
+
+def lnot(value: Expr | int) -> Expr:
+    """The negation of a predicate; an integer counts as true unless it is zero."""
+    cond = _as_predicate(value)
+    if isinstance(cond, Const):
+        return FALSE if cond.value else TRUE
+    if isinstance(cond, Lt):
+        return le(cond.args[1], cond.args[0])
+    if isinstance(cond, Le):
+        return lt(cond.args[1], cond.args[0])
+    if isinstance(cond, Not):
+        return cond.args[0]
+    if isinstance(cond, And):
+        return lor(*[lnot(arg) for arg in cond.args])
+    if isinstance(cond, Or):
+        return land(*[lnot(arg) for arg in cond.args])
+    return node(Not, (cond,))
+
+
+def land(*conditions: Expr | int) -> Expr:
+    """Whether all conditions hold; true for none."""
+    return _connect(And, TRUE, FALSE, conditions)
+
+
+def lor(*conditions: Expr | int) -> Expr:
+    """Whether some condition holds; false for none."""
+    return _connect(Or, FALSE, TRUE, conditions)
+
+
+def _connect(cls: type[Boolean], neutral: Expr, absorbing: Expr, conditions: tuple[Expr | int, ...]) -> Expr:
+    kept: dict[Expr, None] = {}
+    for condition in conditions:
+        cond = _as_predicate(condition)
+        if cond is absorbing:
+            return absorbing
+        if cond is not neutral:
+            kept.update(dict.fromkeys(cond.args if type(cond) is cls else (cond,)))
+    if len(kept) > 1 and any(lnot(cond) in kept for cond in kept):
+        return absorbing
+    if len(kept) < 2:
+        return next(iter(kept), neutral)
+    return node(cls, tuple(sort_nodes(list(kept))))
+
+
+def minimum(*operands: Expr | int) -> Expr:
+    """The least operand (at least one is required)."""
+    return _extreme(Min, operands)
+
+
+def maximum(*operands: Expr | int) -> Expr:
+    """The greatest operand (at least one is required)."""
+    return _extreme(Max, operands)
+
+
+def _extreme(cls: type[Operation], operands: tuple[Expr | int, ...]) -> Expr:
+    candidates: dict[Expr, None] = {}
+    for operand in operands:
+        e = as_expr(operand)
+        candidates.update(dict.fromkeys(e.args if type(e) is cls else (e,)))
+    kept: list[Expr] = []
+    for candidate in sort_nodes(list(candidates)):
+        if any(_dominates(cls, other, candidate) for other in kept):
+            continue
+        kept = [other for other in kept if not _dominates(cls, candidate, other)]
+        kept.append(candidate)
+    if not kept:
+        raise ValueError(f"{cls.kind} of no operands")
+    return kept[0] if len(kept) == 1 else node(cls, tuple(kept))
+
+
+def _dominates(cls: type[Operation], a: Expr, b: Expr) -> bool:
+    """Whether the min (max) of `a` and `b` is provably `a`."""
+    return is_nonneg(minus(b, a) if cls is Min else minus(a, b))

@@ -1,0 +1,264 @@
+"""Proofs that an expression is never negative, from the symbols' symbolic bounds.
+
+The method is elimination: an atom of the polynomial (a symbol, quotient, remainder, min or
+max) is replaced by a bound of it that can only lower the value, atoms that depend on others
+first, until the numeric range settles the question. Every replacement is made of atoms of
+smaller height, so the search ends; its branches are counted against a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from fusewright.sym.nodes import (
+    And,
+    Boolean,
+    Const,
+    Eq,
+    Expr,
+    FloorDiv,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Or,
+    FACT_CACHE_SIZE,
+    Symbol,
+    as_expr,
+    const,
+)
+from fusewright.sym.polynomial import (
+    combine,
+    divide_term,
+    exact_quotient,
+    from_terms,
+    minus,
+    monomial,
+    multiply,
+    plus,
+    plus_constant,
+    scale,
+)
+from fusewright.sym.ranges import bounds, is_positive_divisor, known_multiple
+
+# Eliminations tried for one proof. Index arithmetic needs about one per symbol; the rest is
+# for the two bounds that a remainder has and for the cases of min and max.
+PROOF_BUDGET = 48
+
+
+def is_nonneg(e: Expr) -> bool:
+    """Whether `e >= 0` is provable; the answer is kept on the node."""
+    known = e._nonneg
+    if known is None:
+        low, high = bounds(e)
+        if low is not None and low >= 0:
+            known = True
+        elif (high is not None and high < 0) or isinstance(e, Const):
+            known = False
+        else:
+            known = _search(e, [PROOF_BUDGET])
+        e._nonneg = known
+    return known
+
+
+def is_less(a: Expr, b: Expr) -> bool:
+    """Whether `a < b` is provable."""
+    return is_nonneg(plus_constant(minus(b, a), -1))
+
+
+def prove(cond: Expr) -> bool:
+    """Whether the predicate `cond` provably holds for all values in its symbols' ranges.
+
+    False means "not known", never "false". Where a divisor in `cond` is zero, `cond` is
+    undefined and nothing is claimed.
+    """
+    if isinstance(cond, Const):
+        return cond.value != 0
+    if isinstance(cond, And):
+        return all(prove(arg) for arg in cond.args)
+    if isinstance(cond, Or):
+        return any(prove(arg) for arg in cond.args)
+    if isinstance(cond, Lt):
+        return is_less(*cond.args)
+    if isinstance(cond, Le):
+        return is_nonneg(minus(cond.args[1], cond.args[0]))
+    if isinstance(cond, Eq):
+        difference = minus(*cond.args)
+        return is_nonneg(difference) and is_nonneg(scale(difference, -1))
+    if isinstance(cond, Not) and isinstance(cond.args[0], Eq):
+        return is_never_zero(minus(*cond.args[0].args))
+    return not isinstance(cond, Boolean) and is_never_zero(cond)
+
+
+def is_never_zero(e: Expr) -> bool:
+    """Whether `e != 0` is provable, by its sign or because some integer never divides it."""
+    low, high = bounds(e)
+    if (low is not None and low > 0) or (high is not None and high < 0):
+        return True
+    step = known_multiple(plus_constant(e, -e.constant))
+    if step > 1 and e.constant % step:
+        return True
+    return is_nonneg(plus_constant(e, -1)) or is_nonneg(plus_constant(scale(e, -1), -1))
+
+
+def divides(k: int | Expr, e: int | Expr) -> bool:
+    """Whether `k` provably divides `e`, from known multiples and common factors."""
+    divisor, dividend = as_expr(k), as_expr(e)
+    if isinstance(divisor, Const):
+        if divisor.value == 0:
+            return isinstance(dividend, Const) and dividend.value == 0
+        return known_multiple(dividend) % divisor.value == 0
+    if divisor.kind == "add":
+        return exact_quotient(dividend, divisor) is not None
+    symbolic_part = monomial(1, divisor.factors)
+    divisor_scale = divisor.coefficient if divisor.kind == "mul" else 1  # type: ignore[attr-defined]
+    for core, coefficient in dividend.terms:
+        rest = divide_term(core, coefficient, symbolic_part)
+        if rest is None or known_multiple(rest) % divisor_scale:
+            return False
+    return dividend.constant == 0
+
+
+@lru_cache(maxsize=FACT_CACHE_SIZE)
+def _height(e: Expr) -> int:
+    """How many eliminations deep `e` goes: zero for a constant or a symbol with numeric bounds."""
+    if isinstance(e, Symbol):
+        return 1 + _height(e.hi) if isinstance(e.hi, Expr) else 0
+    children = e.args
+    if not children:
+        return 0
+    deepest = max([_height(child) for child in children])
+    return deepest if e.kind in ("add", "mul") else deepest + 1
+
+
+def _atoms(e: Expr) -> list[Expr]:
+    """The factors of the summands of `e`, those that others may depend on last."""
+    found: dict[Expr, int] = {}
+    for core, _ in e.terms:
+        for factor in core.factors:
+            if factor not in found:
+                found[factor] = _height(factor)
+    return sorted(found, key=lambda atom: (-found[atom], atom.order))
+
+
+def _split_linear(e: Expr, atom: Expr) -> tuple[Expr, Expr] | None:
+    """(c, r) with `e = c * atom + r` and `atom` no factor in either; None if it occurs squared."""
+    coefficients: list[tuple[Expr, int]] = []
+    rest: dict[Expr, int] = {}
+    for core, coefficient in e.terms:
+        factors = core.factors
+        if atom not in factors:
+            rest[core] = coefficient
+            continue
+        others = list(factors)
+        others.remove(atom)
+        if atom in others:
+            return None
+        coefficients.append((monomial(coefficient, others), 1))
+    return combine(coefficients), from_terms(rest, e.constant)
+
+
+def _search(e: Expr, budget: list[int]) -> bool:
+    low, high = bounds(e)
+    if low is not None and low >= 0:
+        return True
+    if high is not None and high < 0:
+        return False
+    for atom in _atoms(e):
+        split = _split_linear(e, atom)
+        if split is None:
+            continue
+        cases = _cases(atom, *split)
+        if cases:
+            budget[0] -= len(cases)
+            return budget[0] > 0 and all([_search(case, budget) for case in cases])
+        tried = False
+        for lowered in _lowerings(atom, *split):
+            tried = True
+            if budget[0] <= 0:
+                return False
+            budget[0] -= 1
+            if _search(lowered, budget):
+                return True
+        if tried:
+            # The bounds of this atom are the only ones it has; another order of elimination
+            # would use the same ones.
+            return False
+    return False
+
+
+def _cases(atom: Expr, coefficient: Expr, rest: Expr) -> list[Expr]:
+    """For a min or max that pulls the wrong way: one expression for each argument it may equal."""
+    if isinstance(atom, Min) and is_nonneg(coefficient):
+        pass
+    elif not (isinstance(atom, Max) and is_nonneg(scale(coefficient, -1))):
+        return []
+    return [plus(multiply(coefficient, arg), rest) for arg in atom.args]
+
+
+def _lowerings(atom: Expr, coefficient: Expr, rest: Expr) -> Iterator[Expr]:
+    """Expressions without `atom` whose being non-negative implies `coefficient * atom + rest >= 0`."""
+    if isinstance(atom, FloorDiv):
+        yield from _lower_quotient(atom, coefficient, rest)
+        return
+    if is_nonneg(scale(coefficient, -1)):
+        for bound in _upper_bounds(atom):
+            yield plus(multiply(coefficient, bound), rest)
+    elif is_nonneg(coefficient):
+        for bound in _lower_bounds(atom):
+            yield plus(multiply(coefficient, bound), rest)
+
+
+def _lower_quotient(atom: FloorDiv, coefficient: Expr, rest: Expr) -> Iterator[Expr]:
+    # With q = a // b and b >= 1:  a - b + 1 <= b*q <= a.
+    dividend, divisor = atom.dividend, atom.divisor
+    if not is_positive_divisor(divisor):
+        return
+    falls = is_nonneg(scale(coefficient, -1))
+    if not falls and not is_nonneg(coefficient):
+        return
+    least = dividend if falls else plus_constant(minus(dividend, divisor), 1)
+    cancelled = exact_quotient(coefficient, divisor)
+    if cancelled is not None:
+        yield plus(multiply(cancelled, least), rest)
+        return
+    # c*q + r >= 0 is the same as b*(c*q + r) > -b, since it is an integer; for c = 1 and c = -1
+    # what follows loses nothing.
+    if coefficient.kind == "const" and coefficient.constant == 1:
+        yield plus(dividend, multiply(divisor, rest))
+        return
+    scaled_rest = plus_constant(plus(multiply(divisor, rest), divisor), -1)
+    yield plus(multiply(coefficient, least), scaled_rest)
+
+
+def _upper_bounds(atom: Expr) -> Iterator[Expr]:
+    if isinstance(atom, Symbol):
+        if isinstance(atom.hi, Expr):
+            yield atom.hi
+        else:
+            yield from _numeric(bounds(atom)[1])
+    elif isinstance(atom, Mod):
+        if is_positive_divisor(atom.divisor):
+            # Both operands are multiples of the remainder's known divisor, so is the gap.
+            yield plus_constant(atom.divisor, -max(known_multiple(atom), 1))
+            if is_nonneg(atom.dividend):
+                yield atom.dividend
+    elif isinstance(atom, Min):
+        yield from atom.args
+    else:
+        yield from _numeric(bounds(atom)[1])
+
+
+def _lower_bounds(atom: Expr) -> Iterator[Expr]:
+    if isinstance(atom, Max):
+        yield from atom.args
+    else:
+        yield from _numeric(bounds(atom)[0])
+
+
+def _numeric(bound: int | None) -> Iterator[Expr]:
+    if bound is not None:
+        yield const(bound)

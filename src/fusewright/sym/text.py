@@ -1,0 +1,91 @@
+"""Readable text of expressions, and Python source that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusewright.sym.division import ceildiv_parts
+from fusewright.sym.nodes import Add, Const, Expr, Mul, Symbol
+
+# Binding strengths, those of Python's grammar.
+_OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
+
+_INFIX = {
+    "mul": ("*", _PRODUCT),
+    "floordiv": (" // ", _PRODUCT),
+    "mod": (" % ", _PRODUCT),
+    "lt": (" < ", _COMPARE),
+    "le": (" <= ", _COMPARE),
+    "eq": (" == ", _COMPARE),
+    "and": (" and ", _AND),
+    "or": (" or ", _OR),
+}
+
+
+class _Printer:
+    """One printing: how symbols are named, and whether ceiling divisions are shown as such."""
+
+    def __init__(self, name_of: Callable[[Symbol], str], show_ceildiv: bool) -> None:
+        self._name_of = name_of
+        self._show_ceildiv = show_ceildiv
+        self._printed: dict[Expr, tuple[str, int]] = {}
+
+    def text(self, e: Expr, strength: int = _OR) -> str:
+        """`e`, in parentheses if it binds less than `strength`."""
+        printed = self._printed.get(e)
+        if printed is None:
+            printed = self._print(e)
+            self._printed[e] = printed
+        text, own = printed
+        return text if own >= strength else f"({text})"
+
+    def _print(self, e: Expr) -> tuple[str, int]:
+        if isinstance(e, Const):
+            return str(e.value), _ATOM if e.value >= 0 else _SUM
+        if isinstance(e, Symbol):
+            return self._name_of(e), _ATOM
+        if isinstance(e, Add):
+            return self._print_sum(e), _SUM
+        if isinstance(e, Mul) and e.coefficient < 0:
+            return "-" + self._print_term(e.core, -e.coefficient), _SUM
+        if e.kind in ("min", "max"):
+            return f"{e.kind}({', '.join([self.text(arg) for arg in e.args])})", _ATOM
+        if e.kind == "not":
+            if e.args[0].kind == "eq":
+                left, right = e.args[0].args
+                return f"{self.text(left, _SUM)} != {self.text(right, _SUM)}", _COMPARE
+            return "not " + self.text(e.args[0], _NOT), _NOT
+        if self._show_ceildiv:
+            parts = ceildiv_parts(e)
+            if parts is not None:
+                return f"ceilDiv({self.text(parts[0])}, {self.text(parts[1])})", _ATOM
+        sign, strength = _INFIX[e.kind]
+        # Products of products are flat, so only a lone first operand may bind as weakly as `e`.
+        first = strength if e.kind in ("floordiv", "mod") else strength + 1
+        texts = [self.text(arg, strength + 1 if i else first) for i, arg in enumerate(e.args)]
+        return sign.join(texts), strength
+
+    def _print_term(self, core: Expr, coefficient: int) -> str:
+        factors = [self.text(factor, _ATOM) for factor in core.factors]
+        return "*".join(factors if coefficient == 1 else [str(coefficient), *factors])
+
+    def _print_sum(self, e: Add) -> str:
+        # Positive terms first, so that the text seldom starts with a sign.
+        pieces: list[str] = []
+        for core, coefficient in sorted(e.terms, key=lambda term: term[1] < 0):
+            sign = "-" if coefficient < 0 else "+"
+            pieces += [sign, self._print_term(core, abs(coefficient))]
+        if e.constant:
+            pieces += ["-" if e.constant < 0 else "+", str(abs(e.constant))]
+        text = " ".join(pieces[1:])
+        return text if pieces[0] == "+" else "-" + text
+
+
+def to_text(e: Expr) -> str:
+    """Text for people: infix, symbols by name, `ceilDiv(a, b)` for ceiling divisions."""
+    return _Printer(lambda symbol: symbol.name, show_ceildiv=True).text(e)
+
+
+def to_python(e: Expr, name_of: Callable[[Symbol], str]) -> str:
+    """A Python expression that computes `e`, predicates as bools; `name_of` gives each symbol's source."""
+    return _Printer(name_of, show_ceildiv=False).text(e)

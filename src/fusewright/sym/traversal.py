@@ -1,0 +1,111 @@
+"""Walking expressions: generic fold, substitution, evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from fusewright.sym.division import add, floordiv, mod, mul
+from fusewright.sym.nodes import Const, Expr, Symbol, as_expr
+from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum
+
+ResultT = TypeVar("ResultT")
+
+_CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
+    "add": add,
+    "mul": mul,
+    "floordiv": floordiv,
+    "mod": mod,
+    "min": minimum,
+    "max": maximum,
+    "lt": lt,
+    "le": le,
+    "eq": eq,
+    "not": lnot,
+    "and": land,
+    "or": lor,
+}
+
+_EVALUATORS: dict[str, Callable[..., int]] = {
+    "add": lambda *args: sum(args),
+    "mul": lambda *args: math.prod(args),
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": lambda *args: min(args),
+    "max": lambda *args: max(args),
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "eq": lambda a, b: int(a == b),
+    "not": lambda a: int(not a),
+    "and": lambda *args: int(all(args)),
+    "or": lambda *args: int(any(args)),
+}
+
+
+def build(kind: str, args: Iterable[Expr | int]) -> Expr:
+    """The simplified node of an inner `kind` ("add", "lt", ...) with these operands."""
+    return _CONSTRUCTORS[kind](*args)
+
+
+def fold(
+    e: Expr,
+    visit: Callable[[Expr, tuple[ResultT, ...]], ResultT],
+    memo: dict[Expr, ResultT] | None = None,
+) -> ResultT:
+    """`visit(node, results of node.args)` from the leaves up, once for each distinct node.
+
+    A `memo` passed in is read and filled, so that several expressions share the work.
+    """
+    results: dict[Expr, ResultT] = {} if memo is None else memo
+
+    def walk(node: Expr) -> ResultT:
+        if node in results:
+            return results[node]
+        result = visit(node, tuple([walk(arg) for arg in node.args]))
+        results[node] = result
+        return result
+
+    return walk(e)
+
+
+def substitute(e: Expr, replacements: Mapping[Symbol, Expr | int]) -> Expr:
+    """`e` with symbols replaced, simplified again. Bounds of symbols that stay are not rewritten.
+
+    Each replacement must lie in its symbol's declared range, since `e` was simplified under it.
+    """
+    results: dict[Expr, Expr] = {symbol: as_expr(value) for symbol, value in replacements.items()}
+    replaced = frozenset(replacements)
+
+    def walk(node: Expr) -> Expr:
+        found = results.get(node)
+        if found is None:
+            if replaced.isdisjoint(node.free_symbols):
+                found = node
+            else:
+                found = _CONSTRUCTORS[node.kind](*[walk(arg) for arg in node.args])
+            results[node] = found
+        return found
+
+    return walk(e)
+
+
+def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:
+    """The value of `e`; predicates give 0 or 1.
+
+    Raises KeyError for a symbol that `env` lacks and ZeroDivisionError where `e` is undefined.
+    """
+
+    def visit(node: Expr, args: tuple[int, ...]) -> int:
+        if isinstance(node, Const):
+            return node.value
+        if isinstance(node, Symbol):
+            return env[node]
+        return _EVALUATORS[node.kind](*args)
+
+    return fold(e, visit)
+
+
+def product(operands: Iterable[Expr | int]) -> Expr:
+    """The product of a sequence, one for an empty one."""
+    return mul(*operands)
