@@ -1,7 +1,7 @@
 """The enumerations of the public interface.
 
-They print like the reference's bound C++ enums: `str(ParallelType.block_x)` is `ParallelType.block_x`, `.value`
-is an integer, and each class has a dict `__entries` from name to (member, doc).
+They print like the reference's bound C++ enums: `str(ParallelType.block_x)` is `ParallelType.block_x`,
+`.value` is an integer, and each class has a dict `__entries` from name to (member, doc).
 """
 
 from __future__ import annotations

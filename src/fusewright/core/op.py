@@ -1,0 +1,321 @@
+"""What a row of the operation tables holds, and the rule that types it.
+
+An operation is one row: its name, the rule for its types, its CUDA spelling and the torch function that
+gives the same values. Everything else that knows an elementwise operation or a reduction (the `fd.ops`
+method, the printer, the simulator, the reference evaluator, constant folding, the generated tests) reads the
+row. The rows themselves are in `fusewright.ops`; this module stands in core because kernel, cuda and sim hold
+rows without knowing where they come from.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from fusewright.core.dtype import Category, DataType, PyScalar, promote
+from fusewright.core.errors import DtypeError
+
+__all__ = [
+    "CombineSpelling",
+    "Domain",
+    "ElementwiseOp",
+    "ReductionOp",
+    "Rule",
+    "Spelling",
+    "States",
+    "conversion",
+    "result_dtype",
+]
+
+BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
+
+# One tensor for each state of a reduction.
+States = tuple[torch.Tensor, ...]
+
+
+class Rule(enum.Enum):
+    """How the types of the operands decide the type they are converted to and the result's.
+
+    "Common" is the promoted type of the operands; "up" turns a reduced float into Float.
+    """
+
+    KEEP = "keep"  # operand 0's type; the others are converted to it
+    SAME_UP = "same-up"  # common type, up
+    FLOAT_UP = "float-up"  # as SAME_UP, and bools and integers become Float
+    FULL_FLOAT = "full-float"  # common type, which must be Float or Double
+    COMPARE = "bool"  # operands as SAME_UP, result Bool
+    LOGICAL = "logical"  # operands to Bool, result Bool
+    PREDICATE = "predicate"  # operand as it is, result Bool
+    TO_REAL = "to-real"  # operand as it is, result its real part's type
+    MAKE_COMPLEX = "make-complex"  # Float, Float -> ComplexFloat; Double, Double -> ComplexDouble
+    SELECT = "select"  # operand 0 Bool; the others to their common type, which is the result's (not up)
+    CAST = "cast"  # any type to any type: the node's output says which; `conversion` spells it
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where tests draw an operand from: the values from `low` to `high`, for which the operation is meant."""
+
+    low: float = float("-inf")
+    high: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spelling:
+    """An operation for one category of types, as CUDA text and as a torch function with the same values.
+
+    Attributes:
+        cuda: format string over the operands `{0}`, `{1}`, ... and `{T}`, the CUDA name of the compute type.
+            Operands are names, literals or parenthesised, and already of the compute type; they may be
+            repeated. The result is an expression that is not parenthesised.
+        torch: takes tensors of the compute type, broadcast to each other or of rank 0, and raises for no
+            values of them. Where C leaves a result undefined (an integer divided by zero) it returns any.
+        snippets: the device snippets (`cuda/snippets/*.cuh`) that the text needs.
+    """
+
+    cuda: str
+    torch: Callable[..., torch.Tensor]
+    snippets: tuple[str, ...] = ()
+
+    def render(self, operands: Sequence[str], dtype: DataType) -> str:
+        """The CUDA expression for `operands`, with `dtype` as the compute type."""
+        return self.cuda.format(*operands, T=dtype.cuda)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElementwiseOp:
+    """One elementwise operation. Rows compare by identity.
+
+    Attributes:
+        spellings: by the category of the compute type; a category that is missing is not supported.
+        promoting: the number of leading operands whose types decide the common type; the rest follow it.
+            None: all.
+        symbol: the operator, where printed IR shows one (`T0 + T1`) and not a call.
+        domains: one for each operand, or none at all for "everything".
+    """
+
+    name: str
+    arity: int
+    rule: Rule
+    spellings: Mapping[Category, Spelling] = field(repr=False)
+    promoting: int | None = None
+    symbol: str | None = None
+    domains: tuple[Domain, ...] = ()
+
+    @property
+    def supports(self) -> frozenset[Category]:
+        return frozenset(self.spellings)
+
+    def spelling(self, dtype: DataType) -> Spelling:
+        """The spelling for operands whose compute type is that of `dtype`.
+
+        For `where` that is the type of the chosen values, not of the condition. DtypeError if unsupported.
+        """
+        found = self.spellings.get(dtype.category)
+        if found is None:
+            raise _unsupported(self, dtype)
+        return found
+
+    def operand_dtypes(self, dtype: DataType) -> tuple[DataType, ...]:
+        """The type of each operand when computing in `dtype`: that, but Bool for the condition of where."""
+        if self.rule is Rule.SELECT:
+            return (DataType.Bool, *(dtype,) * (self.arity - 1))
+        return (dtype,) * self.arity
+
+    def domain(self, operand: int) -> Domain:
+        return self.domains[operand] if self.domains else Domain()
+
+    def __copy__(self) -> ElementwiseOp:
+        return self
+
+    def __deepcopy__(self, memo: object) -> ElementwiseOp:
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CombineSpelling:
+    """How two sets of states become one.
+
+    Attributes:
+        cuda: a statement without semicolon over `{a0}`, `{a1}`, ... (assignable names, one a state, which
+            receive the result), `{b0}`, `{b1}`, ... and `{T}`, the CUDA name of the input type.
+        torch: takes two `States` and returns one.
+        snippets: the device snippets that the text needs.
+    """
+
+    cuda: str
+    torch: Callable[[States, States], States]
+    snippets: tuple[str, ...] = ()
+
+    def render(self, a: Sequence[str], b: Sequence[str], dtype: DataType) -> str:
+        """The CUDA statement that combines the states `b` into the variables `a`."""
+        names = {f"a{i}": name for i, name in enumerate(a)} | {f"b{i}": name for i, name in enumerate(b)}
+        return self.cuda.format(T=dtype.cuda, **names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReductionOp:
+    """One reduction: how an element becomes states, and how two sets of states become one. By identity.
+
+    A reduction is computed in its input's type, which is no reduced float: the function that builds the node
+    converts before and after (see `ops.reductions`), so that partial results keep their precision.
+
+    Attributes:
+        states: the name of each state; a reduction has one output for each.
+        state_dtypes: the type of each state, for an input type.
+        identity: the value of each state that changes nothing when combined, for an input type.
+        lift: CUDA expression of each state for one element `{x}`.
+        lift_torch: the same for a tensor of elements.
+        combine: by category of the input type.
+        reduce: the whole reduction of a tensor over non-empty, non-negative dims, which vanish.
+    """
+
+    name: str
+    states: tuple[str, ...]
+    state_dtypes: Callable[[DataType], tuple[DataType, ...]]
+    identity: Callable[[DataType], tuple[PyScalar, ...]]
+    lift: tuple[str, ...]
+    lift_torch: Callable[[torch.Tensor], States]
+    combine: Mapping[Category, CombineSpelling] = field(repr=False)
+    reduce: Callable[[torch.Tensor, tuple[int, ...]], States]
+
+    @property
+    def supports(self) -> frozenset[Category]:
+        return frozenset(self.combine)
+
+    def combining(self, dtype: DataType) -> CombineSpelling:
+        """How states of inputs of `dtype` combine. DtypeError if unsupported."""
+        found = self.combine.get(dtype.category)
+        if found is None:
+            raise _unsupported(self, dtype)
+        return found
+
+    def __copy__(self) -> ReductionOp:
+        return self
+
+    def __deepcopy__(self, memo: object) -> ReductionOp:
+        return self
+
+
+def _unsupported(op: ElementwiseOp | ReductionOp, dtype: DataType) -> DtypeError:
+    wanted = " or ".join(category.name.lower() for category in sorted(op.supports))
+    return DtypeError(what=f"the operands of {op.name}", expected=wanted, given=dtype)
+
+
+def _common(op: ElementwiseOp, operand_types: Sequence[DataType]) -> DataType:
+    first = 1 if op.rule is Rule.SELECT else 0
+    types = operand_types[first : op.promoting]
+    common = types[0]
+    for dtype in types[1:]:
+        common = promote(common, dtype)
+    return common
+
+
+def result_dtype(
+    op: ElementwiseOp, operand_types: Sequence[DataType], common: DataType | None = None
+) -> tuple[tuple[DataType, ...], DataType]:
+    """The type that each operand is converted to, and the type of the result.
+
+    Args:
+        operand_types: one for each operand.
+        common: the promoted type of the operands that take part in promotion. By default all of them are
+            promoted pairwise, as if none was a scalar; `ops.promotion` tells tensors from scalars.
+
+    Raises:
+        DtypeError: the operation does not take such operands.
+    """
+    if op.rule is Rule.CAST:
+        raise ValueError("the types of a cast are those of its node")
+    if len(operand_types) != op.arity:
+        raise ValueError(f"{op.name} takes {op.arity} operands, not {len(operand_types)}")
+    rule = op.rule
+    if rule is Rule.LOGICAL:
+        return (DataType.Bool,) * op.arity, DataType.Bool
+    if rule is Rule.SELECT and operand_types[0] is not DataType.Bool:
+        raise DtypeError(
+            f"{op.name}: Condition should be of DataType Bool", expected=DataType.Bool, given=operand_types[0]
+        )
+    if rule is Rule.KEEP or rule is Rule.PREDICATE or rule is Rule.TO_REAL:
+        common = operand_types[0]
+    elif common is None:
+        common = _common(op, operand_types)
+    computed = _operand_dtype(op, common, operand_types)
+    if rule is Rule.COMPARE or rule is Rule.PREDICATE:
+        result = DataType.Bool
+    elif rule is Rule.TO_REAL:
+        result = computed.real
+    elif rule is Rule.MAKE_COMPLEX:
+        result = computed.complex
+    else:
+        result = computed
+    return op.operand_dtypes(computed), result
+
+
+def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[DataType]) -> DataType:
+    """The type that the operands are converted to, checked."""
+    rule = op.rule
+    dtype = common
+    if rule in (Rule.SAME_UP, Rule.FLOAT_UP, Rule.COMPARE):
+        dtype = common.compute
+    if rule is Rule.FLOAT_UP and dtype.category < FLOAT:
+        dtype = DataType.Float
+    if rule is Rule.MAKE_COMPLEX and len(set(operand_types)) > 1:
+        given = " and ".join(map(str, operand_types))
+        raise DtypeError(what=f"the operands of {op.name}", expected="one type", given=given)
+    if rule in (Rule.FULL_FLOAT, Rule.MAKE_COMPLEX) and dtype not in (DataType.Float, DataType.Double):
+        raise DtypeError(
+            what=f"the operands of {op.name}", expected=f"{DataType.Float} or {DataType.Double}", given=dtype
+        )
+    if rule is Rule.KEEP:  # the one rule whose other operands may be of a larger category
+        for operand in operand_types[1:]:
+            if operand.is_complex and not dtype.is_complex:
+                raise DtypeError(what=f"an operand of {op.name}", expected=dtype, given=operand)
+    # Seeds and offsets of random numbers are UInt64; torch, and so the simulator, has no arithmetic for it.
+    if dtype.category not in op.supports or (dtype is DataType.UInt64 and rule not in _TAKES_UINT64):
+        raise _unsupported(op, dtype)
+    return dtype
+
+
+_TAKES_UINT64 = frozenset({Rule.SELECT})
+
+
+def conversion(source: DataType, target: DataType) -> Spelling:
+    """How a value of one compute type becomes another: casts, and operands on their way into an operation.
+
+    C's conversions; a float that no value of an integer type equals becomes what PTX's `cvt` makes of it, the
+    nearest value. Complex to real drops the imaginary part. Storing to and loading from a reduced float is not
+    here: it is rounding, done by the printer and the simulator.
+    """
+    if source is target:
+        return Spelling("{0}", lambda x: x)
+    if target.is_bool:
+        if source.is_complex:
+            return Spelling("({0}.re != 0) || ({0}.im != 0)", lambda x: x != 0)
+        return Spelling("{0} != 0", lambda x: x != 0)
+    if source.is_complex:
+        if not target.is_complex:
+            real = conversion(source.real, target)
+            return Spelling(real.cuda.replace("{0}", "{0}.re"), lambda x: real.torch(x.real))
+        part = target.real.cuda
+        return Spelling(f"{target.cuda}(({part}){{0}}.re, ({part}){{0}}.im)", lambda x: x.to(target.torch))
+    if target.is_complex:
+        return Spelling(f"{target.cuda}(({target.real.cuda}){{0}}, 0)", lambda x: x.to(target.torch))
+    if source.is_floating and target.is_integral:
+        return Spelling(f"({target.cuda}){{0}}", lambda x: _saturate(x, target))
+    return Spelling(f"({target.cuda}){{0}}", lambda x: x.to(target.torch))
+
+
+def _saturate(x: torch.Tensor, target: DataType) -> torch.Tensor:
+    """Float to integer, truncating; out of range saturates, and NaN is as in PTX ISA 9.7.9, `cvt`."""
+    lowest, highest = torch.iinfo(target.torch).min, torch.iinfo(target.torch).max
+    wide = x.to(torch.float64)
+    inside = (wide > lowest) & (wide < highest) if lowest else (wide > 0) & (wide < highest)
+    result = torch.where(inside, wide, 0).to(target.torch)
+    limit = torch.where(wide >= highest, torch.tensor(highest, dtype=target.torch), lowest)
+    # "zero if the source is not .f64 and the destination is not 64 bits wide, else 1 << (width - 1)"
+    nan = 0 if x.dtype != torch.float64 and target is DataType.Int32 else lowest or 2**63
+    limit = torch.where(wide.isnan(), torch.tensor(nan, dtype=target.torch), limit)
+    return torch.where(inside, result, limit)
