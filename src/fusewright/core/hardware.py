@@ -1,0 +1,167 @@
+"""What schedulers know of a GPU: a frozen `HardwareInfo`, and a table of described GPUs.
+
+Schedulers read this and never a device, so they run anywhere; `fusewright.runtime.hardware` fills one from a
+device that is there, and a CPU target takes one from the table.
+
+Sources of the table. Per-architecture limits: CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability"; register and shared memory granularity: the occupancy calculator of the CUDA toolkit.
+Sizes, clocks and bandwidths: NVIDIA's data sheets of H200 SXM, H100 SXM5, A100 SXM4 80 GB, L4, B200 (HGX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fusewright.core.errors import OptionError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# Allocation granularity on every architecture from sm_80 on.
+REGISTERS_PER_WARP_UNIT = 256
+SHARED_MEMORY_UNIT = 128
+MAX_REGISTERS_PER_THREAD = 255
+
+
+@dataclass(frozen=True)
+class HardwareInfo:
+    """A GPU's limits and speeds. Memory in bytes, the clock in MHz, bandwidth in GB/s (1e9 bytes).
+
+    `shared_memory_per_block` is what a launch gets without asking; `shared_memory_per_block_optin` what a
+    kernel may ask for (static and dynamic together); `shared_memory_reserved` is taken by the system from the
+    SM's shared memory for each resident block.
+    """
+
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    memory_bytes: int
+    memory_bandwidth_gbs: float
+    l2_bytes: int
+    clock_mhz: int
+    max_threads_per_sm: int
+    max_blocks_per_sm: int
+    shared_memory_per_sm: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_block: int = 48 * KIB
+    shared_memory_reserved: int = KIB
+    max_threads_per_block: int = 1024
+    warp_size: int = 32
+    registers_per_sm: int = 65536
+    registers_per_block: int = 65536
+
+    @property
+    def arch(self) -> str:
+        """The architecture to compile for, as NVRTC names it.
+
+        From Hopper on, the architecture-specific variant (`sm_90a`): warp-group matrix instructions and
+        register reallocation exist only there, and a cubin is tied to its architecture anyway.
+        """
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+    @property
+    def max_cluster_size(self) -> int:
+        """Blocks in the largest portable cluster; 1 where there are no clusters."""
+        return 8 if self.compute_capability >= (9, 0) else 1
+
+    @property
+    def max_warps_per_sm(self) -> int:
+        return self.max_threads_per_sm // self.warp_size
+
+    def blocks_per_sm(self, threads_per_block: int, registers_per_thread: int, shared_bytes: int = 0) -> int:
+        """Blocks that an SM holds at once; 0 if not even one fits.
+
+        Args:
+            shared_bytes: static and dynamic shared memory of a block.
+        """
+        warps = -(-threads_per_block // self.warp_size)
+        unit = REGISTERS_PER_WARP_UNIT
+        warp_registers = -(-max(registers_per_thread, 1) * self.warp_size // unit) * unit
+        shared = shared_bytes + self.shared_memory_reserved
+        shared = -(-shared // SHARED_MEMORY_UNIT) * SHARED_MEMORY_UNIT
+        if (
+            threads_per_block > self.max_threads_per_block
+            or registers_per_thread > MAX_REGISTERS_PER_THREAD
+            or shared_bytes > self.shared_memory_per_block_optin
+        ):
+            return 0
+        return min(
+            self.max_blocks_per_sm,
+            self.max_warps_per_sm // warps,
+            self.registers_per_sm // (warp_registers * warps),
+            self.shared_memory_per_sm // shared,
+        )
+
+
+_H100 = HardwareInfo(
+    name="NVIDIA H100 80GB HBM3",
+    compute_capability=(9, 0),
+    sm_count=132,
+    memory_bytes=80 * GIB,
+    memory_bandwidth_gbs=3352.0,
+    l2_bytes=50 * MIB,
+    clock_mhz=1980,
+    max_threads_per_sm=2048,
+    max_blocks_per_sm=32,
+    shared_memory_per_sm=228 * KIB,
+    shared_memory_per_block_optin=227 * KIB,
+)
+
+DESCRIBED: Mapping[str, HardwareInfo] = {
+    "h200": replace(_H100, name="NVIDIA H200", memory_bytes=141 * 10**9, memory_bandwidth_gbs=4800.0),
+    "h100": _H100,
+    "a100": HardwareInfo(
+        name="NVIDIA A100-SXM4-80GB",
+        compute_capability=(8, 0),
+        sm_count=108,
+        memory_bytes=80 * GIB,
+        memory_bandwidth_gbs=2039.0,
+        l2_bytes=40 * MIB,
+        clock_mhz=1410,
+        max_threads_per_sm=2048,
+        max_blocks_per_sm=32,
+        shared_memory_per_sm=164 * KIB,
+        shared_memory_per_block_optin=163 * KIB,
+    ),
+    "l4": HardwareInfo(
+        name="NVIDIA L4",
+        compute_capability=(8, 9),
+        sm_count=58,
+        memory_bytes=24 * GIB,
+        memory_bandwidth_gbs=300.0,
+        l2_bytes=48 * MIB,
+        clock_mhz=2040,
+        max_threads_per_sm=1536,
+        max_blocks_per_sm=24,
+        shared_memory_per_sm=100 * KIB,
+        shared_memory_per_block_optin=99 * KIB,
+    ),
+    "b200": HardwareInfo(
+        name="NVIDIA B200",
+        compute_capability=(10, 0),
+        sm_count=148,
+        memory_bytes=180 * GIB,
+        memory_bandwidth_gbs=8000.0,
+        l2_bytes=126 * MIB,
+        clock_mhz=1965,
+        max_threads_per_sm=2048,
+        max_blocks_per_sm=32,
+        shared_memory_per_sm=228 * KIB,
+        shared_memory_per_block_optin=227 * KIB,
+    ),
+}
+
+
+def described(name: str) -> HardwareInfo:
+    """The described GPU `name` (any case).
+
+    Raises:
+        OptionError: no such description; the message lists the names.
+    """
+    info = DESCRIBED.get(name.lower())
+    if info is None:
+        raise OptionError(option="described GPU", given=repr(name), expected=", ".join(DESCRIBED))
+    return info
