@@ -78,7 +78,7 @@ def test_user_location_skips_frames_of_the_package() -> None:
     scope = {"user_location": user_location}
     inside = errors.__file__.replace("errors.py", "imaginary.py")
     source = "def inner(skip): return user_location(skip)\ndef outer(skip): return inner(skip)"
-    exec(compile(source, inside, "exec"), scope)  # noqa: S102 - code that claims to lie in the package
+    exec(compile(source, inside, "exec"), scope)  # code that claims to lie in the package
     outer = scope["outer"]
     line = sys._getframe().f_lineno + 1
     location = outer(True)

@@ -111,7 +111,8 @@ class Resources:
     def __str__(self) -> str:
         return (
             f"{self.registers} registers, {self.spill_stores} bytes spill stores, "
-            f"{self.spill_loads} bytes spill loads, {self.static_shared} bytes static shared memory, {self.stack_frame} bytes stack frame, "
+            f"{self.spill_loads} bytes spill loads, "
+            f"{self.static_shared} bytes static shared memory, {self.stack_frame} bytes stack frame, "
             f"{self.barriers} barriers"
         )
 
