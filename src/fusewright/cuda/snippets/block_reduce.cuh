@@ -1,0 +1,112 @@
+// requires: warp_reduce
+// Reduction over the threads of a block along some of its axes; every thread gets the result of its group.
+//
+// State is as in warp_reduce; State::Memory holds one pointer a state, with load(i) and store(i, state).
+
+namespace fw {
+
+// The extents of the block, 0 where they are known only at run time.
+template <int X, int Y, int Z> struct block_shape {
+  static __device__ __forceinline__ int x() { return X ? X : int(blockDim.x); }
+  static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
+  static __device__ __forceinline__ int z() { return Z ? Z : int(blockDim.z); }
+};
+
+// Where a thread stands among those that reduce together. AXES: bit 0 for x, bit 1 for y, bit 2 for z.
+template <int AXES, class Shape> struct block_group {
+  int thread;   // linear index in the block
+  int size;     // threads of the group
+  int rank;     // this thread's index in the group, x fastest
+  int column;   // the group's index in the block
+  int columns;  // how many groups there are
+  bool dense;   // the group is a range of linear thread indices
+
+  __device__ __forceinline__ block_group() {
+    const int x = Shape::x(), y = Shape::y(), z = Shape::z();
+    const int i = threadIdx.x, j = threadIdx.y, k = threadIdx.z;
+    const int sx = AXES & 1 ? x : 1, sy = AXES & 2 ? y : 1, sz = AXES & 4 ? z : 1;
+    const int cx = AXES & 1 ? 1 : x, cy = AXES & 2 ? 1 : y;
+    thread = i + x * (j + y * k);
+    size = sx * sy * sz;
+    columns = x * y * z / size;
+    rank = (AXES & 1 ? i : 0) + sx * ((AXES & 2 ? j : 0) + sy * (AXES & 4 ? k : 0));
+    column = (AXES & 1 ? 0 : i) + cx * ((AXES & 2 ? 0 : j) + cy * (AXES & 4 ? 0 : k));
+    // Extents that are not reduced must be 1 below the outermost axis that is.
+    dense = (AXES < 2 || cx == 1) && (AXES < 4 || cy == 1);
+  }
+};
+
+// Groups of `warps` whole warps, this thread's starting at warp `first`: one value a warp, through `workspace`.
+template <class State, int WIDTH>
+__device__ __forceinline__ void reduce_across_warps(
+    State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+  const int lane = thread & 31, warp = thread >> 5;
+  int lanes = 1;
+#pragma unroll
+  for (int i = 0; i < 5; ++i) lanes = lanes < warps ? 2 * lanes : lanes;
+  __syncthreads();
+  if (lane == 0) {
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) workspace.store(warp * WIDTH + k, value[k]);
+  }
+  __syncthreads();
+  const int partner = lane & (lanes - 1);
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) {
+    value[k] = State::identity();
+    if (partner < warps) value[k] = workspace.load((first + partner) * WIDTH + k);
+  }
+  __syncthreads();
+  warp_reduce(value, lanes, lane);
+}
+
+// Any other group: all values through `workspace`, WIDTH * threads of them.
+template <class State, int WIDTH, class Group>
+__device__ __forceinline__ void reduce_in_memory(
+    State (&value)[WIDTH], const Group& group, typename State::Memory workspace) {
+  constexpr int few = 8;  // so many values each thread adds up by itself, which saves the tree's barriers
+  const int threads = group.size * group.columns;
+  const int slot = group.rank * group.columns + group.column;
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + slot, value[k]);
+  __syncthreads();
+  int remaining = group.size;
+  while (remaining > few) {
+    const int half = (remaining + 1) / 2;
+    if (group.rank < remaining - half) {
+#pragma unroll
+      for (int k = 0; k < WIDTH; ++k) {
+        const int mine = k * threads + slot;
+        workspace.store(mine, State::combine(workspace.load(mine), workspace.load(mine + half * group.columns)));
+      }
+    }
+    remaining = half;
+    __syncthreads();
+  }
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) {
+    value[k] = workspace.load(k * threads + group.column);
+    for (int i = 1; i < remaining; ++i) {
+      value[k] = State::combine(value[k], workspace.load(k * threads + i * group.columns + group.column));
+    }
+  }
+  __syncthreads();
+}
+
+template <class State, int AXES, class Shape, int WIDTH>
+__device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename State::Memory workspace) {
+  const block_group<AXES, Shape> group;
+  if (group.size == 1) return;
+  if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
+    warp_reduce(value, group.size, group.thread & 31);
+  } else if (group.dense && group.size % 32 == 0) {
+    warp_reduce(value, 32, group.thread & 31);
+    const int warps = group.size >> 5;
+    reduce_across_warps(value, group.thread, group.column * warps, warps, workspace);
+  } else {
+    reduce_in_memory(value, group, workspace);
+  }
+}
+
+}  // namespace fw

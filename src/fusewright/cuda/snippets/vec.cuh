@@ -1,0 +1,51 @@
+// requires:
+// One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
+// ca all levels, cg level two only, cs streaming (evicted first). memcpy to or from registers costs nothing.
+
+namespace fw {
+
+template <int BYTES> struct word;
+template <> struct word<1> { using type = unsigned char; };
+template <> struct word<2> { using type = unsigned short; };
+template <> struct word<4> { using type = unsigned int; };
+template <> struct word<8> { using type = uint2; };
+template <> struct word<16> { using type = uint4; };
+
+template <int N, class T> using word_of = typename word<N * sizeof(T)>::type;
+
+#define FW_LOAD(NAME, ACCESS)                                                                                \
+  template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \
+    const word_of<N, T>* from = reinterpret_cast<const word_of<N, T>*>(memory);                              \
+    word_of<N, T> bits = ACCESS(from);                                                                       \
+    memcpy(local, &bits, sizeof(bits));                                                                      \
+  }
+#define FW_STORE(NAME, ACCESS)                                                                               \
+  template <int N, class T> __device__ __forceinline__ void NAME(T* memory, const T* local) {                \
+    word_of<N, T>* to = reinterpret_cast<word_of<N, T>*>(memory);                                            \
+    word_of<N, T> bits;                                                                                      \
+    memcpy(&bits, local, sizeof(bits));                                                                      \
+    ACCESS(to, bits);                                                                                        \
+  }
+#define FW_READ(from) *(from)
+#define FW_WRITE(to, bits) *(to) = bits
+
+FW_LOAD(load, FW_READ)
+FW_LOAD(load_ca, __ldca)
+FW_LOAD(load_cg, __ldcg)
+FW_LOAD(load_cs, __ldcs)
+FW_STORE(store, FW_WRITE)
+FW_STORE(store_ca, __stwb)
+FW_STORE(store_cg, __stcg)
+FW_STORE(store_cs, __stcs)
+
+#undef FW_LOAD
+#undef FW_STORE
+#undef FW_READ
+#undef FW_WRITE
+
+// Memory to memory, without registers that have a name.
+template <int N, class T> __device__ __forceinline__ void copy(T* to, const T* from) {
+  *reinterpret_cast<word_of<N, T>*>(to) = *reinterpret_cast<const word_of<N, T>*>(from);
+}
+
+}  // namespace fw

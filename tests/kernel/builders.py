@@ -1,0 +1,487 @@
+"""Kernels written by hand, for the tests of the printer, the verifier and the simulator.
+
+Each function returns a whole `Kernel`; its docstring says what the kernel computes, with tensors named as the
+kernel's parameters are. All are correct as they stand: a test that wants a fault edits one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from fusewright.core.dtype import Category, DataType
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.op import CombineSpelling, ElementwiseOp, ReductionOp, Rule, Spelling, States
+from fusewright.kernel.ir import (
+    TRUE,
+    Alignment,
+    Alloc,
+    Barrier,
+    BlockReduce,
+    Buffer,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    GridReduce,
+    If,
+    Imm,
+    IndexValue,
+    Init,
+    Kernel,
+    Let,
+    Operand,
+    Param,
+    Ref,
+    Requirement,
+    ScalarParam,
+    ScalarRef,
+    Space,
+    Stmt,
+    TensorParam,
+    WorkspaceParam,
+    index_symbol,
+)
+from fusewright.sym import Expr, Symbol, as_expr, ceildiv, const, eq, land, lt, mod, symbol
+
+BX, BY = ParallelType.block_x, ParallelType.block_y
+GX, GY = ParallelType.grid_x, ParallelType.grid_y
+ONE = const(1)
+
+_NUMERIC = (Category.INT, Category.FLOAT, Category.COMPLEX)
+
+
+def _row(
+    name: str, arity: int, rule: Rule, cuda: str, function: object, categories: Sequence[Category] = _NUMERIC
+) -> ElementwiseOp:
+    return ElementwiseOp(name, arity, rule, {category: Spelling(cuda, function) for category in categories})
+
+
+ADD = _row("add", 2, Rule.SAME_UP, "{0} + {1}", torch.add)
+SUB = _row("sub", 2, Rule.SAME_UP, "{0} - {1}", torch.sub)
+MUL = _row("mul", 2, Rule.SAME_UP, "{0} * {1}", torch.mul)
+DIV = _row("div", 2, Rule.SAME_UP, "{0} / {1}", torch.div)
+EXP = _row("exp", 1, Rule.FLOAT_UP, "expf({0})", torch.exp, categories=(Category.FLOAT,))
+GT = _row("gt", 2, Rule.COMPARE, "{0} > {1}", torch.gt)
+WHERE = _row("where", 3, Rule.SELECT, "{0} ? {1} : {2}", torch.where, categories=tuple(Category))
+CAST = _row("cast", 1, Rule.CAST, "{0}", lambda x: x, categories=tuple(Category))
+
+
+def _same(dtype: DataType) -> tuple[DataType, ...]:
+    return (dtype,)
+
+
+def _combine_by(cuda: str, function: object) -> dict[Category, CombineSpelling]:
+    spelling = CombineSpelling(cuda, lambda a, b: (function(a[0], b[0]),))
+    return dict.fromkeys(_NUMERIC, spelling)
+
+
+def _welford_torch(a: States, b: States) -> States:
+    count = a[2] + b[2]
+    share = torch.where(count == 0, 0.0, b[2] / count)
+    delta = b[0] - a[0]
+    return a[0] + delta * share, a[1] + b[1] + delta * delta * a[2] * share, count
+
+
+SUM = ReductionOp(
+    "sum",
+    ("sum",),
+    _same,
+    lambda d: (0,),
+    ("{x}",),
+    lambda x: (x,),
+    _combine_by("{a0} = {a0} + {b0}", torch.add),
+    lambda x, dims: (x.sum(dims),),
+)
+MAX = ReductionOp(
+    "max",
+    ("max",),
+    _same,
+    lambda d: (d.lowest,),
+    ("{x}",),
+    lambda x: (x,),
+    _combine_by("{a0} = {b0} > {a0} || {b0} != {b0} ? {b0} : {a0}", torch.maximum),
+    lambda x, dims: (x.amax(dims),),
+)
+WELFORD = ReductionOp(
+    "welford", ("avg", "m2", "count"), lambda d: (d, d, DataType.Float), lambda d: (0.0, 0.0, 0.0),
+    ("{x}", "0.0f", "1.0f"), lambda x: (x, torch.zeros_like(x), torch.ones_like(x)),
+    {Category.FLOAT: CombineSpelling(
+        "{{ float count = {a2} + {b2}, share = count == 0.0f ? 0.0f : {b2} / count, delta = {b0} - {a0}; "
+        "{a0} += delta * share; {a1} += {b1} + delta * delta * {a2} * share; {a2} = count; }}",
+        _welford_torch,
+    )},
+    lambda x, dims: (x.mean(dims), x.var(dims, correction=0) * x.numel(), torch.tensor(float(x.numel()))),
+)  # fmt: skip
+
+
+def size(name: str, multiple_of: int = 1) -> tuple[Symbol, ScalarParam]:
+    """A positive extent and the parameter that carries it."""
+    value = symbol(name, lo=1, hi=2**31 - 1, multiple_of=multiple_of)
+    return value, ScalarParam(name, DataType.Index, value)
+
+
+def tensor(name: str, dtype: DataType, elements: Expr, align: int = 0, output: bool = False) -> TensorParam:
+    return TensorParam(Buffer(name, dtype, Space.GLOBAL, elements, align), output)
+
+
+def local(name: str, dtype: DataType, elements: int = 1) -> Buffer:
+    return Buffer(name, dtype, Space.LOCAL, const(elements))
+
+
+def shared(name: str, dtype: DataType, elements: int, offset: int = 0) -> Buffer:
+    return Buffer(name, dtype, Space.SHARED, const(elements), 16, const(offset))
+
+
+def at(buffer: Buffer, index: Expr | int = 0) -> Ref:
+    return Ref(buffer, as_expr(index))
+
+
+def unrolled(name: str, count: int, body: Sequence[Stmt]) -> For:
+    """A loop over 0 .. count-1 whose symbol is `symbol(name, hi=count - 1)`."""
+    return For(symbol(name, hi=count - 1), const(count), tuple(body), unroll=True)
+
+
+def kernel(
+    name: str,
+    params: Sequence[Param],
+    body: Sequence[Stmt],
+    grid: Sequence[Expr | int],
+    block: Sequence[Expr | int],
+    shared_bytes: int = 0,
+    index_dtype: DataType = DataType.Int32,
+    requirements: Sequence[Requirement] = (),
+    alignments: Sequence[Alignment] = (),
+) -> Kernel:
+    gx, gy, gz = (*map(as_expr, grid), ONE, ONE, ONE)[:3]
+    bx, by, bz = (*map(as_expr, block), ONE, ONE, ONE)[:3]
+    return Kernel(
+        name, tuple(params), tuple(body), (gx, gy, gz), (bx, by, bz), const(shared_bytes), index_dtype,
+        requirements=tuple(requirements), alignments=tuple(alignments),
+    )  # fmt: skip
+
+
+def pointwise(
+    dtype: DataType = DataType.BFloat16,
+    width: int = 8,
+    threads: int = 128,
+    index_dtype: DataType = DataType.Int32,
+    cache: CacheOp = CacheOp.unspecified,
+) -> Kernel:
+    """T2 = (T0 + T1) * scale, elementwise over n0 (a multiple of `width`) elements, vectorised by `width`."""
+    n, n_param = size("n0", multiple_of=width)
+    compute, align = dtype.compute, width * dtype.size
+    ins = [tensor("T0", dtype, n, align), tensor("T1", dtype, n, align)]
+    out = tensor("T2", dtype, n, align, output=True)
+    scale = ScalarParam("scale", DataType.Double)
+    blocks = ceildiv(n, width * threads)
+    index = symbol("i", multiple_of=width)
+    lanes = [local("a", dtype, width), local("b", dtype, width), local("c", dtype, width)]
+    total = local("total", compute)
+    k = symbol("k", hi=width - 1)
+    arithmetic: list[Stmt] = [
+        Alloc(total),
+        Compute(ADD, at(total), (at(lanes[0], k), at(lanes[1], k)), compute),
+        Compute(MUL, at(lanes[2], k), (at(total), ScalarRef(scale)), compute),
+    ]
+    body = [
+        Let(index, (index_symbol(GX, blocks) * threads + index_symbol(BX, const(threads))) * width),
+        If(
+            lt(index, n),
+            (
+                *map(Alloc, lanes),
+                Copy(at(lanes[0]), at(ins[0].buffer, index), width, cache),
+                Copy(at(lanes[1]), at(ins[1].buffer, index), width, cache),
+                unrolled("k", width, arithmetic),
+                Copy(at(out.buffer, index), at(lanes[2]), width, cache),
+            ),
+        ),
+    ]
+    buffers = [param.buffer for param in (*ins, out)]
+    return kernel(
+        "pointwise", [*ins, out, n_param, scale], body, [blocks], [threads], index_dtype=index_dtype,
+        requirements=[Requirement(eq(mod(n, width), 0), "n0 is a multiple of the vector width")],
+        alignments=[Alignment(buffer, align) for buffer in buffers],
+    )  # fmt: skip
+
+
+def row_softmax(dtype: DataType = DataType.Half, threads: int = 128, per_thread: int = 4) -> Kernel:
+    """T1 = softmax(T0, -1) for T0 of shape [rows, columns], columns <= threads * per_thread; a row a block.
+
+    Thread t holds elements t, t + threads, ... of the row in registers.
+    """
+    rows, rows_param = size("rows")
+    columns, columns_param = size("columns")
+    x, y = tensor("T0", dtype, rows * columns), tensor("T1", dtype, rows * columns, output=True)
+    t, row = index_symbol(BX, const(threads)), index_symbol(GX, rows)
+    k = symbol("k", hi=per_thread - 1)
+    column = k * threads + t
+    inside = lt(column, columns)
+    raw = local("raw", dtype)
+    value, top, total = (
+        local(n, DataType.Float, s) for n, s in (("value", per_thread), ("top", 1), ("total", 1))
+    )
+    thread_top, thread_sum = local("thread_top", DataType.Float), local("thread_sum", DataType.Float)
+    workspace = shared("workspace", DataType.Float, threads)
+    load = If(
+        inside,
+        (
+            Alloc(raw),
+            Copy(at(raw), at(x.buffer, row * columns + column)),
+            Compute(CAST, at(value, k), (at(raw),), DataType.Float),
+            Combine(MAX, (at(thread_top),), (at(value, k),)),
+        ),
+    )
+    exponent: tuple[Stmt, ...] = (
+        Compute(SUB, at(value, k), (at(value, k), at(top)), DataType.Float),
+        Compute(EXP, at(value, k), (at(value, k),), DataType.Float),
+        Combine(SUM, (at(thread_sum),), (at(value, k),)),
+    )
+    result = local("result", dtype)
+    store: tuple[Stmt, ...] = (
+        Alloc(result),
+        Compute(DIV, at(result), (at(value, k), at(total)), DataType.Float),
+        Copy(at(y.buffer, row * columns + column), at(result)),
+    )
+
+    def reduce(op: ReductionOp, into: Buffer, source: Buffer) -> list[Stmt]:
+        return [
+            Alloc(into),
+            Init(op, (at(into),)),
+            BlockReduce(op, (at(into),), (at(source),), (BX,), TRUE, (workspace,)),
+        ]
+
+    body = [
+        Alloc(value),
+        Alloc(workspace),
+        Alloc(thread_top),
+        Init(MAX, (at(thread_top),)),
+        unrolled("k", per_thread, [load]),
+        *reduce(MAX, top, thread_top),
+        Alloc(thread_sum),
+        Init(SUM, (at(thread_sum),)),
+        unrolled("k", per_thread, [If(inside, exponent)]),
+        *reduce(SUM, total, thread_sum),
+        unrolled("k", per_thread, [If(inside, store)]),
+    ]
+    return kernel(
+        "row_softmax", [x, y, rows_param, columns_param], body, [rows], [threads], threads * 4,
+        requirements=[Requirement(lt(columns, threads * per_thread + 1), "a row fits the block's registers")],
+    )  # fmt: skip
+
+
+def column_sum(block_x: int = 32, block_y: int = 8, width: int = 4) -> Kernel:
+    """T1[c] = sum of T0[:, c] for T0 of shape [rows, columns], columns a multiple of `width`; reduces y."""
+    rows, rows_param = size("rows")
+    columns, columns_param = size("columns", multiple_of=width)
+    x = tensor("T0", DataType.Float, rows * columns, 4 * width)
+    y = tensor("T1", DataType.Float, columns, 4 * width, output=True)
+    blocks = ceildiv(columns, block_x * width)
+    tx, ty = index_symbol(BX, const(block_x)), index_symbol(BY, const(block_y))
+    column = symbol("column", multiple_of=width)
+    steps = ceildiv(rows, block_y)
+    step, k = symbol("step", hi=steps - 1), symbol("k", hi=width - 1)
+    row = step * block_y + ty
+    loaded, thread_sum, total = (local(n, DataType.Float, width) for n in ("loaded", "thread_sum", "total"))
+    workspace = shared("workspace", DataType.Float, block_x * block_y * width)
+    accumulate = If(
+        land(lt(column, columns), lt(row, rows)),
+        (
+            Alloc(loaded),
+            Copy(at(loaded), at(x.buffer, row * columns + column), width),
+            unrolled("k", width, [Combine(SUM, (at(thread_sum, k),), (at(loaded, k),))]),
+        ),
+    )
+    store = If(land(eq(ty, 0), lt(column, columns)), (Copy(at(y.buffer, column), at(total), width),))
+    body = [
+        Let(column, (index_symbol(GX, blocks) * block_x + tx) * width),
+        Alloc(thread_sum),
+        Init(SUM, (at(thread_sum),), width),
+        For(step, steps, (accumulate,)),
+        Alloc(workspace),
+        Alloc(total),
+        Init(SUM, (at(total),), width),
+        BlockReduce(SUM, (at(total),), (at(thread_sum),), (BY,), TRUE, (workspace,), width),
+        store,
+    ]
+    params = [x, y, rows_param, columns_param]
+    return kernel("column_sum", params, body, [blocks], [block_x, block_y], block_x * block_y * width * 4)
+
+
+def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
+    """T1[0] = sum of T0, n0 elements, over `blocks` blocks."""
+    n, n_param = size("n0")
+    x, y = tensor("T0", DataType.Float, n), tensor("T1", DataType.Float, ONE, output=True)
+    partials = Buffer("partials", DataType.Float, Space.GLOBAL, const(blocks))
+    semaphore = Buffer("semaphore", DataType.Int32, Space.GLOBAL, ONE)
+    steps = ceildiv(n, threads * blocks)
+    step = symbol("step", hi=steps - 1)
+    index = (step * blocks + index_symbol(GX, const(blocks))) * threads + index_symbol(BX, const(threads))
+    value, thread_sum, total = (local(name, DataType.Float) for name in ("value", "thread_sum", "total"))
+    workspace = shared("workspace", DataType.Float, threads)
+    is_last = symbol("is_last", hi=1)
+    accumulate = If(
+        lt(index, n),
+        (Alloc(value), Copy(at(value), at(x.buffer, index)), Combine(SUM, (at(thread_sum),), (at(value),))),
+    )
+    body = [
+        Alloc(thread_sum),
+        Init(SUM, (at(thread_sum),)),
+        For(step, steps, (accumulate,)),
+        Alloc(workspace),
+        Alloc(total),
+        Init(SUM, (at(total),)),
+        GridReduce(
+            SUM,
+            (at(total),),
+            (at(thread_sum),),
+            (GX,),
+            (BX,),
+            TRUE,
+            (workspace,),
+            (partials,),
+            semaphore,
+            is_last,
+        ),
+        If(land(is_last, eq(index_symbol(BX, const(threads)), 0)), (Copy(at(y.buffer), at(total)),)),
+    ]
+    params = [x, y, WorkspaceParam(partials), WorkspaceParam(semaphore, zeroed=True), n_param]
+    return kernel("grid_sum", params, body, [blocks], [threads], threads * 4)
+
+
+def row_welford(threads: int = 96) -> Kernel:
+    """T1 = mean, T2 = sum of squared deviations of each row of T0 [rows, columns]."""
+    rows, rows_param = size("rows")
+    columns, columns_param = size("columns")
+    x = tensor("T0", DataType.Float, rows * columns)
+    mean, m2 = (tensor(name, DataType.Float, rows, output=True) for name in ("T1", "T2"))
+    t, row = index_symbol(BX, const(threads)), index_symbol(GX, rows)
+    steps = ceildiv(columns, threads)
+    step = symbol("step", hi=steps - 1)
+    value = local("value", DataType.Float)
+    mine = [local(f"thread_{name}", DataType.Float) for name in WELFORD.states]
+    total = [local(f"row_{name}", DataType.Float) for name in WELFORD.states]
+    workspace = [
+        shared(f"shared_{n}", DataType.Float, threads, 4 * threads * i) for i, n in enumerate(WELFORD.states)
+    ]
+    column = step * threads + t
+    accumulate = If(
+        lt(column, columns),
+        (
+            Alloc(value),
+            Copy(at(value), at(x.buffer, row * columns + column)),
+            Combine(WELFORD, tuple(map(at, mine)), (at(value),)),
+        ),
+    )
+    body = [
+        *map(Alloc, mine),
+        Init(WELFORD, tuple(map(at, mine))),
+        For(step, steps, (accumulate,)),
+        *map(Alloc, workspace),
+        *map(Alloc, total),
+        Init(WELFORD, tuple(map(at, total))),
+        BlockReduce(WELFORD, tuple(map(at, total)), tuple(map(at, mine)), (BX,), TRUE, tuple(workspace)),
+        If(
+            eq(t, 0),
+            (Copy(at(mean.buffer, row), at(total[0])), Copy(at(m2.buffer, row), at(total[1]))),
+        ),
+    ]
+    return kernel(
+        "row_welford", [x, mean, m2, rows_param, columns_param], body, [rows], [threads], 3 * 4 * threads
+    )
+
+
+def block_reverse(threads: int = 64, width: int = 4, with_barrier: bool = True) -> Kernel:
+    """T1 = T0 with each run of threads * width elements reversed run-wise, in vectors, through shared memory.
+
+    Thread t writes its vector of T0 to shared memory and reads that of thread `threads - 1 - t`; n0 is a
+    multiple of threads * width. Without the barrier it is a race.
+    """
+    n, n_param = size("n0", multiple_of=threads * width)
+    x = tensor("T0", DataType.Float, n, 4 * width)
+    y = tensor("T1", DataType.Float, n, 4 * width, output=True)
+    t = index_symbol(BX, const(threads))
+    start = symbol("start", multiple_of=threads * width)
+    staged, held = shared("staged", DataType.Float, threads * width), local("held", DataType.Float, width)
+    body: list[Stmt] = [
+        Let(start, index_symbol(GX, n // (threads * width)) * (threads * width)),
+        Alloc(staged),
+        Alloc(held),
+        Copy(at(staged, t * width), at(x.buffer, start + t * width), width),
+        *([Barrier()] if with_barrier else []),
+        Copy(at(held), at(staged, (threads - 1 - t) * width), width),
+        Copy(at(y.buffer, start + t * width), at(held), width),
+    ]
+    grid = [n // (threads * width)]
+    return kernel("block_reverse", [x, y, n_param], body, grid, [threads], threads * width * 4)
+
+
+def _elementwise(
+    name: str,
+    ins: Sequence[TensorParam],
+    out: TensorParam,
+    n_param: ScalarParam,
+    index: Symbol,
+    body: Sequence[Stmt],
+    extra: Sequence[Param] = (),
+    index_dtype: DataType = DataType.Int32,
+) -> Kernel:
+    """`body` for each `index` below n0, a thread an element."""
+    assert n_param.symbol is not None
+    threads, n = 128, n_param.symbol
+    blocks = ceildiv(n, threads)
+    position = index_symbol(GX, blocks) * threads + index_symbol(BX, const(threads))
+    guarded = If(lt(index, n), tuple(body))
+    return kernel(
+        name, [*ins, out, n_param, *extra], [Let(index, position), guarded], [blocks], [threads],
+        index_dtype=index_dtype,
+    )  # fmt: skip
+
+
+def complex_product(dtype: DataType = DataType.ComplexFloat) -> Kernel:
+    """T2 = T0 * T1 + (0.5 - 2j) for complex vectors of n0 elements."""
+    n, n_param = size("n0")
+    a, b = tensor("T0", dtype, n), tensor("T1", dtype, n)
+    out = tensor("T2", dtype, n, output=True)
+    i, product, result = symbol("i"), local("product", dtype), local("result", dtype)
+    body = [
+        Alloc(product),
+        Alloc(result),
+        Compute(MUL, at(product), (at(a.buffer, i), at(b.buffer, i)), dtype),
+        Compute(ADD, at(result), (at(product), Imm(0.5 - 2j, dtype)), dtype),
+        Copy(at(out.buffer, i), at(result)),
+    ]
+    return _elementwise("complex_product", [a, b], out, n_param, i, body)
+
+
+def cast(source: DataType, target: DataType, width: int = 1) -> Kernel:
+    """T1 = T0 converted from `source` to `target`, n0 elements, by way of both types' compute types."""
+    n, n_param = size("n0")
+    x, y = tensor("T0", source, n), tensor("T1", target, n, output=True)
+    i, value, result = symbol("i"), local("value", source), local("result", target)
+    body = [
+        Alloc(value),
+        Alloc(result),
+        Copy(at(value), at(x.buffer, i)),
+        Compute(CAST, at(result), (at(value),), source.compute),
+        Copy(at(y.buffer, i), at(result)),
+    ]
+    return _elementwise("cast", [x], y, n_param, i, body)
+
+
+def iota_select(index_dtype: DataType = DataType.Int) -> Kernel:
+    """T1 = where(T0 > 0, arange(n0), limit), Int, for Float T0 and an Int scalar parameter `limit`."""
+    n, n_param = size("n0")
+    x, y = tensor("T0", DataType.Float, n), tensor("T1", DataType.Int, n, output=True)
+    limit = ScalarParam("limit", DataType.Int)
+    i, positive, result = symbol("i"), local("positive", DataType.Bool), local("result", DataType.Int)
+    choices: tuple[Operand, ...] = (at(positive), IndexValue(i, DataType.Int), ScalarRef(limit))
+    body = [
+        Alloc(positive),
+        Alloc(result),
+        Compute(GT, at(positive), (at(x.buffer, i), Imm(0.0, DataType.Float)), DataType.Float),
+        Compute(WHERE, at(result), choices, DataType.Int),
+        Copy(at(y.buffer, i), at(result)),
+    ]
+    return _elementwise("iota_select", [x], y, n_param, i, body, [limit], index_dtype)
