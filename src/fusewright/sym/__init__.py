@@ -9,7 +9,7 @@ division.py (the rewrite rules) and prover.py (what can be proved from symbols' 
 """
 
 from fusewright.sym import operators as _operators  # noqa: F401  (binds Expr's operators)
-from fusewright.sym.division import add, ceildiv, ceildiv_parts, floordiv, mod, mul, sub
+from fusewright.sym.division import add, ceildiv, ceildiv_parts, floordiv, is_nonneg_dividend, mod, mul, sub
 from fusewright.sym.nodes import (
     FALSE,
     ONE,
@@ -38,7 +38,7 @@ from fusewright.sym.nodes import (
     symbol,
 )
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum, ne
-from fusewright.sym.prover import divides, prove
+from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
 from fusewright.sym.text import to_python, to_text
 from fusewright.sym.traversal import build, evaluate, fold, product, substitute
@@ -78,6 +78,8 @@ __all__ = [
     "floordiv",
     "fold",
     "interned_count",
+    "is_nonneg",
+    "is_nonneg_dividend",
     "known_multiple",
     "land",
     "le",

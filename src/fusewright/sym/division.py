@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from fusewright.sym.nodes import (
-    FACT_CACHE_SIZE,
+    CACHE_SIZE,
     ONE,
     ZERO,
     Const,
@@ -102,7 +102,7 @@ def quotient_extract(x: Expr, k: Expr) -> Expr | None:
 
 def remainder_extract(x: Expr, k: Expr) -> Expr | None:
     """(a*k + b) % k -> b % k"""
-    q, rest = divide_with_rest(x, k)
+    _, rest = divide_with_rest(x, k)
     if isinstance(k, Const):
         rest = _reduce_coefficients(rest, k.value)
     if rest is x:
@@ -133,7 +133,7 @@ def _split_low(x: Expr, k: Expr) -> tuple[Expr, Expr] | None:
             low_terms = {core: c for core, c in x.terms if core not in high}
             low = from_terms(low_terms, x.constant % step)
             least, most = bounds(low)
-            if low is not ZERO and least is not None and most is not None and 0 <= least and most < step:
+            if low is not ZERO and least is not None and most is not None and least >= 0 and most < step:
                 return from_terms(high, x.constant - x.constant % step), low
     for g in _symbolic_parts(x, k):
         quotient, low = divide_with_rest(x, g)
@@ -202,6 +202,8 @@ def quotient_of_quotient(x: Expr, k: Expr) -> Expr | None:
     if coefficient != 1 or not isinstance(inner, FloorDiv) or not is_positive_divisor(inner.divisor):
         return None
     dividend = plus(inner.dividend, scale(inner.divisor, x.constant))
+    if not _keeps_sign(x, dividend, k):
+        return None
     return floordiv(dividend, multiply(inner.divisor, k))
 
 
@@ -210,7 +212,7 @@ def quotient_of_remainder(x: Expr, k: Expr) -> Expr | None:
     if not isinstance(x, Mod) or not is_positive_divisor(x.divisor):
         return None
     radix = exact_quotient(x.divisor, k)
-    if radix is None or not is_positive_divisor(radix):
+    if radix is None or not is_positive_divisor(radix) or not _keeps_sign(x, x.dividend, k):
         return None
     return mod(floordiv(x.dividend, k), radix)
 
@@ -248,18 +250,29 @@ MOD_RULES: tuple[Rule, ...] = (
 )
 
 
-@lru_cache(maxsize=FACT_CACHE_SIZE)
-def _divide(cls: type[FloorDiv] | type[Mod], x: Expr, k: Expr) -> Expr:
+@lru_cache(maxsize=CACHE_SIZE)
+def _quotient(x: Expr, k: Expr) -> Expr:
     if isinstance(k, Const) and k.value < 0:
-        # x // -k = -x // k  and  x % -k = -(-x % k)
-        result = _divide(cls, scale(x, -1), const(-k.value))
-        return result if cls is FloorDiv else scale(result, -1)
+        return _quotient(scale(x, -1), const(-k.value))
+    simplified = _apply(FLOORDIV_RULES, x, k)
+    return node(FloorDiv, (x, k)) if simplified is None else simplified
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _remainder(x: Expr, k: Expr) -> Expr:
+    if isinstance(k, Const) and k.value < 0:
+        return scale(_remainder(scale(x, -1), const(-k.value)), -1)
+    simplified = _apply(MOD_RULES, x, k)
+    return node(Mod, (x, k)) if simplified is None else simplified
+
+
+def _apply(rules: tuple[Rule, ...], x: Expr, k: Expr) -> Expr | None:
     if is_positive_divisor(k):
-        for rule in FLOORDIV_RULES if cls is FloorDiv else MOD_RULES:
+        for rule in rules:
             simplified = rule(x, k)
             if simplified is not None:
                 return simplified
-    return node(cls, (x, k))
+    return None
 
 
 def floordiv(a: Expr | int, b: Expr | int) -> Expr:
@@ -274,7 +287,7 @@ def floordiv(a: Expr | int, b: Expr | int) -> Expr:
             raise ZeroDivisionError(f"division of {x!r} by zero")
     if x is ZERO:
         return ZERO
-    return ONE if x is k else _divide(FloorDiv, x, k)
+    return ONE if x is k else _quotient(x, k)
 
 
 def mod(a: Expr | int, b: Expr | int) -> Expr:
@@ -287,7 +300,7 @@ def mod(a: Expr | int, b: Expr | int) -> Expr:
             return const(x.value % k.value)
         if k.value == 0:
             raise ZeroDivisionError(f"remainder of {x!r} by zero")
-    return ZERO if x is ZERO or x is k else _divide(Mod, x, k)
+    return ZERO if x is ZERO or x is k else _remainder(x, k)
 
 
 def ceildiv(a: Expr | int, b: Expr | int) -> Expr:

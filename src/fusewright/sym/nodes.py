@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fusewright.sym.interning import InternTable
 
-FACT_CACHE_SIZE = 1 << 16
-"""Entries of each least-recently-used cache of results; bounds the nodes that they keep alive."""
+CACHE_SIZE = 1 << 14
+"""Entries of each least-recently-used cache of results: several kernels' worth, and a bound on
+the nodes that the caches keep alive."""
 
 Term = tuple["Expr", int]
 """A summand `coefficient * core`: the core is neither a Const nor an Add and has coefficient 1."""
@@ -93,6 +94,7 @@ class Expr:
         return node, (type(self), self.args)
 
     if TYPE_CHECKING:  # bound in fusewright.sym.operators, above the constructors
+
         def __add__(self, other: Expr | int) -> Expr: ...
         def __radd__(self, other: int) -> Expr: ...
         def __sub__(self, other: Expr | int) -> Expr: ...
@@ -323,7 +325,7 @@ def interned_count() -> int:
 
 
 def _blank(cls: type[Any], order: OrderKey) -> Any:
-    made = cls.__new__(cls)
+    made = object.__new__(cls)
     made.order = order
     made._bounds = None
     made._multiple = -1

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 from fusewright.sym.nodes import (
+    CACHE_SIZE,
     Const,
     Expr,
     FloorDiv,
@@ -87,6 +89,7 @@ def combine(parts: Iterable[tuple[Expr, int]]) -> Expr:
     return from_terms(terms, constant)
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def plus(a: Expr, b: Expr) -> Expr:
     """`a + b`."""
     if type(b) is Const:
@@ -99,6 +102,7 @@ def plus(a: Expr, b: Expr) -> Expr:
     return from_terms(terms, a.constant + b.constant)
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def minus(a: Expr, b: Expr) -> Expr:
     """`a - b`."""
     if a is b:
@@ -131,6 +135,7 @@ def scale(a: Expr, value: int) -> Expr:
     return from_terms({core: coefficient * value for core, coefficient in a.terms}, a.constant * value)
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def multiply(a: Expr, b: Expr) -> Expr:
     """`a * b`, multiplied out."""
     if type(b) is Const:
@@ -147,16 +152,14 @@ def multiply(a: Expr, b: Expr) -> Expr:
         return monomial(a_scale * b_scale, [*a.factors, *b.factors])
     terms: dict[Expr, int] = {}
     constant = 0
-    for a_core, a_scale in a_parts:
-        for b_core, b_scale in b_parts:
-            if a_core is None or b_core is None:
-                core = b_core if a_core is None else a_core
-            else:
-                core = product_node(1, tuple(sort_nodes([*a_core.factors, *b_core.factors])))
-            if core is None:
-                constant += a_scale * b_scale
-            else:
+    for a_factors, a_scale in a_parts:
+        for b_factors, b_scale in b_parts:
+            factors = sort_nodes([*a_factors, *b_factors])
+            if factors:
+                core = factors[0] if len(factors) == 1 else product_node(1, tuple(factors))
                 terms[core] = terms.get(core, 0) + a_scale * b_scale
+            else:
+                constant += a_scale * b_scale
     return from_terms(terms, constant)
 
 
@@ -164,10 +167,11 @@ def _coefficient(e: Expr) -> int:
     return e.coefficient if isinstance(e, Mul) else 1
 
 
-def _summands(e: Expr) -> list[tuple[Expr | None, int]]:
-    parts: list[tuple[Expr | None, int]] = list(e.terms)
+def _summands(e: Expr) -> list[tuple[tuple[Expr, ...], int]]:
+    """(factors, coefficient) of each summand; the constant has no factors."""
+    parts = [(core.factors, coefficient) for core, coefficient in e.terms]
     if e.constant:
-        parts.append((None, e.constant))
+        parts.append(((), e.constant))
     return parts
 
 
@@ -238,16 +242,13 @@ def _long_division(e: Expr, divisor: Expr) -> tuple[Expr, Expr]:
 
 def common_divisor(e: Expr, divisor: Expr) -> Expr:
     """The largest product that divides every summand of both, term by term."""
-    divisor_parts = _summands(divisor)
-    parts = [*_summands(e), *divisor_parts]
+    parts = [*_summands(e), *_summands(divisor)]
     number = math.gcd(*[coefficient for _, coefficient in parts])
-    if any(core is None for core, _ in parts):
-        return const(number)
-    shared = list(parts[0][0].factors) if parts[0][0] is not None else []
-    for core, _ in parts[1:]:
-        if not shared or core is None:
+    shared = list(parts[0][0])
+    for factors, _ in parts[1:]:
+        if not shared:
             break
-        available = list(core.factors)
+        available = list(factors)
         kept = []
         for factor in shared:
             if factor in available:
@@ -255,5 +256,3 @@ def common_divisor(e: Expr, divisor: Expr) -> Expr:
                 kept.append(factor)
         shared = kept
     return monomial(number, shared)
-
-

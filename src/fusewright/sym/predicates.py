@@ -9,8 +9,10 @@ so only an equality is ever under a Not.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fusewright.sym.nodes import (
+    CACHE_SIZE,
     FALSE,
     TRUE,
     And,
@@ -42,6 +44,7 @@ def _sides(difference: Expr) -> tuple[dict[Expr, int], dict[Expr, int]]:
     return left, right
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def _is_nonneg_predicate(difference: Expr) -> Expr:
     """The predicate `difference >= 0`."""
     if is_nonneg(difference):
@@ -111,7 +114,11 @@ def _as_predicate(value: Expr | int) -> Expr:
 
 def lnot(value: Expr | int) -> Expr:
     """The negation of a predicate; an integer counts as true unless it is zero."""
-    cond = _as_predicate(value)
+    return _negated(_as_predicate(value))
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _negated(cond: Expr) -> Expr:
     if isinstance(cond, Const):
         return FALSE if cond.value else TRUE
     if isinstance(cond, Lt):
@@ -121,9 +128,9 @@ def lnot(value: Expr | int) -> Expr:
     if isinstance(cond, Not):
         return cond.args[0]
     if isinstance(cond, And):
-        return lor(*[lnot(arg) for arg in cond.args])
+        return lor(*[_negated(arg) for arg in cond.args])
     if isinstance(cond, Or):
-        return land(*[lnot(arg) for arg in cond.args])
+        return land(*[_negated(arg) for arg in cond.args])
     return node(Not, (cond,))
 
 
@@ -145,7 +152,7 @@ def _connect(cls: type[Boolean], neutral: Expr, absorbing: Expr, conditions: tup
             return absorbing
         if cond is not neutral:
             kept.update(dict.fromkeys(cond.args if type(cond) is cls else (cond,)))
-    if len(kept) > 1 and any(lnot(cond) in kept for cond in kept):
+    if len(kept) > 1 and any(_negated(cond) in kept for cond in kept):
         return absorbing
     if len(kept) < 2:
         return next(iter(kept), neutral)
@@ -178,6 +185,7 @@ def _extreme(cls: type[Operation], operands: tuple[Expr | int, ...]) -> Expr:
     return kept[0] if len(kept) == 1 else node(cls, tuple(kept))
 
 
+@lru_cache(maxsize=CACHE_SIZE)
 def _dominates(cls: type[Operation], a: Expr, b: Expr) -> bool:
     """Whether the min (max) of `a` and `b` is provably `a`."""
     return is_nonneg(minus(b, a) if cls is Min else minus(a, b))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from fusewright.sym.nodes import (
+    CACHE_SIZE,
     And,
     Boolean,
     Const,
@@ -25,7 +26,6 @@ from fusewright.sym.nodes import (
     Mod,
     Not,
     Or,
-    FACT_CACHE_SIZE,
     Symbol,
     as_expr,
     const,
@@ -59,9 +59,16 @@ def is_nonneg(e: Expr) -> bool:
         elif (high is not None and high < 0) or isinstance(e, Const):
             known = False
         else:
-            known = _search(e, [PROOF_BUDGET])
+            known = _search_cached(e)
         e._nonneg = known
     return known
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _search_cached(e: Expr) -> bool:
+    # The differences that proofs are about are seldom held by anybody: without this cache they
+    # would die, and their answers with them.
+    return _search(e, [PROOF_BUDGET])
 
 
 def is_less(a: Expr, b: Expr) -> bool:
@@ -122,7 +129,7 @@ def divides(k: int | Expr, e: int | Expr) -> bool:
     return dividend.constant == 0
 
 
-@lru_cache(maxsize=FACT_CACHE_SIZE)
+@lru_cache(maxsize=CACHE_SIZE)
 def _height(e: Expr) -> int:
     """How many eliminations deep `e` goes: zero for a constant or a symbol with numeric bounds."""
     if isinstance(e, Symbol):
@@ -135,12 +142,20 @@ def _height(e: Expr) -> int:
 
 
 def _atoms(e: Expr) -> list[Expr]:
-    """The factors of the summands of `e`, those that others may depend on last."""
+    """The factors worth eliminating, those that others may depend on last.
+
+    A symbol with numeric bounds that is no factor of a product is left out: the numeric range
+    of `e` accounts for it exactly.
+    """
     found: dict[Expr, int] = {}
     for core, _ in e.terms:
-        for factor in core.factors:
-            if factor not in found:
-                found[factor] = _height(factor)
+        factors = core.factors
+        if len(factors) > 1 or not isinstance(core, Symbol) or isinstance(core.hi, Expr):
+            for factor in factors:
+                if factor not in found:
+                    found[factor] = _height(factor)
+    if len(found) < 2:
+        return list(found)
     return sorted(found, key=lambda atom: (-found[atom], atom.order))
 
 
@@ -174,7 +189,7 @@ def _search(e: Expr, budget: list[int]) -> bool:
         cases = _cases(atom, *split)
         if cases:
             budget[0] -= len(cases)
-            return budget[0] > 0 and all([_search(case, budget) for case in cases])
+            return budget[0] > 0 and all(_search(case, budget) for case in cases)
         tried = False
         for lowered in _lowerings(atom, *split):
             tried = True

@@ -218,5 +218,3 @@ def has_exact_division(core: Expr, coefficient: int) -> bool:
             ):
                 return True
     return False
-
-
