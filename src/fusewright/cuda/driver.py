@@ -1,0 +1,412 @@
+"""Load cubins and launch kernels through the CUDA driver.
+
+Importing this touches no driver and works without one; the first call loads it. Everything runs in a device's
+primary context, the one that torch uses.
+
+A launch is on the path of every repeated call, so a `Launcher` is built once for a function and a launch
+configuration and does two things a call: store the values into a fixed buffer with one `struct` call, and
+enqueue with one driver call (`bench/launch_overhead.py` times it).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from fusewright.core.errors import DriverError
+
+Dim3 = tuple[int, int, int]
+
+# A launch may use this much shared memory without the function's attribute being raised (every architecture).
+DEFAULT_SHARED_LIMIT = 48 * 1024
+# Larger clusters have to be allowed function by function, and not every device runs them.
+MAX_PORTABLE_CLUSTER = 8
+
+
+@functools.cache
+def _driver() -> ModuleType:
+    """The initialised driver bindings, imported on first use (0.1 s).
+
+    Raises:
+        DriverError: there is no driver or no device.
+    """
+    try:
+        module = importlib.import_module("cuda.bindings.driver")
+        (code,) = module.cuInit(0)
+    except Exception as error:  # the loader's own exception classes differ between versions of the bindings
+        raise DriverError(f"the CUDA driver cannot be loaded: {error}", call="cuInit") from error
+    if code:
+        raise DriverError(
+            call="cuInit", code=code.name, problem="is there a GPU, and may this process use it?"
+        )
+    return module
+
+
+def is_available() -> bool:
+    """Whether there is a driver and at least one device."""
+    try:
+        return device_count() > 0
+    except DriverError:
+        return False
+
+
+def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
+    """The value of a driver call's `(code, value)`.
+
+    Raises:
+        DriverError: the code is no success; the message names `call`, the code and its description.
+    """
+    code = result[0]
+    if code:
+        raise _error(call, code, detail)
+    return result[1] if len(result) > 1 else None
+
+
+def _error(call: str, code: Any, detail: str) -> DriverError:
+    _, text = _driver().cuGetErrorString(code)
+    described = text.decode() if text else "no description"
+    problem = described + (f" ({detail})" if detail else "")
+    return DriverError(call=call, code=code.name, problem=problem)
+
+
+def driver_version() -> tuple[int, int]:
+    """(major, minor) of the CUDA version that the driver supports."""
+    version = check("cuDriverGetVersion", _driver().cuDriverGetVersion())
+    return version // 1000, version % 1000 // 10
+
+
+def device_count() -> int:
+    return int(check("cuDeviceGetCount", _driver().cuDeviceGetCount()))
+
+
+def device_name(device: int) -> str:
+    name: bytes = check("cuDeviceGetName", _driver().cuDeviceGetName(256, _device(device)))
+    return name.rstrip(b"\0").decode()
+
+
+def device_memory(device: int) -> int:
+    """Bytes of memory of the device."""
+    return int(check("cuDeviceTotalMem", _driver().cuDeviceTotalMem(_device(device))))
+
+
+def device_attribute(device: int, name: str) -> int:
+    """A device attribute by its name in the driver's interface, without `CU_DEVICE_ATTRIBUTE_`."""
+    attribute = getattr(_driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    result = _driver().cuDeviceGetAttribute(attribute, _device(device))
+    return int(check("cuDeviceGetAttribute", result, name))
+
+
+@functools.cache
+def _device(device: int) -> Any:
+    return check("cuDeviceGet", _driver().cuDeviceGet(device), f"device {device}")
+
+
+@functools.cache
+def _primary_context(device: int) -> Any:
+    """The device's primary context, retained for the life of the process as torch does."""
+    return check("cuDevicePrimaryCtxRetain", _driver().cuDevicePrimaryCtxRetain(_device(device)))
+
+
+@contextmanager
+def on_device(device: int) -> Iterator[None]:
+    """Make the device's primary context current for the block, and restore what was current after it."""
+    api = _driver()
+    check("cuCtxPushCurrent", api.cuCtxPushCurrent(_primary_context(device)))
+    try:
+        yield
+    finally:
+        check("cuCtxPopCurrent", api.cuCtxPopCurrent())
+
+
+class Library:
+    """A loaded cubin; one load serves all devices of its architecture.
+
+    It stays loaded until `unload`: a captured CUDA graph may hold its functions without holding this object.
+    """
+
+    def __init__(self, image: bytes) -> None:
+        """Raises: DriverError, if the image is none that the driver can load."""
+        self._image = image
+        result = _driver().cuLibraryLoadData(image, [], [], 0, [], [], 0)
+        self._handle = check("cuLibraryLoadData", result)
+
+    def kernel(self, name: str, device: int) -> LoadedKernel:
+        """The kernel with this linker name, for launches on `device`."""
+        api = _driver()
+        kernel = check("cuLibraryGetKernel", api.cuLibraryGetKernel(self._handle, name.encode()), name)
+        with on_device(device):
+            function = check("cuKernelGetFunction", api.cuKernelGetFunction(kernel), name)
+        return LoadedKernel(self, name, device, function)
+
+    def unload(self) -> None:
+        """Unload. No launch of its kernels may be running or captured, and none may follow."""
+        check("cuLibraryUnload", _driver().cuLibraryUnload(self._handle))
+
+
+class LoadedKernel:
+    """A kernel in a device's context."""
+
+    def __init__(self, library: Library, name: str, device: int, function: Any) -> None:
+        self.library = library
+        self.name = name
+        self.device = device
+        self.function = function
+        self.registers = self.attribute("NUM_REGS")
+        self._shared_limit = DEFAULT_SHARED_LIMIT - self.attribute("SHARED_SIZE_BYTES")
+        self._lock = threading.Lock()
+
+    def attribute(self, name: str) -> int:
+        """A function attribute by its name in the driver's interface, without `CU_FUNC_ATTRIBUTE_`."""
+        api = _driver()
+        attribute = getattr(api.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        with on_device(self.device):
+            return int(check("cuFuncGetAttribute", api.cuFuncGetAttribute(attribute, self.function), name))
+
+    def set_attribute(self, name: str, value: int) -> None:
+        api = _driver()
+        attribute = getattr(api.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        with on_device(self.device):
+            result = api.cuFuncSetAttribute(self.function, attribute, value)
+            check("cuFuncSetAttribute", result, f"{name} = {value} for {self.name}")
+
+    def allow_dynamic_shared(self, shared_bytes: int) -> None:
+        """Let launches use this much dynamic shared memory. The limit only rises: launchers share it."""
+        if shared_bytes <= self._shared_limit:
+            return
+        with self._lock:
+            if shared_bytes > self._shared_limit:
+                self.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_bytes)
+                self._shared_limit = shared_bytes
+
+    def blocks_per_sm(self, threads_per_block: int, shared_bytes: int = 0) -> int:
+        """Occupancy: blocks of this many threads and dynamic shared memory that one SM holds."""
+        self.allow_dynamic_shared(shared_bytes)
+        query = _driver().cuOccupancyMaxActiveBlocksPerMultiprocessor
+        with on_device(self.device):
+            result = query(self.function, threads_per_block, shared_bytes)
+        return int(check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result, self.name))
+
+
+# ---- arguments -------------------------------------------------------------------------------------
+
+# Code of an argument -> (struct format, bytes). The codes are those of the struct module, `P` a device
+# pointer, and `F` and `D` complex numbers of two floats and two doubles.
+ARGUMENT_CODES: dict[str, tuple[str, int]] = {
+    "P": ("Q", 8),
+    "q": ("q", 8),
+    "Q": ("Q", 8),
+    "i": ("i", 4),
+    "I": ("I", 4),
+    "h": ("h", 2),
+    "H": ("H", 2),
+    "b": ("b", 1),
+    "B": ("B", 1),
+    "?": ("?", 1),
+    "e": ("e", 2),
+    "f": ("f", 4),
+    "d": ("d", 8),
+    "F": ("ff", 8),
+    "D": ("dd", 16),
+}
+# Opaque arguments (a tensor map) are passed as bytes and aligned to their own requirement.
+OPAQUE_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class ArgLayout:
+    """The kernel's parameters in order: a code of `ARGUMENT_CODES` each, or `128s` for 128 opaque bytes."""
+
+    codes: tuple[str, ...]
+
+    @functools.cached_property
+    def _placed(self) -> tuple[str, tuple[int, ...], int]:
+        """Struct format, offset of each argument, and size of the buffer."""
+        formats, offsets, end = ["<"], [], 0
+        for code in self.codes:
+            opaque = code.endswith("s")
+            text, size = (code, int(code[:-1])) if opaque else ARGUMENT_CODES[code]
+            alignment = OPAQUE_ALIGNMENT if opaque else size
+            start = -(-end // alignment) * alignment
+            formats.append("x" * (start - end) + text)
+            offsets.append(start)
+            end = start + size
+        return "".join(formats), tuple(offsets), max(end, 1)
+
+    @property
+    def has_complex(self) -> bool:
+        return any(code in ("F", "D") for code in self.codes)
+
+
+class PackedArgs:
+    """One thread's argument buffer: fixed slots, and the array of pointers to them that a launch takes.
+
+    `store(*values)` writes all slots in one call; `address` is that of the pointer array. Values are ints for
+    pointers and integers, floats, bools, complex numbers, bytes for opaque arguments.
+    """
+
+    def __init__(self, layout: ArgLayout) -> None:
+        text, offsets, size = layout._placed
+        self._buffer = (ctypes.c_char * (size + OPAQUE_ALIGNMENT))()
+        base = -ctypes.addressof(self._buffer) % OPAQUE_ALIGNMENT
+        start = ctypes.addressof(self._buffer) + base
+        self._pointers = (ctypes.c_void_p * max(len(offsets), 1))(*(start + offset for offset in offsets))
+        self._layout = layout
+        self.address = ctypes.addressof(self._pointers)
+        self._pack = functools.partial(struct.Struct(text).pack_into, self._buffer, base)
+        self.store: Callable[..., None] = self._store_complex if layout.has_complex else self._pack
+
+    def _store_complex(self, *values: Any) -> None:
+        flat: list[Any] = []
+        for code, value in zip(self._layout.codes, values, strict=True):
+            flat += (value.real, value.imag) if code in ("F", "D") else (value,)
+        self._pack(*flat)
+
+
+# ---- launches --------------------------------------------------------------------------------------
+
+
+class Enqueue(NamedTuple):
+    """How the driver is called.
+
+    `launch` takes cuLaunchKernel's arguments, the function as `handle` makes it, and returns `success`.
+    """
+
+    launch: Callable[..., Any]
+    handle: Callable[[Any], Any]
+    success: Any
+
+
+def bindings_enqueue() -> Enqueue:
+    """cuLaunchKernel through cuda-bindings."""
+    api = _driver()
+    return Enqueue(api.cuLaunchKernel, lambda function: function, (api.CUresult.CUDA_SUCCESS,))
+
+
+class _Bound(NamedTuple):
+    """What one thread needs for a launch: store(*values), then enqueue(stream, address, 0)."""
+
+    store: Callable[..., None]
+    enqueue: Callable[[int, int, int], Any]
+    address: int
+    owners: tuple[object, ...]
+
+
+class Launcher:
+    """Launches one kernel with one configuration. Safe to call from several threads: each has its own buffer.
+
+    Args:
+        grid, block: extents, x first; all positive.
+        shared_bytes: dynamic shared memory.
+        layout: the kernel's parameters.
+        cooperative: all blocks are resident at once, so that the grid may synchronise.
+        cluster: blocks in a cluster, x first; the grid is a multiple of it.
+    """
+
+    def __init__(
+        self,
+        kernel: LoadedKernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        layout: ArgLayout,
+        *,
+        cooperative: bool = False,
+        cluster: Dim3 | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.grid, self.block, self.shared_bytes = grid, block, shared_bytes
+        self.layout = layout
+        self.cooperative = cooperative
+        self.cluster = cluster
+        kernel.allow_dynamic_shared(shared_bytes)
+        if cluster is not None and cluster[0] * cluster[1] * cluster[2] > MAX_PORTABLE_CLUSTER:
+            kernel.set_attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+        self._enqueue = bindings_enqueue()
+        self._local = threading.local()
+
+    def __call__(self, stream: int, values: Sequence[Any]) -> None:
+        """Enqueue on `stream` (a handle; 0: the default stream of the current device).
+
+        Raises:
+            DriverError: the driver refused the launch; the message shows the configuration.
+            struct.error: values that do not fit the layout.
+        """
+        try:
+            store, enqueue, address, _ = self._local.bound
+        except AttributeError:
+            store, enqueue, address, _ = self._local.bound = self._bind()
+        store(*values)
+        result = enqueue(stream, address, 0)
+        if result != self._enqueue.success:
+            self._failed(stream, address, enqueue, result)
+
+    def _bind(self) -> _Bound:
+        """This thread's buffer and driver call."""
+        packed = PackedArgs(self.layout)
+        if self.cooperative or self.cluster is not None:
+            config = self._launch_config()
+            launch = functools.partial(_launch_extended, config, self.kernel.function)
+            return _Bound(packed.store, launch, packed.address, (packed, config))
+        function = self._enqueue.handle(self.kernel.function)
+        prefix = (function, *self.grid, *self.block, self.shared_bytes)
+        launch = functools.partial(self._enqueue.launch, *prefix)
+        return _Bound(packed.store, launch, packed.address, (packed,))
+
+    def _launch_config(self) -> Any:
+        """A CUlaunchConfig with the attributes; its stream is set at each launch."""
+        api = _driver()
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.block
+        config.sharedMemBytes = self.shared_bytes
+        attributes = []
+        if self.cooperative:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
+        if self.cluster is not None:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            extent = attribute.value.clusterDim
+            extent.x, extent.y, extent.z = self.cluster
+            attributes.append(attribute)
+        config.attrs = attributes
+        config.numAttrs = len(attributes)
+        return config
+
+    def _failed(
+        self, stream: int, address: int, enqueue: Callable[[int, int, int], Any], result: Any
+    ) -> None:
+        """Launch again if only the context was missing (the first CUDA call of a thread), else raise."""
+        api = _driver()
+        code = api.CUresult(result[0] if isinstance(result, tuple) else result)
+        if code in (api.CUresult.CUDA_ERROR_INVALID_CONTEXT, api.CUresult.CUDA_ERROR_NOT_INITIALIZED):
+            check("cuCtxSetCurrent", api.cuCtxSetCurrent(_primary_context(self.kernel.device)))
+            result = enqueue(stream, address, 0)
+            if result == self._enqueue.success:
+                return
+            code = api.CUresult(result[0] if isinstance(result, tuple) else result)
+        detail = (
+            f"kernel {self.kernel.name}, grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of "
+            f"dynamic shared memory, {self.kernel.registers} registers a thread"
+            + (f", cluster {self.cluster}" if self.cluster is not None else "")
+            + (", cooperative" if self.cooperative else "")
+        )
+        raise _error(
+            "cuLaunchKernelEx" if self.cooperative or self.cluster else "cuLaunchKernel", code, detail
+        )
+
+
+def _launch_extended(config: Any, function: Any, stream: int, address: int, extra: int) -> Any:
+    """cuLaunchKernelEx with the signature of a bound cuLaunchKernel."""
+    config.hStream = stream
+    return _driver().cuLaunchKernelEx(config, function, address, extra)
