@@ -1,0 +1,59 @@
+"""Fusewright: a fusion code generator for NVIDIA GPUs, written in Python.
+
+A user defines a computation over tensors in a :class:`FusionDefinition`; Fusewright cuts it into as few
+kernels as it can, schedules each, generates CUDA C++, compiles it with NVRTC and runs it. CPU tensors run
+in a simulator of a described GPU.
+
+The names below are the front end's, loaded on first use: ``import fusewright`` itself loads neither torch
+nor the CUDA bindings. Start reading at ``fusewright.frontend`` for the interface and at
+``docs/architecture.md`` for the layers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusewright.core.dtype import DataType as DataType
+    from fusewright.core.enums import CacheOp as CacheOp
+    from fusewright.core.enums import LoadStoreOpType as LoadStoreOpType
+    from fusewright.core.enums import MemoryType as MemoryType
+    from fusewright.core.enums import ParallelType as ParallelType
+    from fusewright.core.enums import SchedulerType as SchedulerType
+    from fusewright.frontend import FusionCache as FusionCache
+    from fusewright.frontend import FusionDefinition as FusionDefinition
+    from fusewright.runtime import HardwareInfo as HardwareInfo
+    from fusewright.runtime import RtcKernel as RtcKernel
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it.
+_EXPORTS = {
+    "CacheOp": "fusewright.core.enums",
+    "DataType": "fusewright.core.dtype",
+    "FusionCache": "fusewright.frontend",
+    "FusionDefinition": "fusewright.frontend",
+    "HardwareInfo": "fusewright.runtime",
+    "LoadStoreOpType": "fusewright.core.enums",
+    "MemoryType": "fusewright.core.enums",
+    "ParallelType": "fusewright.core.enums",
+    "RtcKernel": "fusewright.runtime",
+    "SchedulerType": "fusewright.core.enums",
+}
+
+__all__ = ["__version__", *_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module on first use and keep it here."""
+    module = _EXPORTS.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
