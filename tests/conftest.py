@@ -1,0 +1,119 @@
+"""What every test shares: targets, golden files, reproducible fuzzing and a kernel cache of its own.
+
+Options:
+    --target=sim|gpu|all    which targets the `target` fixture runs on (default all: those that are there)
+    --update-golden         rewrite the golden files, running only the tests that compare with one
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+GOLDEN_DIR = Path(__file__).parent / "golden"
+CACHE_VARIABLE = "FUSEWRIGHT_CACHE_DIR"
+_cache_dir_key = pytest.StashKey[str]()
+
+# No deadline: the first example of a test pays for NVRTC, and the machine's cores are shared.
+_COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+# ci: the same examples on every run. fuzz: new ones each time, chosen by HYPOTHESIS_PROFILE=fuzz.
+hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True, **_COMMON)
+hypothesis.settings.register_profile("fuzz", print_blob=True, **_COMMON)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fusewright")
+    group.addoption("--update-golden", action="store_true", help="rewrite the golden files in tests/golden")
+    group.addoption(
+        "--target",
+        choices=("sim", "gpu", "all"),
+        default="all",
+        help="where numerical tests run (default: all)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--target") == "gpu" and not torch.cuda.is_available():
+        raise pytest.UsageError("--target=gpu: torch sees no GPU here")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)  # the workers already fill the cores
+    elif CACHE_VARIABLE not in os.environ:
+        # A cache of the session's own, so that no test is served a kernel of an earlier one. Set before any
+        # test module is imported; xdist's workers inherit it and share the directory.
+        os.environ[CACHE_VARIABLE] = tempfile.mkdtemp(prefix="fusewright-test-cache-")
+        config.stash[_cache_dir_key] = os.environ[CACHE_VARIABLE]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _cache_dir_key in config.stash:
+        shutil.rmtree(config.stash[_cache_dir_key], ignore_errors=True)
+        del os.environ[CACHE_VARIABLE]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "target" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--target")
+        targets = ["sim"] if wanted != "gpu" else []
+        if wanted != "sim" and torch.cuda.is_available():
+            targets.append("cuda")
+        metafunc.parametrize("target", targets, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        skip = pytest.mark.skip(reason="needs a GPU")
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(skip)
+    if config.getoption("--update-golden"):
+        golden = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in golden])
+        items[:] = golden
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> torch.device:
+    """The device of a numerical test's tensors: the CPU, where the simulator runs the kernels, or the GPU.
+
+    A test that takes this fixture runs once on each; its body must not ask which one it is.
+    """
+    return torch.device("cpu" if request.param == "sim" else "cuda")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)`: `text` must equal the file tests/golden/<name>.txt.
+
+    `name` may hold slashes. A mismatch fails with a unified diff; `--update-golden` writes the file instead.
+    """
+    update = bool(request.config.getoption("--update-golden"))
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN_DIR / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(
+                f"no golden file {path.name}: write it with `./dev golden` and read it", pytrace=False
+            )
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            diff = difflib.unified_diff(
+                expected.splitlines(), text.splitlines(), f"golden/{name}.txt", "this run", lineterm=""
+            )
+            hint = "if the change is intended: `./dev golden`, then review its diff"
+            pytest.fail("\n".join([*diff, hint]), pytrace=False)
+
+    return compare

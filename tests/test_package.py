@@ -1,0 +1,34 @@
+"""The package root: cheap to import, and every name it promises is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fusewright
+
+SRC = str(Path(fusewright.__file__).parents[1])
+
+
+def test_import_loads_no_heavy_package() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {SRC!r}); import fusewright; "
+        "print([m for m in ('torch', 'numpy', 'cuda', 'msgspec', 'rich') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", fusewright.__all__)
+def test_public_name_resolves(name: str) -> None:
+    value = getattr(fusewright, name)
+    assert name == "__version__" or value.__name__ == name
+    assert name in dir(fusewright)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'fusewright' has no attribute 'fusion'"):
+        fusewright.fusion  # noqa: B018
