@@ -34,7 +34,7 @@ from fusewright.sym.nodes import (
 )
 from fusewright.sym.polynomial import from_terms, minus, plus_constant, scale
 from fusewright.sym.prover import is_never_zero, is_nonneg
-from fusewright.sym.ranges import term_multiple
+from fusewright.sym.ranges import bounds, term_multiple
 
 
 def _sides(difference: Expr) -> tuple[dict[Expr, int], dict[Expr, int]]:
@@ -42,6 +42,25 @@ def _sides(difference: Expr) -> tuple[dict[Expr, int], dict[Expr, int]]:
     left = {core: -coefficient for core, coefficient in difference.terms if coefficient < 0}
     right = {core: coefficient for core, coefficient in difference.terms if coefficient > 0}
     return left, right
+
+
+def _drop_low(difference: Expr) -> Expr:
+    """high + low >= 0 -> high + q*g >= 0  where g divides high and q*g <= low < (q+1)*g.
+
+    So one guard serves all elements of a vector: `4*i + v < N` is `4*i < N` for v in 0..3 and
+    an N that is a multiple of four.
+    """
+    terms = difference.terms
+    if len(terms) < 2:
+        return difference
+    steps = {term_multiple(core, coefficient) for core, coefficient in terms}
+    for step in sorted(steps - {1}, reverse=True):
+        high = {core: c for core, c in terms if term_multiple(core, c) % step == 0}
+        low = from_terms({core: c for core, c in terms if core not in high}, difference.constant)
+        least, most = bounds(low)
+        if least is not None and most is not None and least // step == most // step:
+            return from_terms(high, least // step * step)
+    return difference
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -52,6 +71,9 @@ def _is_nonneg_predicate(difference: Expr) -> Expr:
     if is_nonneg(plus_constant(scale(difference, -1), -1)):
         return FALSE
     terms = difference.terms
+    reduced = _drop_low(difference)
+    if len(reduced.terms) < len(terms):
+        return _is_nonneg_predicate(reduced)
     # The terms' sum is a multiple of `step`, so of the constants that mean the same, from one
     # multiple of it to the next, the one nearest to zero will do.
     step = math.gcd(*[term_multiple(core, coefficient) for core, coefficient in terms])
@@ -185,7 +207,6 @@ def _extreme(cls: type[Operation], operands: tuple[Expr | int, ...]) -> Expr:
     return kept[0] if len(kept) == 1 else node(cls, tuple(kept))
 
 
-@lru_cache(maxsize=CACHE_SIZE)
 def _dominates(cls: type[Operation], a: Expr, b: Expr) -> bool:
     """Whether the min (max) of `a` and `b` is provably `a`."""
     return is_nonneg(minus(b, a) if cls is Min else minus(a, b))

@@ -3,7 +3,7 @@
 The method is elimination: an atom of the polynomial (a symbol, quotient, remainder, min or
 max) is replaced by a bound of it that can only lower the value, atoms that depend on others
 first, until the numeric range settles the question. Every replacement is made of atoms of
-smaller height, so the search ends; its branches are counted against a budget.
+smaller height or has one factor less, so the search ends; its branches are counted against a budget.
 """
 
 from __future__ import annotations
@@ -159,20 +159,18 @@ def _atoms(e: Expr) -> list[Expr]:
     return sorted(found, key=lambda atom: (-found[atom], atom.order))
 
 
-def _split_linear(e: Expr, atom: Expr) -> tuple[Expr, Expr] | None:
-    """(c, r) with `e = c * atom + r` and `atom` no factor in either; None if it occurs squared."""
+def _split_linear(e: Expr, atom: Expr) -> tuple[Expr, Expr]:
+    """(c, r) with `e = c * atom + r` and `atom` no factor in r; c holds the other powers of it."""
     coefficients: list[tuple[Expr, int]] = []
     rest: dict[Expr, int] = {}
     for core, coefficient in e.terms:
         factors = core.factors
-        if atom not in factors:
+        if atom in factors:
+            others = list(factors)
+            others.remove(atom)
+            coefficients.append((monomial(coefficient, others), 1))
+        else:
             rest[core] = coefficient
-            continue
-        others = list(factors)
-        others.remove(atom)
-        if atom in others:
-            return None
-        coefficients.append((monomial(coefficient, others), 1))
     return combine(coefficients), from_terms(rest, e.constant)
 
 
@@ -184,8 +182,6 @@ def _search(e: Expr, budget: list[int]) -> bool:
         return False
     for atom in _atoms(e):
         split = _split_linear(e, atom)
-        if split is None:
-            continue
         cases = _cases(atom, *split)
         if cases:
             budget[0] -= len(cases)
@@ -215,7 +211,7 @@ def _cases(atom: Expr, coefficient: Expr, rest: Expr) -> list[Expr]:
 
 
 def _lowerings(atom: Expr, coefficient: Expr, rest: Expr) -> Iterator[Expr]:
-    """Expressions without `atom` whose being non-negative implies `coefficient * atom + rest >= 0`."""
+    """Expressions with less of `atom` whose being non-negative implies `coefficient * atom + rest >= 0`."""
     if isinstance(atom, FloorDiv):
         yield from _lower_quotient(atom, coefficient, rest)
         return
