@@ -1,0 +1,127 @@
+"""The small fusion of a group of nodes: a copy whose border values are inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fusewright.core.enums import MemoryType
+from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import copy_axes
+
+
+class Extractor:
+    """Extracts groups of one fusion; holds what every extraction looks up."""
+
+    def __init__(self, whole: Fusion) -> None:
+        self.whole = whole
+        self._input_position = {value: i for i, value in enumerate(whole.inputs)}
+        self._outputs: dict[TensorView, TensorView | None] = {}
+        for output in whole.outputs:
+            self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
+
+    def inputs_of(self, nodes: Sequence[Node]) -> tuple[Val, ...]:
+        """What the group reads from outside: the fusion's own inputs as passed, then by first use.
+
+        Constants and sizes are no inputs: a kernel knows them otherwise.
+        """
+        made = {out for node in nodes for out in node.outputs}
+        read = dict.fromkeys(v for node in nodes for v in node.inputs if v not in made)
+        last = len(self._input_position)
+        position = self._input_position
+        return tuple(sorted((v for v in read if not self._is_known(v)), key=lambda v: position.get(v, last)))
+
+    def _is_known(self, value: Val) -> bool:
+        """Whether a kernel knows it without being told: a constant, or a size that comes with the tensors."""
+        if not isinstance(value, Scalar) or value.is_constant:
+            return isinstance(value, Scalar)
+        return value.extent is not None and value.definition is None and value not in self._input_position
+
+    def outputs_of(self, nodes: Iterable[Node], group: set[Node]) -> tuple[TensorView, ...]:
+        """What the group hands on: outputs of the fusion, and tensors that nodes outside it read."""
+        return tuple(
+            value
+            for node in nodes
+            for value in node.outputs
+            if isinstance(value, TensorView)
+            and (value in self._outputs or any(user not in group for user in value.uses))
+        )
+
+    def extract(self, nodes: Sequence[Node]) -> tuple[Fusion, dict[Val, Val]]:
+        """The fusion of `nodes` (producers first) and the map from the whole fusion's values to its own.
+
+        Tensors that come from outside are contiguous (unless they are the whole fusion's own inputs),
+        without the axes that were reduced away. Numbers and symbols are those of the whole fusion. A
+        `Copy(segment=True)` has done its work and becomes a plain copy.
+        """
+        values: dict[Val, Val] = {}
+        axes: dict[IterDomain, IterDomain] = {}
+        new = _numbered_after(self.whole)
+        inputs = self.inputs_of(nodes)
+        for value in inputs:
+            values[value] = self._border_input(value, axes)
+        for node in nodes:
+            for value in (*node.inputs, *node.outputs):
+                if value not in values:
+                    values[value] = _copy_scalar(value) if isinstance(value, Scalar) else _copy(value, axes)
+            twin = node.copy(values)
+            if isinstance(twin, Copy):
+                twin.segment = False
+            new.add_node(twin)
+        for value in inputs:
+            new.add_input(values[value])
+        for tensor in self.outputs_of(nodes, set(nodes)):
+            alias = self._outputs.get(tensor)
+            own = values[tensor]
+            assert isinstance(own, TensorView)
+            new.add_output(own, values.get(alias) if alias is not None else None)  # type: ignore[arg-type]
+        new.scalar_of = {s: values.get(v, v) for s, v in self.whole.scalar_of.items()}  # type: ignore[misc]
+        return new, values
+
+    def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
+        if isinstance(value, Scalar):
+            return _copy_scalar(value)
+        if value in self._input_position:
+            return _copy(value, axes)
+        return TensorView(
+            value.number,
+            value.dtype,
+            [_copy_axis(axis) for axis in value.shape],
+            memory=MemoryType.global_,
+        )
+
+
+def extract(whole: Fusion, nodes: Sequence[Node]) -> tuple[Fusion, dict[Val, Val]]:
+    """See `Extractor.extract`."""
+    return Extractor(whole).extract(nodes)
+
+
+def _numbered_after(whole: Fusion) -> Fusion:
+    """An empty fusion whose new values are numbered after those of `whole`."""
+    new = Fusion()
+    new._tensors, new._axes, new._scalars = whole._tensors, whole._axes, whole._scalars
+    return new
+
+
+def _copy_scalar(value: Scalar) -> Scalar:
+    return Scalar(value.name, value.dtype, value.value, value.extent)
+
+
+def _copy_axis(axis: IterDomain) -> IterDomain:
+    return IterDomain(axis.number, axis.extent, axis.kind, axis.expanded)
+
+
+def _copy(value: TensorView, axes: dict[IterDomain, IterDomain]) -> TensorView:
+    copy_axes(value, axes)
+    new = TensorView(
+        value.number,
+        value.dtype,
+        [axes[a] for a in value.logical],
+        root=[axes[a] for a in value.root] if value.root is not None else None,
+        memory=value.memory,
+        allocation=[axes[a] for a in value.allocation],
+        contiguity=value.contiguity,
+        is_cpu=value.is_cpu,
+    )
+    new.loop = [axes[a] for a in value.loop]
+    return new

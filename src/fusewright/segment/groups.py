@@ -1,0 +1,140 @@
+"""The graph of groups of nodes, in which groups merge and no cycle ever arises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fusewright.ir import Copy, Node, TensorView, Val
+
+
+class GroupGraph:
+    """Groups of nodes, at first one each, with the edges that tensors make between them.
+
+    A group is a number. Groups are kept in a topological order (`rank`) that a merge repairs only between
+    the merged groups, as Pearce and Kelly (2007) do for new edges: "A dynamic topological sort algorithm
+    for directed acyclic graphs". So a merge costs as much as the stretch of the order that it spans.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        """`nodes` compute tensors, producers first."""
+        self._nodes = nodes
+        count = len(nodes)
+        self.members: dict[int, list[int]] = {i: [i] for i in range(count)}
+        self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
+        self._producers: dict[int, set[int]] = {i: set() for i in range(count)}
+        # Groups that may never be one with this one: a kernel boundary stands between them.
+        self._barred: dict[int, set[int]] = {i: set() for i in range(count)}
+        self._order: list[int | None] = list(range(count))
+        self._rank: dict[int, int] = {i: i for i in range(count)}
+        self._owner = list(range(count))
+        self._next = count
+        self._readers: dict[Val, list[int]] = {}
+        position = {node: i for i, node in enumerate(nodes)}
+        for i, node in enumerate(nodes):
+            for value in dict.fromkeys(v for v in node.inputs if isinstance(v, TensorView)):
+                self._readers.setdefault(value, []).append(i)
+                producer = position.get(value.definition) if value.definition is not None else None
+                if producer is None:
+                    continue
+                self._consumers[producer].add(i)
+                self._producers[i].add(producer)
+                if isinstance(node, Copy) and node.segment:
+                    self._barred[producer].add(i)
+                    self._barred[i].add(producer)
+
+    # ---- queries
+
+    def groups(self) -> list[int]:
+        """All groups, producers first."""
+        return [g for g in self._order if g is not None]
+
+    def nodes(self, groups: Iterable[int]) -> list[Node]:
+        """The nodes of several groups, producers first."""
+        return [self._nodes[i] for i in sorted(i for g in groups for i in self.members[g])]
+
+    def neighbours(self, group: int) -> list[int]:
+        """Consumers, then producers, each in topological order."""
+        rank = self._rank.__getitem__
+        consumers, producers = self._consumers[group], self._producers[group]
+        return [*sorted(consumers, key=rank), *sorted(producers, key=rank)]
+
+    def readers(self) -> list[list[int]]:
+        """For each tensor that several groups read: those groups, in topological order."""
+        found = []
+        for readers in self._readers.values():
+            groups = sorted({self._owner[i] for i in readers}, key=self._rank.__getitem__)
+            if len(groups) > 1:
+                found.append(groups)
+        return found
+
+    def has_boundary(self) -> bool:
+        """Whether a kernel boundary stands between two of the groups."""
+        return any(self._barred.values())
+
+    def can_merge(self, groups: Sequence[int]) -> bool:
+        """Whether no boundary stands between the groups, and no path leaves them and comes back."""
+        merged = set(groups)
+        if any(self._barred[g] & merged for g in merged):
+            return False
+        return self._between(merged) is not None
+
+    # ---- merging
+
+    def merge(self, groups: Sequence[int]) -> int:
+        """Makes one group of several that can merge; returns its number."""
+        merged = set(groups)
+        between = self._between(merged)
+        assert between is not None, "merging these groups makes a cycle"
+        new = self._next
+        self._next += 1
+        self.members[new] = sorted(i for g in merged for i in self.members.pop(g))
+        for i in self.members[new]:
+            self._owner[i] = new
+        for edges in (self._consumers, self._producers, self._barred):
+            edges[new] = set().union(*(edges.pop(g) for g in merged)) - merged
+        for edges, back in (
+            (self._consumers, self._producers),
+            (self._producers, self._consumers),
+            (self._barred, self._barred),
+        ):
+            for other in edges[new]:
+                back[other] -= merged
+                back[other].add(new)
+        self._reorder(merged, new, *between)
+        return new
+
+    def _between(self, merged: set[int]) -> tuple[set[int], bool] | None:
+        """The groups within the stretch of `merged` that depend on them, or that they depend on.
+
+        Also whether it is the former: the search goes to the side with fewer edges (a tensor may have
+        thousands of readers). None if one of the groups found leads back to `merged`, which makes a cycle.
+        """
+        ranks = [self._rank[g] for g in merged]
+        first, last = min(ranks), max(ranks)
+        forward = sum(len(self._consumers[g]) for g in merged) <= sum(len(self._producers[g]) for g in merged)
+        edges = self._consumers if forward else self._producers
+        found: set[int] = set()
+        stack = [g for m in merged for g in edges[m] if g not in merged]
+        while stack:
+            group = stack.pop()
+            if group in found or not first < self._rank[group] < last:
+                continue
+            found.add(group)
+            for other in edges[group]:
+                if other in merged:
+                    return None
+                stack.append(other)
+        return found, forward
+
+    def _reorder(self, merged: set[int], new: int, found: set[int], forward: bool) -> None:
+        """Puts `new` in place of `merged`: what depends on it after it, what it depends on before it."""
+        ranks = [self._rank.pop(g) for g in merged]
+        first, last = min(ranks), max(ranks)
+        stretch = [g for g in self._order[first : last + 1] if g is not None and g not in merged]
+        before = [g for g in stretch if (g in found) != forward]
+        order = [*before, new, *(g for g in stretch if (g in found) == forward)]
+        for place in range(first, last + 1):
+            group = order[place - first] if place - first < len(order) else None
+            self._order[place] = group
+            if group is not None:
+                self._rank[group] = place

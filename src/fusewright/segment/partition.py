@@ -1,0 +1,183 @@
+"""The greedy partition of a fusion into groups that one scheduler each accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fusewright.core.errors import ScheduleError
+from fusewright.core.tracing import Tracer
+from fusewright.ir import Fusion, Node, TensorView
+from fusewright.schedulers.base import Scheduler, first_accepting
+from fusewright.segment.extract import Extractor
+from fusewright.segment.groups import GroupGraph
+from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion
+
+# How often in a row a group may be refused before the round goes on to the next one: a full group next to
+# hundreds of others would otherwise be shown with each of them.
+MAX_REFUSALS = 8
+# How many neighbours a group is offered at first.
+FIRST_BATCH = 8
+
+
+def partition(fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer | None = None) -> SegmentedFusion:
+    """Cuts `fusion` into segments, each accepted by a scheduler of `registry`, in launch order.
+
+    The result depends on the structure of the fusion alone, so it serves every call. Nodes that compute
+    scalars are left to the host. If one scheduler takes everything, there is one segment.
+
+    The search merges groups in rounds. In a round every group takes part in one merge at most, so the
+    sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
+    geometrically: about n log n nodes are shown to the schedulers for n nodes.
+
+    Raises:
+        ScheduleError: a node that no scheduler takes, alone or with its neighbours; the message says why.
+    """
+    nodes = fusion.ordered_nodes()
+    scalar_nodes = tuple(node for node in nodes if node.is_scalar)
+    search = _Search(fusion, [node for node in nodes if not node.is_scalar], list(registry))
+    segments = search.run()
+    result = SegmentedFusion(fusion, segments, scalar_nodes, tuple(search.attempts))
+    if tracer is not None:
+        tracer.dump("segments", lambda: f"{result}\n{result.log()}")
+    return result
+
+
+class _Search:
+    """The state of one partition."""
+
+    def __init__(self, fusion: Fusion, nodes: Sequence[Node], registry: Sequence[Scheduler]) -> None:
+        self.graph = GroupGraph(nodes)
+        self.extractor = Extractor(fusion)
+        self.registry = registry
+        self.attempts: list[Attempt] = []
+        self._asked: dict[tuple[int, ...], tuple[Scheduler | None, list[str]]] = {}
+        # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
+        # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
+        self._refused: dict[int, set[int]] = {}
+        self._refusals = 0
+
+    def run(self) -> tuple[Segment, ...]:
+        graph = self.graph
+        everything = graph.groups()
+        if everything and not graph.has_boundary() and self._taken(everything) is not None:
+            graph.merge(everything)
+        else:
+            self._merge_until_stable()
+        return tuple(self._segment(i, group) for i, group in enumerate(graph.groups()))
+
+    def _merge_until_stable(self) -> None:
+        while True:
+            merged = False
+            while self._round() or self._merge_siblings():
+                merged = True
+            if not merged or not self._refused:
+                return
+            self._refused.clear()
+
+    def _round(self) -> bool:
+        """Merges producers with consumers, each group once at most; returns whether any merged."""
+        made: set[int] = set()
+        for group in self.graph.groups():
+            if group not in self.graph.members:
+                continue
+            partners = [g for g in self.graph.neighbours(group) if g not in made]
+            merged = self._absorb(group, partners)
+            if merged != group:
+                made.add(merged)
+        return bool(made)
+
+    def _merge_siblings(self) -> bool:
+        """Merges groups that read the same tensor, which is then read once; returns whether any merged."""
+        merged = False
+        for readers in self.graph.readers():
+            alive = [g for g in readers if g in self.graph.members]
+            while len(alive) > 1:
+                merged |= self._absorb(alive[0], alive[1:]) != alive[0]
+                alive = [g for g in alive[1:] if g in self.graph.members]
+        return merged
+
+    def _absorb(self, group: int, partners: Sequence[int]) -> int:
+        """Merges `group` with as many partners as a scheduler takes; returns what it is then part of.
+
+        Partners are offered in batches that double as long as they are taken, so a large group is shown
+        a few times only.
+        """
+        refused = self._refused.get(group, set())
+        partners = [g for g in partners if g not in refused]
+        self._refusals = 0
+        start, size = 0, FIRST_BATCH
+        while start < len(partners) and self._refusals < MAX_REFUSALS:
+            before = group
+            group = self._absorb_batch(group, partners[start : start + size])
+            start += size
+            size = 2 * size if group != before else FIRST_BATCH
+        return group
+
+    def _absorb_batch(self, group: int, partners: Sequence[int]) -> int:
+        """Merges with the partners all at once if they are taken, else by halves."""
+        groups = [group, *partners]
+        if self.graph.can_merge(groups) and self._taken(groups) is not None:
+            self._refusals = 0
+            return self._merge(groups)
+        if len(partners) == 1:
+            self._refusals += 1
+            for a, b in (groups, groups[::-1]):
+                self._refused.setdefault(a, set()).add(b)
+            return group
+        half = len(partners) // 2
+        for part in (partners[:half], partners[half:]):
+            if self._refusals < MAX_REFUSALS:
+                group = self._absorb_batch(group, part)
+        return group
+
+    def _merge(self, groups: Sequence[int]) -> int:
+        new = self.graph.merge(groups)
+        inherited: set[int] = set()
+        for group in groups:
+            for other in self._refused.pop(group, ()):
+                self._refused.get(other, set()).discard(group)
+                inherited.add(other)
+        if inherited := inherited - set(groups):
+            self._refused[new] = inherited
+            for other in inherited:
+                self._refused.setdefault(other, set()).add(new)
+        return new
+
+    # ---- asking the schedulers
+
+    def _taken(self, groups: Sequence[int]) -> Scheduler | None:
+        """The scheduler that takes the union of the groups."""
+        return self._ask(groups)[0]
+
+    def _ask(self, groups: Sequence[int]) -> tuple[Scheduler | None, list[str]]:
+        """The scheduler that takes the union of the groups, and the rejections before it."""
+        key = tuple(sorted(i for g in groups for i in self.graph.members[g]))
+        if key in self._asked:
+            return self._asked[key]
+        nodes = self.graph.nodes(groups)
+        fusion, _ = self.extractor.extract(nodes)
+        scheduler, reasons = first_accepting(self.registry, fusion)
+        taken_by = getattr(scheduler.type, "name", str(scheduler.type)) if scheduler is not None else None
+        results = tuple(output.tensor.name for output in fusion.outputs)
+        self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
+        self._asked[key] = scheduler, reasons
+        return scheduler, reasons
+
+    def _segment(self, index: int, group: int) -> Segment:
+        scheduler, reasons = self._ask([group])
+        nodes = self.graph.nodes([group])
+        if scheduler is None:
+            head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
+            raise ScheduleError("\n  ".join([head, *reasons]))
+        fusion, to_segment = self.extractor.extract(nodes)
+        outputs = self.extractor.outputs_of(nodes, set(nodes))
+        return Segment(index, fusion, scheduler, self.extractor.inputs_of(nodes), outputs, to_segment)
+
+
+def _described(nodes: Sequence[Node]) -> str:
+    """The nodes as a user knows them: `T3 = Sum(T1)`."""
+
+    def names(values: Iterable[object]) -> str:
+        return ", ".join(v.name if isinstance(v, TensorView) else str(v) for v in values)
+
+    return "; ".join(f"{names(node.outputs)} = {node.label}({names(node.inputs)})" for node in nodes)

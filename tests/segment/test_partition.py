@@ -1,0 +1,204 @@
+"""The partition: right, deterministic, minimal in simple cases, and cheap on large graphs."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from fusewright.core.enums import SchedulerType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir import Copy, Fusion, TensorView
+from fusewright.segment import SegmentedFusion, partition
+from tests.segment.graphs import Graph, Rules, at_most, names, one_reduction
+
+
+def check(result: SegmentedFusion) -> None:
+    """Every needed node is in one segment, and segments read only what earlier ones or the caller made."""
+    fusion = result.fusion
+    available = set(fusion.inputs)
+    available |= {out for node in result.scalar_nodes for out in node.outputs}
+    shown: list[str] = []
+    for segment in result.segments:
+        assert set(segment.inputs) <= available
+        available |= set(segment.outputs)
+        assert [segment.to_segment[v] for v in segment.inputs] == segment.fusion.inputs
+        assert [segment.to_segment[v] for v in segment.outputs] == segment.fusion.output_tensors()
+        shown += [out.name for node in segment.fusion.nodes for out in node.outputs]
+    needed = [n for n in fusion.ordered_nodes() if not n.is_scalar]
+    assert sorted(shown) == sorted(out.name for node in needed for out in node.outputs)
+    assert {o.tensor for o in fusion.outputs} <= available
+
+
+def test_whole_fusion_is_asked_about_first():
+    g = Graph()
+    x = g.input()
+    fusion = g.output(g.op(g.op(x), x))
+    scheduler = Rules(lambda f: "")
+    result = partition(fusion, [scheduler])
+    check(result)
+    assert len(result.segments) == 1 and scheduler.calls == 1
+
+
+def test_reduction_then_pointwise_is_two_segments():
+    g = Graph()
+    x, y = g.input(), g.input()
+    s = g.sum(g.op(x))
+    out = g.op(s, y)
+    result = partition(g.output(out), [Rules(one_reduction)])
+    check(result)
+    first, second = result.segments
+    assert names(first.inputs) == [x.name] and names(first.outputs) == [s.name]
+    assert names(second.inputs) == [y.name, s.name] and names(second.outputs) == [out.name]
+
+
+def test_merging_never_makes_a_cycle():
+    # a -> s -> out and a -> out: {a, out} without s would need s and be needed by it.
+    g = Graph()
+    a = g.op(g.input())
+    s = g.sum(a)
+    result = partition(g.output(g.op(a, s)), [Rules(one_reduction)])
+    check(result)
+    assert len(result.segments) == 2
+
+
+def test_border_tensor_loses_reduced_axes_and_becomes_contiguous():
+    g = Graph()
+    s = g.sum(g.input())
+    result = partition(g.output(g.op(s)), [Rules(one_reduction)])
+    border = result.segments[1].to_segment[s]
+    assert isinstance(border, TensorView)
+    assert border.extents == s.extents and not border.is_reduction
+    assert border.contiguity == (True,) and border.definition is None
+    assert [a.extent for a in border.logical] == [g.extents[0]]
+
+
+def test_forced_boundary_stands_although_a_scheduler_takes_everything():
+    g = Graph()
+    a = g.op(g.input())
+    b = g.boundary(a)
+    result = partition(g.output(g.op(b, a)), [Rules(lambda f: "")])
+    check(result)
+    assert len(result.segments) == 2
+    assert names(result.segments[0].outputs) == [a.name]
+    copies = [n for s in result.segments for n in s.fusion.nodes if isinstance(n, Copy)]
+    assert [c.segment for c in copies] == [False]
+
+
+def test_scalars_are_computed_on_the_host():
+    g = Graph()
+    x, d = g.input(), g.scalar()
+    e = g.scalar_op(g.scalar_op(d))
+    result = partition(g.output(g.op(x, e)), [Rules(lambda f: "")])
+    check(result)
+    assert [n.outputs[0] for n in result.scalar_nodes][-1] is e
+    assert result.segments[0].inputs == (x, e)
+
+
+def test_siblings_that_read_one_tensor_are_merged():
+    g = Graph()
+    x = g.input()
+    result = partition(g.output(g.sum(x), g.op(x), g.op(x)), [Rules(one_reduction)])
+    check(result)
+    assert len(result.segments) == 1
+
+    blocked = Rules(lambda f: "no siblings" if len(f.outputs) > 1 else "")
+    g = Graph()
+    x = g.input()
+    assert len(partition(g.output(g.op(x), g.op(x)), [blocked]).segments) == 2
+
+
+def test_alias_is_kept_where_its_input_is_read():
+    g = Graph()
+    x = g.input()
+    out = g.op(x)
+    g.fusion.add_output(out, alias=x, hidden=True)
+    (segment,) = partition(g.fusion, [Rules(lambda f: "")]).segments
+    (output,) = segment.fusion.outputs
+    assert output.alias is segment.fusion.inputs[0]
+
+
+def test_forwarded_input_needs_no_segment():
+    g = Graph()
+    x = g.input()
+    result = partition(g.output(x), [Rules(lambda f: "")])
+    assert result.segments == ()
+
+
+def test_registry_order_decides_and_rejections_are_logged():
+    g = Graph()
+    fusion = g.output(g.op(g.input()))
+    first = Rules(lambda f: "never", SchedulerType.reduction)
+    second = Rules(lambda f: "")
+    result = partition(fusion, [first, second])
+    assert result.segments[0].scheduler is second
+    assert "Scheduler _reduction_ ***rejected*** because : never" in result.log()
+
+
+def test_node_that_nobody_takes_is_an_error_with_the_reasons():
+    g = Graph()
+    fusion = g.output(g.op(g.input()))
+    with pytest.raises(ScheduleError, match="Can not find a scheduler to schedule fusion segment") as error:
+        partition(fusion, [Rules(lambda f: "too hard")])
+    assert "because : too hard" in str(error.value) and "T1 = neg(T0)" in str(error.value)
+
+
+def test_dead_nodes_are_dropped():
+    g = Graph()
+    x = g.input()
+    g.op(x)
+    result = partition(g.output(g.op(x)), [Rules(lambda f: "")])
+    assert len(result.segments[0].fusion.nodes) == 1
+
+
+def random_graph(seed: int, count: int) -> Fusion:
+    draw = random.Random(seed)
+    g = Graph()
+    values = [g.input(), g.input()]
+    for _ in range(count):
+        recent = values[-8:] if draw.random() < 0.8 else values
+        if draw.random() < 0.15:
+            values.append(g.sum(draw.choice([v for v in recent if v.ndim == 2] or values[:1])))
+        else:
+            values.append(g.op(draw.choice(recent), draw.choice(recent)))
+    return g.output(*values[-3:])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs(seed):
+    texts = set()
+    for _ in range(2):
+        result = partition(random_graph(seed, 40), [Rules(one_reduction), Rules(at_most(9))])
+        check(result)
+        texts.add(str(result))
+    assert len(texts) == 1, "the partition differs between runs"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param("chain", id="chain"),
+        pytest.param("hub", id="hub"),
+        pytest.param("random", id="random"),
+    ],
+)
+def test_large_graphs_cost_little_more_than_linear(build):
+    def nodes_shown(count: int) -> float:
+        g = Graph()
+        if build == "random":
+            fusion = random_graph(1, count)
+        else:
+            hub = g.op(g.input())
+            values = [hub]
+            for _ in range(count):
+                values.append(g.op(hub if build == "hub" else values[-1]))
+            fusion = g.output(*(values[1:] if build == "hub" else values[-1:]))
+        scheduler = Rules(at_most(25))
+        check(partition(fusion, [scheduler]))
+        return scheduler.shown / count
+
+    start = time.perf_counter()
+    small, large = nodes_shown(200), nodes_shown(1000)
+    assert large < 2 * small, f"{small:.0f} nodes shown a node of 200, {large:.0f} of 1000"
+    assert time.perf_counter() - start < 20
