@@ -1,0 +1,527 @@
+"""Kernel IR -> CUDA C++ text.
+
+`print_kernel` walks the statements; each type of statement, operand and parameter has one function in a table
+(`STATEMENTS`, `OPERANDS`, `PARAMS`), so that a new node is one function and one line. Expressions are in
+expressions.py, spellings of types and constants in spelling.py, the reduction states that kernels define for
+the collective snippets in states.py.
+
+The text depends on the kernel alone: the same kernel gives the same bytes in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.errors import InternalError
+from fusewright.core.op import ReductionOp, Rule
+from fusewright.cuda import snippets
+from fusewright.cuda.expressions import AND, OR, ExpressionPrinter
+from fusewright.cuda.spelling import (
+    CACHE_SUFFIX,
+    TYPE_SNIPPETS,
+    convert,
+    converted_literal,
+    identifier,
+    literal,
+    type_name,
+)
+from fusewright.cuda.states import StateStruct
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    TRUE,
+    Alloc,
+    Barrier,
+    BlockReduce,
+    Buffer,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    GridReduce,
+    If,
+    Imm,
+    IndexValue,
+    Init,
+    Kernel,
+    Let,
+    Operand,
+    Ref,
+    ScalarParam,
+    ScalarRef,
+    Space,
+    Stmt,
+    TensorParam,
+    WorkspaceParam,
+    index_name,
+    reduced_dtype,
+    walk,
+)
+from fusewright.sym import ZERO, Expr, Symbol, as_int, symbol, to_text
+
+_INDENT = "  "
+_BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
+# Lets the compiler assume the alignment of any access; 128 bytes also suits bulk copies.
+_ARENA = "extern __shared__ __align__(128) unsigned char fw_smem[];"
+# The number of an element in a loop that the printer itself makes. A name with a dot is nobody else's.
+_ELEMENT = symbol("printer.w")
+# The C++ type of an operation's text, where it is not the compute type.
+_RESULT_TYPES: dict[Rule, Callable[[DataType], DataType]] = {
+    Rule.COMPARE: lambda dtype: DataType.Bool,
+    Rule.LOGICAL: lambda dtype: DataType.Bool,
+    Rule.PREDICATE: lambda dtype: DataType.Bool,
+    Rule.TO_REAL: lambda dtype: dtype.real,
+    Rule.MAKE_COMPLEX: lambda dtype: dtype.complex,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSource:
+    """A printed kernel.
+
+    Attributes:
+        name: of the `extern "C"` entry.
+        kernel: the text that was printed for this kernel alone, which is what people read.
+        snippets: the device snippets it needs, each after those that it builds on.
+        text: what is compiled: the snippets, then the kernel.
+    """
+
+    name: str
+    kernel: str
+    snippets: tuple[str, ...]
+    text: str
+
+
+def print_kernel(kernel: Kernel) -> CudaSource:
+    """The CUDA C++ text of `kernel`. InternalError for a kernel that the verifier would refuse."""
+    printer = KernelPrinter(kernel)
+    text = printer.print()
+    wanted = snippets.closure(printer.required)
+    parts = [f"typedef {kernel.index_dtype.cuda} index_t;"]
+    parts = [f"namespace fw {{\n{parts[0]}\n}}\n"] if "fw::index_t" in text else []
+    parts += [snippets.text(name) for name in wanted]
+    return CudaSource(identifier(kernel.name), text, wanted, "\n".join([*parts, text]))
+
+
+class KernelPrinter:
+    """The state of one printing: the lines so far, the names given, the snippets needed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.index_dtype = kernel.index_dtype
+        self.required: set[str] = set()
+        self.states: dict[str, StateStruct] = {}
+        self.written = _written_buffers(kernel.body)
+        self._names = {_ELEMENT.name: "w"}
+        self._taken: set[str] = {identifier(kernel.name)}
+        self._builtins: dict[str, str] = {}
+        self._lines: list[str] = []
+        self._depth = 1
+        self._declaring: Buffer | None = None
+        self._expressions = ExpressionPrinter(self.index_dtype, self.symbol_name, self.required.add)
+
+    # ---- the whole -------------------------------------------------------------------------------
+
+    def print(self) -> str:
+        params = [PARAMS[type(param)](self, param) for param in self.kernel.params]
+        self.statements(self.kernel.body)
+        body, self._lines = self._lines, []
+        index = self.type(DataType.Index)
+        for param in self.kernel.params:
+            if isinstance(param, ScalarParam) and self.passed_as_other_type(param):
+                self.line(f"const {index} {self.name(param.name)} = {self.name(param.name)}_passed;")
+        for name in sorted(self._builtins):
+            self.line(f"const {index} {self._builtins[name]} = {name};")
+        if any(isinstance(s, Alloc) and s.buffer.space is Space.SHARED for s in walk(self.kernel.body)):
+            self.line(_ARENA)
+        structs = [struct.text for struct in self.states.values()]
+        return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
+
+    def _signature(self, params: Sequence[str]) -> list[str]:
+        kernel = self.kernel
+        grid, block = (", ".join(map(to_text, extents)) for extents in (kernel.grid, kernel.block))
+        shared = to_text(kernel.shared_bytes)
+        known = [as_int(extent) for extent in kernel.block]
+        threads = kernel.max_threads
+        if not threads and None not in known:
+            threads = known[0] * known[1] * known[2]  # type: ignore[operator]
+        blocks = f", {kernel.min_blocks}" if kernel.min_blocks else ""
+        bounds = f" __launch_bounds__({threads}{blocks})" if threads else ""
+        listed = ",\n".join(_INDENT * 2 + param for param in params)
+        return [
+            f"// grid ({grid}), block ({block}), {shared} bytes of shared memory",
+            f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(',
+            f"{listed}) {{",
+        ]
+
+    def line(self, text: str) -> None:
+        self._lines.append(_INDENT * self._depth + text)
+
+    @contextmanager
+    def nested(self, head: str) -> Iterator[None]:
+        """The lines printed meanwhile stand in braces after `head`."""
+        self.line(f"{head} {{" if head else "{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def each(self, width: int) -> Iterator[Expr]:
+        """The lines printed meanwhile run for each of `width` elements, whose number is what is yielded."""
+        if width == 1:
+            yield ZERO
+            return
+        self.line("#pragma unroll")
+        with self.nested(f"for (int w = 0; w < {width}; ++w)"):
+            yield _ELEMENT
+
+    # ---- names and types -------------------------------------------------------------------------
+
+    def name(self, given: str) -> str:
+        """The identifier of a buffer, parameter or symbol, one for each name."""
+        found = self._names.get(given)
+        if found is None:
+            base = found = identifier(given)
+            number = 1
+            while found in self._taken:
+                number += 1
+                found = f"{base}_{number}"
+            self._taken.add(found)
+            self._names[given] = found
+        return found
+
+    def symbol_name(self, symbol: Symbol) -> str:
+        name = self.name(symbol.name)
+        if symbol.name in _BUILTINS:
+            self._builtins[symbol.name] = name
+        return name
+
+    def type(self, dtype: DataType) -> str:
+        if dtype in TYPE_SNIPPETS:
+            self.required.add(TYPE_SNIPPETS[dtype])
+        return type_name(dtype, self.index_dtype)
+
+    def passed_as_other_type(self, param: ScalarParam) -> bool:
+        return param.symbol is not None and param.dtype not in (DataType.Index, self.index_dtype)
+
+    # ---- operands and expressions ----------------------------------------------------------------
+
+    def expr(self, e: Expr, strength: int = OR) -> str:
+        """An index expression, in parentheses if it binds less than `strength`."""
+        return self._expressions.text(e, strength)
+
+    def element(self, ref: Ref, offset: Expr = ZERO) -> str:
+        """An element as an lvalue; `offset` is added to the index."""
+        name = self.name(ref.buffer.name)
+        return name if _is_scalar(ref.buffer) else f"{name}[{self.expr(ref.index + offset)}]"
+
+    def address(self, ref: Ref) -> str:
+        if as_int(ref.index) == 0 and not _is_scalar(ref.buffer):
+            return self.name(ref.buffer.name)
+        return f"&{self.element(ref)}"
+
+    def operand(self, operand: Operand, dtype: DataType, offset: Expr = ZERO) -> str:
+        """The operand's value as `dtype`, in parentheses unless it is a name, a call or a literal."""
+        self.type(dtype)
+        return OPERANDS[type(operand)](self, operand, dtype, offset)
+
+    # ---- statements ------------------------------------------------------------------------------
+
+    def statements(self, body: Sequence[Stmt]) -> None:
+        """The statements in order; a variable whose value comes next is declared with it."""
+        for stmt, following in zip(body, (*body[1:], None)):
+            if isinstance(stmt, Alloc) and _is_scalar(stmt.buffer) and _sets(following, stmt.buffer):
+                self._declaring = stmt.buffer
+                continue
+            STATEMENTS[type(stmt)](self, stmt)
+
+    def assign(self, dst: Ref, value: str, offset: Expr = ZERO) -> None:
+        """`dst = value;`, as a declaration if it is the first that is heard of dst."""
+        if self._declaring is dst.buffer:
+            self._declaring = None
+            self.line(f"{self.type(dst.buffer.dtype)} {self.name(dst.buffer.name)} = {value};")
+        else:
+            self.line(f"{self.element(dst, offset)} = {value};")
+
+    def state_struct(self, op: ReductionOp, dst: Sequence[Ref], published: bool = False) -> StateStruct:
+        """The struct of `op`'s states, defined before the kernel. `published`: other blocks read them too."""
+        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published)
+        self.required.update(struct.snippets)
+        known = self.states.setdefault(struct.name, struct)
+        if published and not known.published:
+            self.states[struct.name] = struct
+        return struct
+
+    def reduced(self, op: ReductionOp, dst: Sequence[Ref]) -> DataType:
+        """The type of the inputs that `op` reduces into states such as `dst`."""
+        dtypes = [ref.buffer.dtype for ref in dst]
+        dtype = reduced_dtype(op, dtypes)
+        if dtype is None:
+            raise InternalError(f"{op.name} has no states of types {', '.join(map(str, dtypes))}")
+        for used in (dtype, *dtypes):
+            self.type(used)
+        self.required.update(op.combining(dtype).snippets)
+        return dtype
+
+    def contributions(
+        self, op: ReductionOp, dtype: DataType, src: Sequence[Operand], offset: Expr = ZERO
+    ) -> list[str]:
+        """The text of each state of `src`, which holds the states themselves or one value to be lifted."""
+        if len(src) == len(op.states):
+            states = op.state_dtypes(dtype)
+            return [self.operand(operand, state, offset) for operand, state in zip(src, states)]
+        x = self.operand(src[0], dtype, offset)
+        return [lift.format(x=x, T=self.type(dtype)) for lift in op.lift]
+
+
+def _is_scalar(buffer: Buffer) -> bool:
+    """Whether the buffer is printed as a variable instead of an array."""
+    return buffer.space is Space.LOCAL and as_int(buffer.size) == 1
+
+
+def _sets(stmt: Stmt | None, buffer: Buffer) -> bool:
+    """Whether all that `stmt` prints is one assignment to this variable, which it does not read."""
+    if isinstance(stmt, Compute):
+        return stmt.dst.buffer is buffer and all(
+            getattr(arg, "buffer", None) is not buffer for arg in stmt.args
+        )
+    if isinstance(stmt, Init):
+        return stmt.width == 1 and len(stmt.dst) == 1 and stmt.dst[0].buffer is buffer
+    return isinstance(stmt, Copy) and stmt.cache is CacheOp.unspecified and stmt.dst.buffer is buffer
+
+
+def _written_buffers(body: Sequence[Stmt]) -> set[Buffer]:
+    """The buffers that some statement stores to."""
+    written: set[Buffer] = set()
+    for stmt in walk(tuple(body)):
+        dst: Any = getattr(stmt, "dst", ())
+        written.update(ref.buffer for ref in ((dst,) if isinstance(dst, Ref) else dst))
+    return written
+
+
+# ---- parameters ---------------------------------------------------------------------------------
+
+
+def _tensor_param(printer: KernelPrinter, param: TensorParam) -> str:
+    kind, name = printer.type(param.buffer.dtype), printer.name(param.buffer.name)
+    if param.is_output or param.buffer in printer.written:
+        return f"{kind}* {name}"
+    return f"const {kind}* __restrict__ {name}"
+
+
+def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:
+    passed = "_passed" if printer.passed_as_other_type(param) else ""
+    return f"{printer.type(param.dtype)} {printer.name(param.name)}{passed}"
+
+
+def _workspace_param(printer: KernelPrinter, param: WorkspaceParam) -> str:
+    return f"{printer.type(param.buffer.dtype)}* {printer.name(param.buffer.name)}"
+
+
+PARAMS: dict[type, Callable[[KernelPrinter, Any], str]] = {
+    TensorParam: _tensor_param,
+    ScalarParam: _scalar_param,
+    WorkspaceParam: _workspace_param,
+}
+
+
+# ---- operands -----------------------------------------------------------------------------------
+
+
+def _ref(printer: KernelPrinter, ref: Ref, dtype: DataType, offset: Expr) -> str:
+    return convert(printer.element(ref, offset), ref.buffer.dtype, dtype, printer.index_dtype)
+
+
+def _imm(printer: KernelPrinter, imm: Imm, dtype: DataType, offset: Expr) -> str:
+    return converted_literal(imm.value, imm.dtype, dtype, printer.index_dtype)
+
+
+def _scalar_ref(printer: KernelPrinter, ref: ScalarRef, dtype: DataType, offset: Expr) -> str:
+    return convert(printer.name(ref.param.name), ref.param.dtype, dtype, printer.index_dtype)
+
+
+def _index_value(printer: KernelPrinter, value: IndexValue, dtype: DataType, offset: Expr) -> str:
+    text = convert(printer.expr(value.expr), DataType.Index, value.dtype, printer.index_dtype)
+    return convert(text, value.dtype, dtype, printer.index_dtype)
+
+
+OPERANDS: dict[type, Callable[[KernelPrinter, Any, DataType, Expr], str]] = {
+    Ref: _ref,
+    Imm: _imm,
+    ScalarRef: _scalar_ref,
+    IndexValue: _index_value,
+}
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+def _alloc(printer: KernelPrinter, stmt: Alloc) -> None:
+    buffer = stmt.buffer
+    kind, name = printer.type(buffer.dtype), printer.name(buffer.name)
+    if buffer.space is Space.SHARED:
+        if buffer.offset is None:
+            raise InternalError(f"shared buffer {buffer.name} has no place in the arena")
+        place = "fw_smem" if as_int(buffer.offset) == 0 else f"fw_smem + {printer.expr(buffer.offset)}"
+        printer.line(f"{kind}* {name} = reinterpret_cast<{kind}*>({place});")
+        return
+    elements = as_int(buffer.size)
+    if elements is None:
+        raise InternalError(f"local buffer {buffer.name} has the size {to_text(buffer.size)}, not a constant")
+    printer.line(f"{kind} {name};" if elements == 1 else f"{kind} {name}[{elements}];")
+
+
+def _let(printer: KernelPrinter, stmt: Let) -> None:
+    value = printer.expr(stmt.value)
+    printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
+
+
+def _for(printer: KernelPrinter, stmt: For) -> None:
+    extent, name = printer.expr(stmt.extent), printer.symbol_name(stmt.symbol)
+    if stmt.unroll:
+        printer.line("#pragma unroll")
+    kind = printer.type(DataType.Index)
+    with printer.nested(f"for ({kind} {name} = 0; {name} < {extent}; ++{name})"):
+        printer.statements(stmt.body)
+
+
+def _if(printer: KernelPrinter, stmt: If) -> None:
+    with printer.nested(f"if ({printer.expr(stmt.cond)})"):
+        printer.statements(stmt.body)
+
+
+def _copy(printer: KernelPrinter, stmt: Copy) -> None:
+    dst, src, width = stmt.dst, stmt.src, stmt.width
+    suffix = CACHE_SUFFIX[stmt.cache]
+    spaces = {ref.buffer.space for ref in (dst, src) if isinstance(ref, Ref)}
+    hinted = suffix and Space.GLOBAL in spaces and isinstance(src, Ref)
+    if not isinstance(src, Ref) or (not hinted and (width == 1 or spaces == {Space.LOCAL})):
+        with printer.each(width) as w:
+            printer.assign(dst, printer.operand(src, dst.buffer.dtype, w), w)
+        return
+    printer.required.add("vec")
+    load = f"fw::load{suffix if src.buffer.space is Space.GLOBAL else ''}<{width}>"
+    store = f"fw::store{suffix if dst.buffer.space is Space.GLOBAL else ''}<{width}>"
+    if dst.buffer.space is Space.LOCAL:
+        printer.line(f"{load}({printer.address(dst)}, {printer.address(src)});")
+    elif src.buffer.space is Space.LOCAL:
+        printer.line(f"{store}({printer.address(dst)}, {printer.address(src)});")
+    elif not hinted:
+        printer.line(f"fw::copy<{width}>({printer.address(dst)}, {printer.address(src)});")
+    else:
+        with printer.nested(""):
+            printer.line(f"{printer.type(dst.buffer.dtype)} partial[{width}];")
+            printer.line(f"{load}(partial, {printer.address(src)});")
+            printer.line(f"{store}({printer.address(dst)}, partial);")
+
+
+def _compute(printer: KernelPrinter, stmt: Compute) -> None:
+    op, target = stmt.op, stmt.dst.buffer.dtype
+    spelling = op.spelling(stmt.dtype)
+    printer.required.update(spelling.snippets)
+    args = [printer.operand(arg, dtype) for arg, dtype in zip(stmt.args, op.operand_dtypes(stmt.dtype))]
+    value = spelling.render(args, stmt.dtype)
+    result = _RESULT_TYPES[op.rule](stmt.dtype) if op.rule in _RESULT_TYPES else stmt.dtype
+    for used in (result, target):
+        printer.type(used)
+    printer.assign(stmt.dst, convert(value, result, target, printer.index_dtype))
+
+
+def _init(printer: KernelPrinter, stmt: Init) -> None:
+    dtype = printer.reduced(stmt.op, stmt.dst)
+    values = zip(stmt.dst, stmt.op.identity(dtype), stmt.op.state_dtypes(dtype))
+    texts = [(ref, literal(value, state, printer.index_dtype)) for ref, value, state in values]
+    with printer.each(stmt.width) as w:
+        for ref, text in texts:
+            printer.assign(ref, text, w)
+
+
+def _combine(printer: KernelPrinter, stmt: Combine) -> None:
+    dtype = printer.reduced(stmt.op, stmt.dst)
+    into = [printer.element(ref) for ref in stmt.dst]
+    values = printer.contributions(stmt.op, dtype, stmt.src)
+    printer.line(stmt.op.combining(dtype).render(into, values, dtype) + ";")
+
+
+def _reduce_collectively(
+    printer: KernelPrinter, stmt: BlockReduce | GridReduce, struct: StateStruct, call: Callable[[str], str]
+) -> None:
+    """The states of `src` go into `partial`, `call` reduces them, and `dst` takes them up."""
+    op, dtype = stmt.op, struct.dtype
+    with printer.nested(""):
+        printer.line(f"{struct.name} partial[{stmt.width}];")
+        with printer.each(stmt.width) as w:
+            values = f"{struct.name}{{{', '.join(printer.contributions(op, dtype, stmt.src, w))}}}"
+            if stmt.pred is not TRUE:
+                values = f"{printer.expr(stmt.pred, AND)} ? {values} : {struct.name}::identity()"
+            printer.line(f"partial[{printer.expr(w)}] = {values};")
+        printer.line(call("partial") + ";")
+        with printer.each(stmt.width) as w:
+            into = [printer.element(ref, w) for ref in stmt.dst]
+            values_of = [f"partial[{printer.expr(w)}].{field}" for field in struct.fields]
+            printer.line(op.combining(dtype).render(into, values_of, dtype) + ";")
+
+
+def _bits(axes: Sequence[ParallelType], of: Sequence[ParallelType]) -> int:
+    return sum(1 << of.index(axis) for axis in axes)
+
+
+def _shape(printer: KernelPrinter) -> str:
+    extents = ", ".join(str(as_int(extent) or 0) for extent in printer.kernel.block)
+    return f"fw::block_shape<{extents}>"
+
+
+def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:
+    """The initializer of a State::Memory over these buffers; none for what shuffles alone can do."""
+    return "{" + ", ".join(printer.name(buffer.name) if buffer else "nullptr" for buffer in buffers) + "}"
+
+
+def _block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
+    printer.required.add("block_reduce")
+    struct = printer.state_struct(stmt.op, stmt.dst)
+    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}"
+    workspace = _memory(printer, stmt.workspace)
+    _reduce_collectively(
+        printer, stmt, struct, lambda partial: f"fw::block_reduce<{template}>({partial}, {workspace})"
+    )
+
+
+def _grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
+    printer.required.add("grid_reduce")
+    struct = printer.state_struct(stmt.op, stmt.dst, published=True)
+    grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
+    template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
+    memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.partials)}"
+    semaphore, last = printer.name(stmt.semaphore.name), printer.symbol_name(stmt.is_last)
+    printer.line(f"{printer.type(DataType.Index)} {last};")
+    _reduce_collectively(
+        printer,
+        stmt,
+        struct,
+        lambda partial: f"{last} = fw::grid_reduce<{template}>({partial}, {memories}, {semaphore})",
+    )
+
+
+def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
+    printer.line("__syncthreads();")
+
+
+STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
+    Alloc: _alloc,
+    Let: _let,
+    For: _for,
+    If: _if,
+    Copy: _copy,
+    Compute: _compute,
+    Init: _init,
+    Combine: _combine,
+    BlockReduce: _block_reduce,
+    GridReduce: _grid_reduce,
+    Barrier: _barrier,
+}

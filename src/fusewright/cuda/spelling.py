@@ -1,0 +1,162 @@
+"""How single things are spelled in CUDA C++: types, constants, conversions, names."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+
+from fusewright.core.dtype import DataType, PyScalar
+from fusewright.core.enums import CacheOp
+
+TYPE_SNIPPETS = {
+    DataType.Half: "half",
+    DataType.BFloat16: "bfloat16",
+    DataType.Float8_e4m3fn: "fp8",
+    DataType.Float8_e5m2: "fp8",
+    DataType.Float8_e8m0fnu: "e8m0",
+    DataType.ComplexFloat: "complex",
+    DataType.ComplexDouble: "complex",
+}
+"""The snippet that defines a type which CUDA lacks."""
+
+CACHE_SUFFIX = {
+    CacheOp.unspecified: "",
+    CacheOp.all_levels: "_ca",
+    CacheOp.streaming: "_cs",
+    CacheOp.global_: "_cg",
+}
+"""The ending of fw::load and fw::store for each cache hint."""
+
+# Words that an identifier of a kernel may not be: the language's, CUDA's built-ins, and names that the
+# printed text itself uses.
+RESERVED = frozenset(
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
+    const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false
+    float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or
+    or_eq private protected public register reinterpret_cast return short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
+    using virtual void volatile wchar_t while xor xor_eq
+    threadIdx blockIdx blockDim gridDim warpSize min max abs dim3 fw fw_smem partial w
+    """.split()  # noqa: SIM905 (a list literal would take forty lines)
+)
+
+
+def identifier(name: str) -> str:
+    """`name` as a C identifier: other characters become `_`. Distinct names may meet in one identifier."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if text in RESERVED or text[:1].isdigit() or text.startswith("__") or not text:
+        return f"v_{text}"
+    return text
+
+
+def type_name(dtype: DataType, index_dtype: DataType) -> str:
+    """The C++ type of `dtype` in a kernel whose index arithmetic is done in `index_dtype`."""
+    return (index_dtype if dtype is DataType.Index else dtype).cuda
+
+
+def convert(text: str, source: DataType, target: DataType, index_dtype: DataType) -> str:
+    """`text`, an expression of type `source`, as one of type `target`: a call, a cast or the text itself."""
+    source, target = (index_dtype if dtype is DataType.Index else dtype for dtype in (source, target))
+    if source is target:
+        return text
+    if source.is_complex and not target.is_complex and target is not DataType.Bool:
+        return convert(f"({text}).re", source.real, target, index_dtype)
+    if target.is_reduced_float:
+        # Reduced floats are made from floats, so that there is one rounding rule (torch's) for all sources.
+        if source.compute is not DataType.Float:
+            text = f"float({text})"
+        return f"{target.cuda}({text})"
+    if source.is_reduced_float and target is not DataType.Float:
+        text = f"float({text})"
+    name = type_name(target, index_dtype)
+    return f"({name})({text})" if " " in name else f"{name}({text})"
+
+
+def _shortest_float(value: float) -> str:
+    """The shortest decimal that reads back as the same float32."""
+    for digits in range(6, 10):
+        text = f"{value:.{digits}g}"
+        if ctypes.c_float(float(text)).value == value:
+            break
+    return text if any(c in text for c in ".e") else text + ".0"
+
+
+def _float32(value: float) -> str:
+    value = ctypes.c_float(value).value  # overflows to infinity, as a cast does
+    if math.isnan(value):
+        return "__int_as_float(0x7fc00000)"
+    if math.isinf(value):
+        return f"__int_as_float(0x{'7f' if value > 0 else 'ff'}800000)"
+    return _shortest_float(value) + "f"
+
+
+def _float64(value: float) -> str:
+    if math.isnan(value):
+        return "__longlong_as_double(0x7ff8000000000000ll)"
+    if math.isinf(value):
+        return f"__longlong_as_double(0x{'7f' if value > 0 else 'ff'}f0000000000000ll)"
+    return repr(value)
+
+
+def _signed(bits: int, suffix: str) -> Callable[[int], str]:
+    lowest = -(2 ** (bits - 1))
+
+    def spell(value: int) -> str:
+        # The lowest value has no literal: -x is the negation of a literal x that does not fit.
+        return f"-{-lowest - 1}{suffix} - 1" if value == lowest else f"{value}{suffix}"
+
+    return spell
+
+
+_REAL_LITERALS: dict[DataType, Callable[..., str]] = {
+    DataType.Double: _float64,
+    DataType.Float: _float32,
+    DataType.Int: _signed(64, "ll"),
+    DataType.Int32: _signed(32, ""),
+    DataType.UInt64: lambda value: f"{value}ull",
+    DataType.Bool: lambda value: "true" if value else "false",
+}
+
+
+@lru_cache(maxsize=4096)
+def _rounded(value: PyScalar, kind: type, dtype: DataType) -> PyScalar:
+    """`value` as `dtype` holds it; `kind`, its class, keeps 1, 1.0 and True apart in the cache."""
+    if dtype.is_reduced_float:
+        return torch.tensor(value, dtype=torch.float32).to(dtype.torch).float().item()
+    if dtype is DataType.Float:
+        return ctypes.c_float(float(value.real)).value
+    if dtype.is_integral:
+        bits = 32 if dtype is DataType.Int32 else 64
+        whole = int(value.real) % 2**bits
+        return whole if dtype is DataType.UInt64 or whole < 2 ** (bits - 1) else whole - 2**bits
+    return {DataType.Double: float, DataType.Bool: bool}.get(dtype, complex)(value)
+
+
+def literal(value: PyScalar, dtype: DataType, index_dtype: DataType) -> str:
+    """The constant `value` of `dtype`, exact, in parentheses where it is negative."""
+    if dtype is DataType.Index:
+        dtype = index_dtype
+    value = _rounded(value, type(value), dtype)
+    if dtype.is_complex:
+        part = _REAL_LITERALS[dtype.real]
+        return f"{dtype.cuda}({part(value.real)}, {part(value.imag)})"
+    if dtype.is_reduced_float:
+        return f"{dtype.cuda}({_float32(float(value.real))})"
+    text = _REAL_LITERALS[dtype](value)
+    return f"({text})" if text.startswith("-") else text
+
+
+def converted_literal(value: PyScalar, source: DataType, target: DataType, index_dtype: DataType) -> str:
+    """The constant `value` of `source`, rounded as such and then converted to `target`."""
+    rounded = _rounded(value, type(value), index_dtype if source is DataType.Index else source)
+    if isinstance(rounded, complex) and not target.is_complex:
+        rounded = rounded.real
+    if isinstance(rounded, float) and not math.isfinite(rounded) and target.is_integral:
+        return convert(literal(rounded, source, index_dtype), source, target, index_dtype)
+    return literal(rounded, target, index_dtype)

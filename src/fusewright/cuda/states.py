@@ -1,0 +1,82 @@
+"""The struct that carries a reduction's states through the collective snippets.
+
+block_reduce.cuh and its kin are templates over such a struct: how two partial results combine, what changes
+nothing, how they cross a warp and where they lie in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from fusewright.core.dtype import DataType
+from fusewright.core.op import ReductionOp
+from fusewright.cuda.spelling import identifier, literal, type_name
+
+
+class StateStruct:
+    """The C++ struct for the states of `op` over inputs of `dtype`.
+
+    Attributes:
+        name: of the struct, unique to `op` and `dtype`.
+        fields: one a state.
+        published: its Memory can be read by other blocks (load_cg).
+    """
+
+    def __init__(self, op: ReductionOp, dtype: DataType, index_dtype: DataType, published: bool) -> None:
+        self.op, self.dtype, self.index_dtype, self.published = op, dtype, index_dtype, published
+        self.name = re.sub(r"\W+", "_", f"{op.name}_{dtype.name}").lower()
+        self.fields = [identifier(state) for state in op.states]
+        self.dtypes = op.state_dtypes(dtype)
+        self.snippets = ("warp_reduce", "vec") if published else ("warp_reduce",)
+
+    @cached_property
+    def identities(self) -> list[str]:
+        """The text of each state's identity."""
+        values = self.op.identity(self.dtype)
+        return [literal(value, dtype, self.index_dtype) for value, dtype in zip(values, self.dtypes)]
+
+    @property
+    def text(self) -> str:
+        """The definition."""
+        name, fields = self.name, self.fields
+        types = [type_name(dtype, self.index_dtype) for dtype in self.dtypes]
+
+        def each(form: str) -> str:
+            return ", ".join(form.format(f=field) for field in fields)
+
+        combine = self.op.combining(self.dtype).render(
+            [f"a.{field}" for field in fields], [f"b.{field}" for field in fields], self.dtype
+        )
+        stores = " ".join(f"{field}[i] = state.{field};" for field in fields)
+        lines = [
+            f"struct {name} {{",
+            *(f"  {kind} {field};" for kind, field in zip(types, fields)),
+            # The combination of several states is a formula whose rounding depends on the order.
+            f"  static constexpr bool symmetric = {'true' if len(fields) == 1 else 'false'};",
+            f"  static __device__ {name} identity() {{ return {{{', '.join(self.identities)}}}; }}",
+            f"  static __device__ {name} combine({name} a, {name} b) {{",
+            f"    {combine};",
+            "    return a;",
+            "  }",
+            f"  __device__ {name} shuffle_xor(int mask) const {{",
+            f"    return {{{each('fw::shuffle_xor({f}, mask)')}}};",
+            "  }",
+            f"  __device__ {name} shuffle(int lane) const {{",
+            f"    return {{{each('fw::shuffle({f}, lane)')}}};",
+            "  }",
+            "  struct Memory {",
+            *(f"    {kind}* {field};" for kind, field in zip(types, fields)),
+            f"    __device__ {name} load(long long i) const {{ return {{{each('{f}[i]')}}}; }}",
+            f"    __device__ void store(long long i, {name} state) const {{ {stores} }}",
+        ]
+        if self.published:
+            loads = " ".join(f"fw::load_cg<1>(&state.{field}, {field} + i);" for field in fields)
+            lines += [
+                f"    __device__ {name} load_cg(long long i) const {{",
+                f"      {name} state;",
+                f"      {loads}",
+                "      return state;",
+                "    }",
+            ]
+        return "\n".join([*lines, "  };", "};", ""])

@@ -1,0 +1,340 @@
+"""The nodes of the kernel IR.
+
+A kernel is a tree of statements executed by every thread of a grid. Integers that address memory,
+bound loops or guard statements are `sym.Expr`; values that the user computes are operands of
+`Compute`, `Combine` and friends, held in buffers. Nothing here is mutable: a pass builds a new tree.
+
+Conventions
+- One `Buffer` is one linear array; `Ref(buffer, index)` is an element, index in elements.
+- A local buffer is private to a thread, a shared one to a block, a global one to the grid.
+- `threadIdx.x`, `blockIdx.y`, ... are symbols named so (`thread_symbol`, `block_symbol`).
+- A condition is an `Expr` with value 0 or 1; `TRUE` guards nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Union
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.op import ElementwiseOp, ReductionOp
+from fusewright.sym import Expr, Symbol, const, symbol
+
+TRUE: Expr = const(1)
+
+THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
+BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
+_INDEX_NAME = dict(
+    zip(
+        THREAD_AXES + BLOCK_AXES,
+        ("threadIdx.x", "threadIdx.y", "threadIdx.z", "blockIdx.x", "blockIdx.y", "blockIdx.z"),
+    )
+)
+
+
+def index_name(axis: ParallelType) -> str:
+    """The CUDA built-in that holds a thread's position along `axis`, e.g. 'threadIdx.x'."""
+    return _INDEX_NAME[axis]
+
+
+def index_symbol(axis: ParallelType, extent: Expr) -> Symbol:
+    """The symbol of that built-in, known to lie in [0, extent - 1]."""
+    return symbol(_INDEX_NAME[axis], lo=0, hi=extent - 1)
+
+
+class Space(Enum):
+    """Where a buffer lives."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
+
+    `align` is the alignment in bytes that vector access needs (0: that of the dtype).
+    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/.
+    """
+
+    name: str
+    dtype: DataType
+    space: Space
+    size: Expr
+    align: int = 0
+    offset: Expr | None = None
+
+
+# ---- operands ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Element `index` of `buffer`."""
+
+    buffer: Buffer
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """A constant of `dtype`: bool, int, float or complex."""
+
+    value: bool | int | float | complex
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarRef:
+    """The value of a scalar parameter (`ScalarParam.symbol` is None)."""
+
+    param: ScalarParam
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index expression used as a value of `dtype` (iota, counts)."""
+
+    expr: Expr
+    dtype: DataType
+
+
+Operand = Union[Ref, Imm, ScalarRef, IndexValue]
+
+
+# ---- parameters -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorParam:
+    """A pointer argument. `buffer.size` bounds every element offset that the kernel may touch."""
+
+    buffer: Buffer
+    is_output: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarParam:
+    """A value argument: with `symbol`, an index quantity (a size or stride); else a user's scalar."""
+
+    name: str
+    dtype: DataType
+    symbol: Symbol | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkspaceParam:
+    """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
+
+    A zeroed workspace (semaphores) is left zeroed by the kernel, so it is cleared only once.
+    """
+
+    buffer: Buffer
+    zeroed: bool = False
+
+
+Param = Union[TensorParam, ScalarParam, WorkspaceParam]
+
+
+# ---- statements -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alloc:
+    """Declares a local or shared buffer for the statements that follow in this body."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Let:
+    """Names an index expression for the statements that follow in this body."""
+
+    symbol: Symbol
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """Runs `body` with `symbol` = 0, 1, ... extent-1; `extent` is the same in all threads of the block."""
+
+    symbol: Symbol
+    extent: Expr
+    body: tuple[Stmt, ...]
+    unroll: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    """Runs `body` in the threads where `cond` is 1."""
+
+    cond: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """dst[index + k] = src[index + k] for k < width: one vector access if a side is not local.
+
+    With width > 1 and a side in global or shared memory, that index is a multiple of `width` and
+    the buffer aligned to width * dtype size bytes. A source that is no Ref is stored as is
+    (width 1). dtypes are equal: a cast is a Compute.
+    """
+
+    dst: Ref
+    src: Operand
+    width: int = 1
+    cache: CacheOp = CacheOp.unspecified
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """dst = op(args): operands are converted to `dtype`, the result to dst's dtype.
+
+    `dtype` is the type that arithmetic is done in (`DataType.compute`, never a reduced float);
+    casts are a Compute of the cast row.
+    """
+
+    op: ElementwiseOp
+    dst: Ref
+    args: tuple[Operand, ...]
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Init:
+    """Sets accumulators to the identity of `op`: dst[s][index + k] for state s and k < width."""
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combine:
+    """dst = combine(dst, src) within a thread, one Ref a state of `op`.
+
+    `src` holds one operand a state, or a single input value that `op` lifts to its states.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockReduce:
+    """dst = combine(dst, reduction of src over all threads along `axes` of the block), in every thread.
+
+    A collective: all threads of the block arrive, at the same iteration of every loop; a thread where
+    `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
+    side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
+    width values a thread. It contains the barriers that it needs, before and after its use of the
+    workspace, but orders no other memory.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Operand, ...]
+    axes: tuple[ParallelType, ...]
+    pred: Expr
+    workspace: tuple[Buffer, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridReduce:
+    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
+
+    Each block publishes its partial result in `partials` (global, one buffer a state, room for
+    width values for each block and each thread not on `thread_axes`), the block of the reduced group
+    that arrives last combines them in block order. `is_last` is set to 1 in that block's threads and
+    0 in the others, whose dst is undefined. `semaphore` (global, UInt32-like counts in Int32, one a
+    group of blocks) is zero before and after.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Operand, ...]
+    grid_axes: tuple[ParallelType, ...]
+    thread_axes: tuple[ParallelType, ...]
+    pred: Expr
+    workspace: tuple[Buffer, ...]
+    partials: tuple[Buffer, ...]
+    semaphore: Buffer
+    is_last: Symbol
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Barrier:
+    """All threads of the block arrive before any goes on; orders shared and global memory among them."""
+
+
+Stmt = Union[Alloc, Let, For, If, Copy, Compute, Init, Combine, BlockReduce, GridReduce, Barrier]
+
+
+# ---- the kernel -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requirement:
+    """What the launcher must find true of the arguments before it launches, or it raises `message`."""
+
+    cond: Expr
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """The pointer of `buffer` must be a multiple of `bytes`."""
+
+    buffer: Buffer
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
+
+    `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
+    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown),
+    `min_blocks` the wanted blocks per SM (0: no wish).
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    body: tuple[Stmt, ...]
+    grid: tuple[Expr, Expr, Expr]
+    block: tuple[Expr, Expr, Expr]
+    shared_bytes: Expr
+    index_dtype: DataType = DataType.Int
+    max_threads: int = 0
+    min_blocks: int = 0
+    requirements: tuple[Requirement, ...] = field(default=())
+    alignments: tuple[Alignment, ...] = field(default=())
+
+
+def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
+    """The input type for which `op` has states of these types; None if there is none."""
+    # Nearly always the first state has it (a sum, a maximum, a mean).
+    for dtype in (states[0], *(d for d in DataType if d is not DataType.Null)):
+        if dtype.category in op.supports and op.state_dtypes(dtype) == tuple(states):
+            return dtype
+    return None
+
+
+def children(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements nested directly in `stmt`."""
+    return stmt.body if isinstance(stmt, (For, If)) else ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements of `body`, outer before inner, in program order."""
+    for stmt in body:
+        yield stmt
+        yield from walk(children(stmt))
