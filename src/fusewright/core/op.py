@@ -26,7 +26,7 @@ __all__ = [
     "Rule",
     "Spelling",
     "States",
-    "conversion",
+    "converted",
     "result_dtype",
 ]
 
@@ -52,7 +52,7 @@ class Rule(enum.Enum):
     TO_REAL = "to-real"  # operand as it is, result its real part's type
     MAKE_COMPLEX = "make-complex"  # Float, Float -> ComplexFloat; Double, Double -> ComplexDouble
     SELECT = "select"  # operand 0 Bool; the others to their common type, which is the result's (not up)
-    CAST = "cast"  # any type to any type: the node's output says which; `conversion` spells it
+    CAST = "cast"  # any type to any type: the node's output says which
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,40 +282,33 @@ def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[
 _TAKES_UINT64 = frozenset({Rule.SELECT})
 
 
-def conversion(source: DataType, target: DataType) -> Spelling:
-    """How a value of one compute type becomes another: casts, and operands on their way into an operation.
+def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
+    """`value` cast to `target` as generated code casts it.
 
-    C's conversions; a float that no value of an integer type equals becomes what PTX's `cvt` makes of it, the
-    nearest value. Complex to real drops the imaginary part. Storing to and loading from a reduced float is not
-    here: it is rounding, done by the printer and the simulator.
+    C's conversions. A float that no value of an integer type equals becomes what PTX's `cvt` makes of it, the
+    nearest value. Complex to real drops the imaginary part. Reduced floats round as torch rounds a float.
     """
-    if source is target:
-        return Spelling("{0}", lambda x: x)
+    if value.dtype == target.torch:
+        return value
     if target.is_bool:
-        if source.is_complex:
-            return Spelling("({0}.re != 0) || ({0}.im != 0)", lambda x: x != 0)
-        return Spelling("{0} != 0", lambda x: x != 0)
-    if source.is_complex:
-        if not target.is_complex:
-            real = conversion(source.real, target)
-            return Spelling(real.cuda.replace("{0}", "{0}.re"), lambda x: real.torch(x.real))
-        part = target.real.cuda
-        return Spelling(f"{target.cuda}(({part}){{0}}.re, ({part}){{0}}.im)", lambda x: x.to(target.torch))
-    if target.is_complex:
-        return Spelling(f"{target.cuda}(({target.real.cuda}){{0}}, 0)", lambda x: x.to(target.torch))
-    if source.is_floating and target.is_integral:
-        return Spelling(f"({target.cuda}){{0}}", lambda x: _saturate(x, target))
-    return Spelling(f"({target.cuda}){{0}}", lambda x: x.to(target.torch))
+        return value != 0
+    if value.is_complex() and not target.is_complex:
+        value = value.real
+    if target.is_reduced_float:
+        return value.to(torch.float32).to(target.torch)
+    if value.is_floating_point() and target.is_integral:
+        return _saturated(value, target)
+    return value.to(target.torch)
 
 
-def _saturate(x: torch.Tensor, target: DataType) -> torch.Tensor:
+def _saturated(x: torch.Tensor, target: DataType) -> torch.Tensor:
     """Float to integer, truncating; out of range saturates, and NaN is as in PTX ISA 9.7.9, `cvt`."""
     lowest, highest = torch.iinfo(target.torch).min, torch.iinfo(target.torch).max
-    wide = x.to(torch.float64)
-    inside = (wide > lowest) & (wide < highest) if lowest else (wide > 0) & (wide < highest)
-    result = torch.where(inside, wide, 0).to(target.torch)
-    limit = torch.where(wide >= highest, torch.tensor(highest, dtype=target.torch), lowest)
+    whole = x.to(torch.float64).trunc()
+    inside = (whole >= float(lowest)) & (whole < float(highest))
+    result = torch.where(inside, whole, 0).to(target.torch)
+    limit = torch.where(whole >= float(highest), torch.tensor(highest, dtype=target.torch), lowest)
     # "zero if the source is not .f64 and the destination is not 64 bits wide, else 1 << (width - 1)"
     nan = 0 if x.dtype != torch.float64 and target is DataType.Int32 else lowest or 2**63
-    limit = torch.where(wide.isnan(), torch.tensor(nan, dtype=target.torch), limit)
+    limit = torch.where(whole.isnan(), torch.tensor(nan, dtype=target.torch), limit)
     return torch.where(inside, result, limit)

@@ -1,0 +1,192 @@
+"""The rows of reductions, and their types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+
+from fusewright.core.dtype import Category, DataType, PyScalar
+from fusewright.core.errors import DtypeError
+from fusewright.core.op import CombineSpelling, ReductionOp, States
+
+__all__ = ["MAX", "MIN", "PROD", "REDUCTIONS", "SUM", "WELFORD", "reduction_dtypes"]
+
+BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
+Tensor = torch.Tensor
+Dims = tuple[int, ...]
+
+
+def _typed(value: int, dtype: DataType) -> PyScalar:
+    """A number as a constant of `dtype`."""
+    kinds: dict[Category, type[bool | int | float | complex]]
+    kinds = {BOOL: bool, INT: int, FLOAT: float, COMPLEX: complex}
+    return kinds[dtype.category](value)
+
+
+def _lift_one(x: Tensor) -> States:
+    return (x,)
+
+
+def _single(
+    name: str,
+    identity: Callable[[DataType], PyScalar],
+    combine: dict[Category, CombineSpelling],
+    reduce: Callable[[Tensor, Dims], Tensor],
+) -> ReductionOp:
+    """A reduction with one state, of the input's type."""
+    return ReductionOp(
+        name,
+        states=(name,),
+        state_dtypes=lambda dtype: (dtype,),
+        identity=lambda dtype: (identity(dtype),),
+        lift=("{x}",),
+        lift_torch=_lift_one,
+        combine=MappingProxyType(combine),
+        reduce=lambda x, dims: (reduce(x, dims),),
+    )
+
+
+def _combine(
+    value: str, function: Callable[[Tensor, Tensor], Tensor], snippets: tuple[str, ...] = ()
+) -> CombineSpelling:
+    """`value` is an expression over the two accumulators."""
+    return CombineSpelling(f"{{a0}} = {value}", lambda a, b: (function(a[0], b[0]),), snippets)
+
+
+# ---- sum and product ---------------------------------------------------------------------------------------
+
+
+def _sum(x: Tensor, dims: Dims) -> Tensor:
+    return torch.sum(x, dims, dtype=x.dtype)  # torch would widen int32
+
+
+def _prod(x: Tensor, dims: Dims) -> Tensor:
+    for dim in sorted(dims, reverse=True):
+        x = torch.prod(x, dim, dtype=x.dtype)
+    return x
+
+
+_ADD = _combine("{a0} + {b0}", torch.add)
+_MULTIPLY = _combine("{a0} * {b0}", torch.mul)
+
+SUM = _single(
+    "sum",
+    lambda dtype: _typed(0, dtype),
+    {INT: _ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", torch.add, ("complex",))},
+    _sum,
+)
+PROD = _single(
+    "prod",
+    lambda dtype: _typed(1, dtype),
+    {INT: _MULTIPLY, FLOAT: _MULTIPLY, COMPLEX: _combine("{a0} * {b0}", torch.mul, ("complex",))},
+    _prod,
+)
+
+# ---- extrema -----------------------------------------------------------------------------------------------
+
+
+def _extremum(
+    name: str,
+    sign: str,
+    identity: Callable[[DataType], PyScalar],
+    on_bools: str,
+    function: Callable[[Tensor, Tensor], Tensor],
+    reduce: Callable[[Tensor, Dims], Tensor],
+) -> ReductionOp:
+    """NaN, where there is one among the elements, is the result."""
+    elementwise = f"{name}imum"
+    combine = {
+        BOOL: _combine(f"{{a0}} {on_bools} {{b0}}", function),
+        INT: _combine(f"{{a0}} {sign} {{b0}} ? {{a0}} : {{b0}}", function),
+        FLOAT: _combine(f"fw::{elementwise}({{a0}}, {{b0}})", function, (elementwise,)),
+    }
+
+    def reduce_or_identity(x: Tensor, dims: Dims) -> Tensor:
+        if all(x.shape[dim] for dim in dims):
+            return reduce(x, dims)
+        kept = [extent for dim, extent in enumerate(x.shape) if dim not in dims]
+        return torch.full(kept, identity(_dtype_of(x)), dtype=x.dtype, device=x.device)
+
+    return _single(name, identity, combine, reduce_or_identity)
+
+
+def _dtype_of(x: Tensor) -> DataType:
+    return next(dtype for dtype in DataType if dtype is not DataType.Null and dtype.torch == x.dtype)
+
+
+MAX = _extremum("max", ">", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax)
+MIN = _extremum("min", "<", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin)
+
+# ---- Welford -----------------------------------------------------------------------------------------------
+
+
+def _welford_combine(a: States, b: States) -> States:
+    """Chan, Golub and LeVeque's pairwise update of mean, sum of squared deviations and count."""
+    a_avg, a_m2, a_n = a
+    b_avg, b_m2, b_n = b
+    n = a_n + b_n
+    share = b_n.to(a_avg.dtype) / n.clamp(min=1).to(a_avg.dtype)
+    delta = b_avg - a_avg
+    avg = a_avg + delta * share
+    m2 = a_m2 + b_m2 + (delta * share) * (delta * a_n.to(a_avg.dtype))
+    empty = b_n == 0
+    return torch.where(empty, a_avg, avg), torch.where(empty, a_m2, m2), n
+
+
+def _welford_reduce(x: Tensor, dims: Dims) -> States:
+    count = math.prod(x.shape[dim] for dim in dims)
+    avg = torch.sum(x, dims, keepdim=True) / max(count, 1)
+    m2 = torch.sum((x - avg) ** 2, dims)
+    avg = avg.squeeze(dims)
+    return avg, m2, torch.full_like(avg, count, dtype=torch.int64)
+
+
+WELFORD = ReductionOp(
+    "welford",
+    states=("avg", "m2", "n"),
+    state_dtypes=lambda dtype: (dtype, dtype, DataType.Index),
+    identity=lambda dtype: (0.0, 0.0, 0),
+    lift=("{x}", "0", "1"),
+    lift_torch=lambda x: (x, torch.zeros_like(x), torch.ones_like(x, dtype=torch.int64)),
+    combine=MappingProxyType(
+        {
+            FLOAT: CombineSpelling(
+                "fw::welford_combine({a0}, {a1}, {a2}, {b0}, {b1}, {b2})", _welford_combine, ("welford",)
+            )
+        }
+    ),
+    reduce=_welford_reduce,
+)
+
+REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(
+    {row.name: row for row in (SUM, PROD, MAX, MIN, WELFORD)}
+)
+
+
+def reduction_dtypes(
+    op: ReductionOp, given: DataType, dtype: DataType = DataType.Null
+) -> tuple[DataType, DataType]:
+    """The type that the input is cast to and reduced in, and the type that the first state is cast to after.
+
+    Sums and products of bools and integers are Int, unless `dtype` says otherwise; reduced floats are reduced
+    in Float and cast back, but for Welford, whose result stays Float. The other states of Welford are as
+    `op.state_dtypes` of the reduced type says.
+
+    Raises:
+        DtypeError: a type that the operation does not take, or a `dtype` for another one than sum and prod.
+    """
+    if dtype is not DataType.Null and op not in (SUM, PROD):
+        raise DtypeError(f"{op.name} takes no dtype", expected=DataType.Null, given=dtype)
+    result = given if dtype is DataType.Null else dtype
+    if op in (SUM, PROD) and dtype is DataType.Null and result.category <= INT:
+        result = DataType.Int
+    computed = result.compute
+    if op in (SUM, PROD) and computed.is_bool:
+        computed = DataType.Int  # asked for by dtype=Bool: whether the sum is other than zero
+    if computed is DataType.UInt64:
+        raise DtypeError(what=f"the input of {op.name}", expected="a signed or floating type", given=given)
+    op.combining(computed)
+    return computed, computed if op is WELFORD else result

@@ -1,0 +1,99 @@
+"""The rows of operations on three operands, and addcmul with its fourth, the factor."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+
+from fusewright.core.dtype import Category
+from fusewright.core.op import ElementwiseOp, Rule, Spelling
+
+__all__ = ["TERNARY"]
+
+BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
+Tensor = torch.Tensor
+
+
+def _lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    """From the nearer end, so that weight 1 gives exactly `end`."""
+    near_start, distance = start + weight * (end - start), end - start
+    return torch.where(weight < 0.5, near_start, end - distance * (1 - weight))
+
+
+def _lerp_from_start(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    return start + weight * (end - start)
+
+
+def _complex_lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    distance = end - start
+    return torch.where(weight.real < 0.5, start + weight * distance, end - distance * (1 - weight))
+
+
+def _addcmul(a: Tensor, b: Tensor, c: Tensor, alpha: Tensor) -> Tensor:
+    return a + alpha * b * c
+
+
+def _clamp(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """NaN stays NaN; with low > high the result is high."""
+    raised = torch.where(x < low, low, x)
+    return torch.where(raised > high, high, raised)
+
+
+def _threshold(x: Tensor, threshold: Tensor, value: Tensor) -> Tensor:
+    return torch.where(x <= threshold, value, x)
+
+
+_WHERE = Spelling("{0} ? {1} : {2}", torch.where)
+_ADDCMUL = Spelling("{0} + {3} * {1} * {2}", _addcmul)
+_CLAMP = Spelling("fw::clamp({0}, {1}, {2})", _clamp, ("clamp",))
+_THRESHOLD = Spelling("{0} <= {1} ? {2} : {0}", _threshold)
+
+TERNARY: tuple[ElementwiseOp, ...] = (
+    ElementwiseOp(
+        "where",
+        3,
+        Rule.SELECT,
+        MappingProxyType(
+            {
+                BOOL: _WHERE,
+                INT: _WHERE,
+                FLOAT: _WHERE,
+                COMPLEX: Spelling(_WHERE.cuda, torch.where, ("complex",)),
+            }
+        ),
+    ),
+    ElementwiseOp(
+        "lerp",
+        3,
+        Rule.SAME_UP,
+        MappingProxyType(
+            {
+                INT: Spelling("{0} + {2} * ({1} - {0})", _lerp_from_start),
+                FLOAT: Spelling("fw::lerp({0}, {1}, {2})", _lerp, ("lerp",)),
+                COMPLEX: Spelling("fw::lerp({0}, {1}, {2})", _complex_lerp, ("complex_lerp",)),
+            }
+        ),
+    ),
+    ElementwiseOp(
+        "addcmul",
+        4,
+        Rule.SAME_UP,
+        MappingProxyType(
+            {
+                BOOL: Spelling("{0} || ({3} && {1} && {2})", lambda a, b, c, alpha: a | (alpha & b & c)),
+                INT: _ADDCMUL,
+                FLOAT: _ADDCMUL,
+                COMPLEX: Spelling(_ADDCMUL.cuda, _addcmul, ("complex",)),
+            }
+        ),
+        promoting=3,
+    ),
+    ElementwiseOp("clamp", 3, Rule.KEEP, MappingProxyType({BOOL: _CLAMP, INT: _CLAMP, FLOAT: _CLAMP})),
+    ElementwiseOp(
+        "threshold",
+        3,
+        Rule.KEEP,
+        MappingProxyType({BOOL: _THRESHOLD, INT: _THRESHOLD, FLOAT: _THRESHOLD}),
+    ),
+)
