@@ -1,0 +1,236 @@
+"""Statements that the threads of a block, or the blocks of a grid, execute together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
+from fusewright.core.op import ReductionOp, States
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    Barrier,
+    BlockReduce,
+    GridReduce,
+    Operand,
+    Ref,
+)
+from fusewright.sim.faults import Fault
+from fusewright.sim.machine import Machine
+from fusewright.sim.memory import LinearMemory, LocalMemory
+from fusewright.sim.statements import convert, input_dtype, load_states, store_combined
+from fusewright.sym import add
+
+# Linear threads (and blocks) run along x fastest, so in a tensor's shape x comes last.
+_THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(THREAD_AXES)}
+_BLOCK_DIMS = {axis: -4 - i for i, axis in enumerate(BLOCK_AXES)}
+
+
+def run_barrier(machine: Machine, stmt: Barrier) -> None:
+    machine.pass_barrier()
+
+
+def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
+    machine.arrive("a block reduction")
+    _use_workspace(machine, stmt)
+    contributions = _contributions(machine, stmt)
+    block = tuple(reversed(machine.program.launch.block))
+    dims = tuple(_THREAD_DIMS[axis] for axis in stmt.axes)
+    reduced = _reduce(machine, stmt, contributions, (machine.blocks, *block), dims)
+    for k in range(stmt.width):
+        dst = [shifted(ref, k) for ref in stmt.dst]
+        into = tuple(machine.load(ref)[0] for ref in dst)
+        store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced))
+
+
+def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
+    launch = machine.program.launch
+    if machine.blocks != launch.blocks:
+        raise Fault(SimulationError, "a grid reduction needs all blocks at once")
+    present = machine.arrive("a grid reduction")
+    grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
+    _check_groups(machine, stmt, present)
+    _use_workspace(machine, stmt)
+    _use_partials(machine, stmt, present)
+    contributions = _contributions(machine, stmt)
+    dims = (
+        *(_THREAD_DIMS[axis] for axis in stmt.thread_axes),
+        *(_BLOCK_DIMS[axis] for axis in stmt.grid_axes),
+    )
+    reduced = _reduce(machine, stmt, contributions, (*grid, *block), dims)
+    last = present[:, None] & _last_blocks(machine, stmt.grid_axes)
+    only_block = last.numel() == 1
+    machine.name_value(stmt.is_last, int(last) if only_block else last)
+    active = machine.active.narrow(1 if only_block else last)
+    assert active is not None  # every group that is present has a last block
+    defined = last if machine.active.mask is None else last | ~machine.active.mask
+    for k in range(stmt.width):
+        dst = [shifted(ref, k) for ref in stmt.dst]
+        into = tuple(machine.load(ref, 1, active)[0] for ref in dst)
+        store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced), active)
+        for ref in dst:
+            memory = machine.memory(ref.buffer)
+            if isinstance(memory, LocalMemory) and not only_block:
+                memory.forget(machine.index(ref.index), defined, machine.active)
+
+
+OperandT = TypeVar("OperandT", bound=Operand)
+
+
+def shifted(operand: OperandT, k: int) -> OperandT:
+    """The element `k` after that of a Ref; any other operand has the same value for each element."""
+    if k == 0 or not isinstance(operand, Ref):
+        return operand
+    return replace(operand, index=add(operand.index, k))
+
+
+def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
+    """What each lane brings, (width, blocks, threads) a state; the identity where the predicate is 0."""
+    op = stmt.op
+    dtype = input_dtype(stmt.dst)
+    shape = (machine.blocks, machine.threads)
+    identity = [
+        machine.constant(value, type_).expand(shape)
+        for value, type_ in zip(op.identity(dtype), op.state_dtypes(dtype))
+    ]
+    active = machine.active.narrow(machine.index(stmt.pred))
+    rows: list[list[Tensor]] = [[] for _ in identity]
+    for k in range(stmt.width):
+        states: Sequence[Tensor] = identity
+        if active is not None:
+            refs = [shifted(ref, k) for ref in stmt.src]
+            states = [state.expand(shape) for state in load_states(machine, op, stmt.dst, refs, active)]
+            if active.mask is not None:
+                states = [torch.where(active.mask, *pair) for pair in zip(states, identity)]
+        for row, state in zip(rows, states):
+            row.append(state)
+    return tuple(torch.stack(row) for row in rows)
+
+
+def _reduce(
+    machine: Machine,
+    stmt: BlockReduce | GridReduce,
+    states: States,
+    shape: tuple[int, ...],
+    dims: tuple[int, ...],
+) -> States:
+    """Combine over `dims` of the lanes seen as `shape`; every lane of a group gets the group's result.
+
+    Returns states (width, blocks, threads), or (width, blocks, 1) where all threads of a block agree.
+    """
+    width = states[0].shape[0]
+    kept = [dim for dim in range(-len(shape), 0) if dim not in dims]
+    order = [0, *(dim + 1 + len(shape) for dim in kept), *(dim + 1 + len(shape) for dim in sorted(dims))]
+    kept_shape = [shape[dim] for dim in kept]
+    groups = tuple(
+        state.reshape(width, *shape).permute(order).reshape(width, *kept_shape, -1) for state in states
+    )
+    combined = _combine_tree(stmt.op, input_dtype(stmt.dst), groups)
+    is_block_uniform = all(shape[dim] == 1 or dim in dims for dim in (-1, -2, -3))
+    full = (*shape[:-3], 1, 1, 1) if is_block_uniform else shape
+    with_ones = [1 if dim in dims else shape[dim] for dim in range(-len(shape), 0)]
+    lanes = (machine.blocks, 1 if is_block_uniform else machine.threads)
+    return tuple(
+        state.reshape(width, *with_ones).expand(width, *full).reshape(width, *lanes) for state in combined
+    )
+
+
+def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
+    """Combine over the last dimension, which vanishes: halves with each other, until one is left."""
+    combine = op.combining(dtype).torch
+    types = op.state_dtypes(dtype)
+    count = states[0].shape[-1]
+    while count > 1:
+        half = count // 2
+        left = tuple(state[..., :half] for state in states)
+        right = tuple(state[..., half : 2 * half] for state in states)
+        merged = tuple(convert(state, type_) for state, type_ in zip(combine(left, right), types))
+        if count % 2:
+            merged = tuple(
+                torch.cat([state, old[..., 2 * half :]], dim=-1) for state, old in zip(merged, states)
+            )
+        states, count = merged, half + count % 2
+    return tuple(state[..., 0] for state in states)
+
+
+def _use_workspace(machine: Machine, stmt: BlockReduce | GridReduce) -> None:
+    """Check that the scratch in shared memory is large enough, and undefine it."""
+    for buffer in stmt.workspace:
+        if buffer is None:
+            continue
+        memory = machine.memory(buffer)
+        assert isinstance(memory, LinearMemory)
+        _check_room(memory, stmt.width * machine.threads)
+        memory.clobber()
+
+
+def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
+    """Check the scratch in global memory: its size, a zero semaphore, and that no block uses it twice.
+
+    A block that has published its partial result goes on before the last block has read it: to publish
+    another in the same place is a race.
+    """
+    launch = machine.program.launch
+    grid = dict(zip(BLOCK_AXES, launch.grid))
+    block = dict(zip(THREAD_AXES, launch.block))
+    threads_left = math.prod(extent for axis, extent in block.items() if axis not in stmt.thread_axes)
+    group = math.prod(grid[axis] for axis in stmt.grid_axes)
+    for buffer in stmt.partials:
+        memory = machine.memory(buffer)
+        assert isinstance(memory, LinearMemory)
+        _check_room(memory, stmt.width * launch.blocks * threads_left)
+    semaphore = machine.memory(stmt.semaphore)
+    assert isinstance(semaphore, LinearMemory)
+    _check_room(semaphore, launch.blocks // group)
+    machine.program.arguments.check_zero(stmt.semaphore, "when the reduction starts")
+    if group == 1:
+        return
+    for scratch in (*stmt.partials, stmt.semaphore):
+        before = machine.published.get(scratch)
+        if before is not None and bool((before & present).any()):
+            raise Fault(
+                RaceError,
+                f"race: this block uses `{scratch.name}` for a second grid reduction, "
+                "while another block may still be at the first",
+                int((before & present).nonzero()[0]) * machine.threads,
+            )
+        machine.published[scratch] = present if before is None else before | present
+
+
+def _check_room(memory: LinearMemory, needed: int) -> None:
+    if memory.size < needed:
+        raise Fault(
+            OutOfBoundsError, f"`{memory.name}` has {memory.size} elements, but the reduction needs {needed}"
+        )
+
+
+def _check_groups(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
+    """A Fault unless all blocks of each reduced group arrive, or none."""
+    grid = tuple(reversed(machine.program.launch.grid))
+    dims = [_BLOCK_DIMS[axis] + 3 for axis in stmt.grid_axes]
+    blocks = present.view(grid)
+    missing = (blocks.amax(dims, keepdim=True) & ~blocks).reshape(-1)
+    if bool(missing.any()):
+        raise Fault(
+            SimulationError,
+            "a grid reduction is reached by other blocks of its group but not this one",
+            int(missing.nonzero()[0]) * machine.threads,
+        )
+
+
+def _last_blocks(machine: Machine, axes: Sequence[ParallelType]) -> Tensor:
+    """Which blocks come last in their group, bool (blocks, 1). Here the one with the greatest indices."""
+    grid = tuple(reversed(machine.program.launch.grid))
+    last = torch.ones(grid, dtype=torch.bool)
+    for axis in axes:
+        dim = _BLOCK_DIMS[axis] + 3
+        last.narrow(dim, 0, grid[dim] - 1).fill_(False)
+    return last.reshape(-1, 1)

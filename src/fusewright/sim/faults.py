@@ -1,0 +1,22 @@
+"""What a lane did wrong, before the machine has said where."""
+
+from __future__ import annotations
+
+from fusewright.core.errors import SimulationError
+
+
+class Fault(Exception):
+    """Raised by the parts of the simulator; the machine turns it into a `kind` with its place.
+
+    Args:
+        kind: the class of error to raise.
+        problem: the sentence that describes it; a `{other}` in it becomes the other party of a race.
+        lane: linear number of the lane, block * threads + thread; None is the first active lane.
+        facts: further facts of the error. `other_block` and `other_thread` are linear, None for "several".
+    """
+
+    def __init__(
+        self, kind: type[SimulationError], problem: str, lane: int | None = None, **facts: object
+    ) -> None:
+        super().__init__(problem)
+        self.kind, self.problem, self.lane, self.facts = kind, problem, lane, facts

@@ -1,0 +1,132 @@
+"""The shape of a launch, and what a GPU would refuse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fusewright.core.errors import SimulationError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.kernel.ir import Kernel, ScalarParam
+from fusewright.sim.races import MAX_BLOCKS
+from fusewright.sym import Expr, Symbol, evaluate, to_text
+
+Argument = Tensor | int | float | complex | bool
+Dim3 = tuple[int, int, int]
+
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same on all GPUs.
+MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
+MAX_BLOCK: Dim3 = (1024, 1024, 64)
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Extents of the grid and the block along x, y, z, and the bytes of the block's shared arena."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return math.prod(self.block)
+
+    def block_index(self, linear: int) -> Dim3:
+        return _coordinates(linear, self.grid)
+
+    def thread_index(self, linear: int) -> Dim3:
+        return _coordinates(linear, self.block)
+
+
+def _coordinates(linear: int, extents: Dim3) -> Dim3:
+    x, y, _ = extents
+    return linear % x, linear // x % y, linear // (x * y)
+
+
+def size_symbols(kernel: Kernel, args: Sequence[Argument]) -> dict[Symbol, int]:
+    """The values of the kernel's size symbols; `args` stand in the order of `kernel.params`."""
+    if len(args) != len(kernel.params):
+        raise SimulationError(f"`{kernel.name}` takes {len(kernel.params)} arguments, but got {len(args)}")
+    values: dict[Symbol, int] = {}
+    for param, arg in zip(kernel.params, args):
+        if isinstance(param, ScalarParam) and param.symbol is not None:
+            if isinstance(arg, bool) or not isinstance(arg, int):
+                raise SimulationError(f"argument `{param.name}` of `{kernel.name}` is no integer: {arg!r}")
+            values[param.symbol] = arg
+    return values
+
+
+def launch_of(
+    kernel: Kernel,
+    args: Sequence[Argument],
+    *,
+    grid: Dim3 | None = None,
+    block: Dim3 | None = None,
+    shared_bytes: int | None = None,
+) -> Launch:
+    """The launch that the kernel's own expressions ask for; what is given replaces an expression."""
+    sizes = size_symbols(kernel, args)
+    return Launch(
+        grid=_extents(kernel.grid, sizes) if grid is None else grid,
+        block=_extents(kernel.block, sizes) if block is None else block,
+        shared_bytes=evaluate(kernel.shared_bytes, sizes) if shared_bytes is None else shared_bytes,
+    )
+
+
+def _extents(exprs: tuple[Expr, Expr, Expr], sizes: Mapping[Symbol, int]) -> Dim3:
+    x, y, z = exprs
+    return evaluate(x, sizes), evaluate(y, sizes), evaluate(z, sizes)
+
+
+def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) -> None:
+    """Raises SimulationError for what a driver would refuse; without `hardware`, by CUDA's general limits."""
+    max_threads = hardware.max_threads_per_block if hardware else MAX_THREADS
+    where = hardware.name if hardware else "any GPU"
+
+    def refuse(what: str, value: object, limit: object) -> None:
+        raise SimulationError(
+            f"`{kernel.name}` cannot be launched on {where}: {what} is {value}, the limit {limit}"
+        )
+
+    for what, extents, limits in (
+        ("grid", launch.grid, MAX_GRID),
+        ("block", launch.block, MAX_BLOCK),
+    ):
+        least = 1 if what == "block" else 0
+        if any(not least <= extent <= limit for extent, limit in zip(extents, limits)):
+            refuse(f"the {what}", extents, limits)
+    if launch.threads > max_threads:
+        refuse("the number of threads a block", launch.threads, max_threads)
+    if kernel.max_threads and launch.threads > kernel.max_threads:
+        refuse("the number of threads a block", launch.threads, f"of its launch bounds {kernel.max_threads}")
+    if hardware and launch.shared_bytes > hardware.shared_memory_per_block_optin:
+        refuse("the shared memory of a block", launch.shared_bytes, hardware.shared_memory_per_block_optin)
+    if launch.blocks > MAX_BLOCKS:
+        raise SimulationError(f"the simulator runs at most {MAX_BLOCKS} blocks, not {launch.blocks}")
+
+
+def check_requirements(kernel: Kernel, args: Sequence[Argument]) -> None:
+    """Raises SimulationError where the arguments break what the kernel requires of its launcher."""
+    sizes = size_symbols(kernel, args)
+    for requirement in kernel.requirements:
+        if not evaluate(requirement.cond, sizes):
+            raise SimulationError(f"`{kernel.name}`: {requirement.message} ({to_text(requirement.cond)})")
+    pointers = {
+        param.buffer: arg.data_ptr()
+        for param, arg in zip(kernel.params, args)
+        if not isinstance(param, ScalarParam) and isinstance(arg, Tensor)
+    }
+    for alignment in kernel.alignments:
+        if pointers[alignment.buffer] % alignment.bytes:
+            raise SimulationError(
+                f"`{kernel.name}`: `{alignment.buffer.name}` is not aligned to {alignment.bytes} bytes"
+            )

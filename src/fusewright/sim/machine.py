@@ -1,0 +1,331 @@
+"""The lockstep machine: some blocks of a launch, all of whose threads execute each statement together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import OutOfBoundsError, SimulationError
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    Buffer,
+    Imm,
+    IndexValue,
+    Kernel,
+    Operand,
+    Ref,
+    ScalarRef,
+    Space,
+    Stmt,
+    index_name,
+)
+from fusewright.sim import races
+from fusewright.sim.activity import Activity
+from fusewright.sim.arguments import Arguments
+from fusewright.sim.describe import describe
+from fusewright.sim.faults import Fault
+from fusewright.sim.index import IndexEvaluator, Lanes
+from fusewright.sim.launch import Launch
+from fusewright.sim.memory import Access, LinearMemory, LocalMemory, Memory, Region
+from fusewright.sim.report import SimReport
+from fusewright.sim.usage import Usage
+from fusewright.sym import Symbol
+
+Handler = Callable[["Machine", Any], None]
+
+# The arena is padded to this, so that the arenas of all blocks are equally aligned.
+_ARENA_UNIT = 128
+
+
+@dataclass(frozen=True)
+class SimOptions:
+    """What the simulator checks and shows.
+
+    Attributes:
+        races: look for data races.
+        uninitialized: raise when memory is read that nothing wrote.
+        on_statement: called before each statement with it and the machine, for debugging.
+        max_lanes: how many threads to simulate at once, in whole blocks; a kernel with a grid reduction
+            always runs as a whole.
+    """
+
+    races: bool = True
+    uninitialized: bool = True
+    on_statement: Callable[[Stmt, Machine], None] | None = None
+    max_lanes: int = 1 << 17
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel with its launch and arguments: what all chunks of blocks have in common."""
+
+    kernel: Kernel
+    usage: Usage
+    launch: Launch
+    arguments: Arguments
+    options: SimOptions
+    report: SimReport
+    handlers: dict[type[Stmt], Handler]
+
+
+class Machine:
+    """Runs blocks first_block .. first_block + blocks - 1 of a launch.
+
+    Attributes:
+        index: values of index expressions. active: the lanes that execute now.
+        epoch: barriers passed, an int or one number a block (blocks, 1).
+        published: by scratch buffer of grid reductions, the blocks (bool) that have used it.
+    """
+
+    def __init__(self, program: Program, first_block: int, blocks: int) -> None:
+        self.program = program
+        self.first_block, self.blocks, self.threads = first_block, blocks, program.launch.threads
+        self.active = Activity(blocks, self.threads)
+        self.index = IndexEvaluator(self._builtins())
+        for symbol, value in program.arguments.sizes.items():
+            self.index.bind(symbol, value)
+        self.epoch: int | Tensor = 0
+        self.published: dict[Buffer, Tensor] = {}
+        self._memories: dict[Buffer, Memory] = dict(program.arguments.buffers)
+        self._scopes: list[dict[Symbol | Buffer, None]] = [{}]  # as ordered sets
+        self._constants: dict[tuple[str, DataType], Tensor] = {}
+        self._first_stamps = races.stamp_of(
+            torch.arange(first_block, first_block + blocks)[:, None], torch.arange(self.threads)
+        )
+        self._access: Access | None = None
+        # Shared memory: the block's arena under None, and one of its own for each buffer without an offset.
+        self._arenas: dict[Buffer | None, tuple[Tensor, Region]] = {}
+        self._tag = 0
+
+    # ---- execution ----------------------------------------------------------------------------
+
+    def run(self, body: Sequence[Stmt]) -> None:
+        """Execute statements. A mistake of a lane raises a SimulationError with its place."""
+        program = self.program
+        for stmt in body:
+            if program.options.on_statement is not None:
+                program.options.on_statement(stmt, self)
+            program.report.statements += 1
+            try:
+                program.handlers[type(stmt)](self, stmt)
+            except Fault as fault:
+                raise self._error(fault, stmt) from None
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A body: what is declared in it ends with it."""
+        self._scopes.append({})
+        yield
+        for declared in self._scopes.pop():
+            if isinstance(declared, Symbol):
+                self.index.unbind(declared)
+            else:
+                self._memories.pop(declared, None)
+
+    @contextmanager
+    def only(self, active: Activity) -> Iterator[None]:
+        """Execute with other active lanes for a while."""
+        outer, self.active = self.active, active
+        yield
+        self.active = outer
+
+    def name_value(self, symbol: Symbol, value: Lanes) -> None:
+        """Bind a symbol until the end of the present body."""
+        self.index.bind(symbol, value)
+        self._scopes[-1][symbol] = None
+
+    def arrive(self, what: str) -> Tensor:
+        """Check that every block that is active at all is active as a whole; returns which are, (blocks,)."""
+        whole = self.active.whole_blocks
+        if whole is None:
+            arriving = self.active.mask
+            assert arriving is not None
+            missing = Activity(self.blocks, self.threads, ~arriving).lanes
+            blocks_with_arrivals = set((self.active.lanes // self.threads).tolist())
+            lane = next(lane for lane in missing.tolist() if lane // self.threads in blocks_with_arrivals)
+            problem = f"{what} is reached by other threads of the block but not this one"
+            raise Fault(SimulationError, problem, lane)
+        return whole
+
+    def pass_barrier(self) -> None:
+        """Order what the active blocks did before against what they do from now on."""
+        whole = self.arrive("a barrier")
+        self.program.report.barriers += int(whole.sum())
+        if self.active.is_all:
+            self.epoch = self.epoch + 1
+        else:
+            self.epoch = self.epoch + whole.long()[:, None]
+        if int(torch.as_tensor(self.epoch).max()) > races.MAX_EPOCH:
+            raise Fault(SimulationError, f"more than {races.MAX_EPOCH} barriers in one block")
+        self._access = None
+
+    # ---- memory -------------------------------------------------------------------------------
+
+    def access(self, active: Activity) -> Access:
+        """The lanes that access memory, stamped with the present epoch."""
+        access = self._access
+        if access is None or access.active is not active:
+            if access is None:
+                stamps = self._first_stamps + races.at_epoch(self.epoch)
+            else:
+                stamps = access.all_stamps
+            access = self._access = Access(active, stamps)
+        return access
+
+    def memory(self, buffer: Buffer) -> Memory:
+        found = self._memories.get(buffer)
+        if found is None:
+            raise Fault(SimulationError, f"`{buffer.name}` is used where it is not declared")
+        return found
+
+    def load(self, ref: Ref, width: int = 1, active: Activity | None = None) -> list[Tensor]:
+        """Elements index .. index + width - 1 of the active lanes; others hold anything."""
+        active = self.active if active is None else active
+        values = self.memory(ref.buffer).load(self.index(ref.index), width, self.access(active))
+        if ref.buffer.space is not Space.LOCAL:
+            traffic = self.program.report.traffic[ref.buffer.space]
+            traffic.loads += active.count
+            traffic.bytes_loaded += active.count * width * values[0].element_size()
+        return values
+
+    def store(self, ref: Ref, values: Sequence[Tensor], active: Activity | None = None) -> None:
+        """Store adjacent elements in the active lanes."""
+        active = self.active if active is None else active
+        self.memory(ref.buffer).store(self.index(ref.index), values, self.access(active))
+        if ref.buffer.space is not Space.LOCAL:
+            traffic = self.program.report.traffic[ref.buffer.space]
+            traffic.stores += active.count
+            traffic.bytes_stored += active.count * len(values) * values[0].element_size()
+
+    def operand(self, operand: Operand, active: Activity | None = None) -> Tensor:
+        """The value of an operand in its own type, broadcastable to (blocks, threads)."""
+        if isinstance(operand, Ref):
+            return self.load(operand, 1, active)[0]
+        if isinstance(operand, Imm):
+            return self.constant(operand.value, operand.dtype)
+        if isinstance(operand, ScalarRef):
+            return self.program.arguments.scalars[operand.param]
+        assert isinstance(operand, IndexValue)
+        value = self.index(operand.expr)
+        if isinstance(value, Tensor):
+            return value.to(operand.dtype.torch)
+        return self.constant(value, operand.dtype)
+
+    def constant(self, value: bool | int | float | complex, dtype: DataType) -> Tensor:
+        """`value` for all lanes, (1, 1)."""
+        key = (repr(value), dtype)  # unlike the value, tells -0.0 from 0.0 and NaN from nothing
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = torch.full((1, 1), value, dtype=dtype.torch)
+        return found
+
+    def declare(self, buffer: Buffer) -> None:
+        """Give a local or shared buffer undefined contents until the end of the present body."""
+        size = self.index.uniform(buffer.size, f"the size of `{buffer.name}`")
+        if buffer.space is Space.LOCAL:
+            self._memories[buffer] = LocalMemory(buffer.name, buffer.dtype, size)
+        elif buffer.space is Space.SHARED:
+            self._memories[buffer] = self._shared_memory(buffer, size)
+        else:
+            raise Fault(SimulationError, f"global buffer `{buffer.name}` is declared inside the kernel")
+        self._scopes[-1][buffer] = None
+
+    def _shared_memory(self, buffer: Buffer, size: int) -> LinearMemory:
+        """A shared buffer, in the block's arena if it has a place there, else in an arena of its own.
+
+        A declaration that is executed again has a new tag: it starts undefined, but accesses of the time
+        before still race with new ones.
+        """
+        element = buffer.dtype.torch.itemsize
+        if buffer.offset is None:
+            offset = 0
+            arena, region = self._arena(buffer, size * element, element)
+        else:
+            offset = self.index.uniform(buffer.offset, f"the offset of `{buffer.name}`")
+            limit = self.program.launch.shared_bytes
+            if offset < 0 or offset + size * element > limit:
+                raise Fault(
+                    OutOfBoundsError,
+                    f"`{buffer.name}` occupies bytes {offset} to {offset + size * element - 1} "
+                    f"of a shared memory of {limit} bytes",
+                )
+            arena, region = self._arena(None, limit, self.program.usage.shared_granule)
+        if offset % max(buffer.align, element):
+            raise Fault(SimulationError, f"`{buffer.name}` at byte {offset} of shared memory is misaligned")
+        flat = arena.view(buffer.dtype.torch)
+        self._tag += 1
+        return LinearMemory(
+            buffer.name,
+            buffer.dtype,
+            flat,
+            size,
+            origin=torch.arange(self.blocks)[:, None] * (flat.numel() // self.blocks) + offset // element,
+            region=region,
+            tag=self._tag,
+            unaligned=offset % _ARENA_UNIT,
+        )
+
+    def _arena(self, owner: Buffer | None, size: int, granule: int) -> tuple[Tensor, Region]:
+        """`size` bytes for every block, made at the first use."""
+        found = self._arenas.get(owner)
+        if found is not None:
+            return found
+        options = self.program.options
+        total = self.blocks * (-(-size // _ARENA_UNIT) * _ARENA_UNIT)
+        region = Region(
+            total // granule, granule, races=options.races, tags=options.uninitialized, reads=True
+        )
+        # All bits set is a NaN in every float type that has one.
+        made = self._arenas[owner] = torch.full((total,), 0xFF, dtype=torch.uint8), region
+        return made
+
+    # ---- places -------------------------------------------------------------------------------
+
+    def _builtins(self) -> dict[str, Lanes]:
+        values: dict[str, Lanes] = {}
+        blocks = torch.arange(self.first_block, self.first_block + self.blocks)[:, None]
+        threads = torch.arange(self.threads)[None, :]
+        launch = self.program.launch
+        for linear, axes, extents in (
+            (blocks, BLOCK_AXES, launch.grid),
+            (threads, THREAD_AXES, launch.block),
+        ):
+            for axis, extent in zip(axes, extents):
+                position = linear % extent
+                linear = linear // extent
+                values[index_name(axis)] = position if position.numel() > 1 else int(position)
+        return values
+
+    def _error(self, fault: Fault, stmt: Stmt) -> SimulationError:
+        lane = int(self.active.lanes[0]) if fault.lane is None else fault.lane
+        block, thread = divmod(lane, self.threads)
+        launch = self.program.launch
+        facts = dict(fault.facts)
+        problem = fault.problem
+        if "other_block" in facts:
+            problem = problem.replace(
+                "{other}", self._other(facts.pop("other_block"), facts.pop("other_thread"))
+            )
+        return fault.kind(
+            None,
+            problem=problem,
+            statement=describe(stmt),
+            block=launch.block_index(self.first_block + block),
+            thread=launch.thread_index(thread),
+            **facts,
+        )
+
+    def _other(self, block: object, thread: object) -> str:
+        launch = self.program.launch
+        if not isinstance(block, int):
+            return "threads of several blocks"
+        if not isinstance(thread, int):
+            return f"several threads of block {launch.block_index(block)}"
+        return f"thread {launch.thread_index(thread)} of block {launch.block_index(block)}"

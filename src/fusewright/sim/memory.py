@@ -1,0 +1,331 @@
+"""Buffers while a kernel runs: registers, shared and global memory, and what is known of their contents.
+
+Every memory offers `load` and `store` of `width` adjacent elements a lane. Values are tensors that
+broadcast to (blocks, threads) and are never changed in place, so that a load may return what a store was
+given. Memory that nothing wrote holds NaN (the greatest integer, True), and reading it is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
+from fusewright.sim.activity import Activity
+from fusewright.sim.faults import Fault
+from fusewright.sim.index import Lanes
+from fusewright.sim.races import AccessLog, Conflict
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who accesses: the active lanes, and the stamps (blocks, threads) of all lanes (see races.py)."""
+
+    active: Activity
+    all_stamps: Tensor
+
+    @cached_property
+    def stamps(self) -> Tensor:
+        """Those of the active lanes."""
+        return self.active.compress(self.all_stamps)
+
+
+def poison(dtype: DataType) -> float | int | bool:
+    """What memory holds that nothing has written: NaN, or the value that is likeliest to be noticed."""
+    return float("nan") if dtype.is_floating or dtype.is_complex else dtype.highest
+
+
+def poisoned(shape: tuple[int, ...], dtype: DataType) -> Tensor:
+    return torch.full(shape, poison(dtype), dtype=dtype.torch)
+
+
+class LocalMemory:
+    """The registers of every thread: one value an element, replaced as a whole when it is stored to."""
+
+    def __init__(self, name: str, dtype: DataType, size: int) -> None:
+        self.name, self.dtype, self.size = name, dtype, size
+        self._values: list[Tensor | None] = [None] * size
+        # Where the element was written: nowhere, everywhere, or in the lanes of a mask.
+        self._written: list[bool | Tensor] = [False] * size
+
+    def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
+        index = checked_index(self.name, self.size, index, width, access.active, aligned=False)
+        return [self._load(index + k, access.active) for k in range(width)]
+
+    def store(self, index: Lanes, values: Sequence[Tensor], access: Access) -> None:
+        index = checked_index(self.name, self.size, index, len(values), access.active, aligned=False)
+        for k, value in enumerate(values):
+            check_dtype(self.name, self.dtype, value)
+            self._store(index + k, value, access.active)
+
+    def forget(self, index: Lanes, keep: Tensor, active: Activity) -> None:
+        """Make the element that active lanes address undefined where `keep` is false."""
+        for element, _ in self._split(index, active):
+            written = self._written[element]
+            self._written[element] = keep if isinstance(written, bool) else keep & written
+
+    def _split(self, index: Lanes, active: Activity) -> list[tuple[int, Activity]]:
+        """The elements that the active lanes address, each with the lanes that address it."""
+        if not isinstance(index, Tensor):
+            return [(index, active)]
+        parts = [(element, active.narrow(index == element)) for element in range(self.size)]
+        return [(element, part) for element, part in parts if part is not None]
+
+    def _load(self, index: Lanes, active: Activity) -> Tensor:
+        result: Tensor | None = None
+        for element, part in self._split(index, active):
+            value, written = self._values[element], self._written[element]
+            if written is not True and written is not part.mask:
+                lane = part.first(not written if isinstance(written, bool) else ~written)
+                if lane is not None:
+                    problem = f"element {element} of `{self.name}` is read and was never written"
+                    raise Fault(UninitializedReadError, problem, lane, index=element)
+            assert value is not None
+            result = (
+                value if result is None else torch.where(torch.as_tensor(index == element), value, result)
+            )
+        assert result is not None  # some lane is active, and its index is in bounds
+        return result
+
+    def _store(self, index: Lanes, value: Tensor, active: Activity) -> None:
+        for element, part in self._split(index, active):
+            if part.mask is None:
+                self._values[element], self._written[element] = value, True
+                continue
+            old, written = self._values[element], self._written[element]
+            self._values[element] = torch.where(
+                part.mask, value, poisoned((1, 1), self.dtype) if old is None else old
+            )
+            if written is False:
+                self._written[element] = part.mask
+            elif written is not True and written is not part.mask:
+                union = written | part.mask
+                self._written[element] = True if bool(union.all()) else union
+
+
+class Region:
+    """A stretch of memory in which buffers may overlap, by granules: the smallest unit that they share.
+
+    `tags` says which buffer's value each granule holds (0: none), `log` which threads accessed it.
+    """
+
+    def __init__(self, granules: int, granule_bytes: int, *, races: bool, tags: bool, reads: bool) -> None:
+        self.granule_bytes = granule_bytes
+        self.tags = torch.zeros(granules, dtype=torch.int32) if tags else None
+        self.log = AccessLog(granules, reads=reads) if races else None
+
+
+class LinearMemory:
+    """A shared or global buffer: elements of a flat tensor, some of them perhaps shared with other buffers.
+
+    Args:
+        flat: the storage; lane's element i is flat[origin + i].
+        size: how many elements the buffer has.
+        origin: 0, or for shared memory an int64 tensor (blocks, 1).
+        region: where accesses are checked and logged; None for memory that is only read.
+        first: the granule of flat[0] in the region.
+        tag: what marks this buffer's values in the region.
+        unaligned: bytes by which element 0 lies beyond a multiple of 128 bytes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dtype: DataType,
+        flat: Tensor,
+        size: int,
+        *,
+        origin: int | Tensor = 0,
+        region: Region | None = None,
+        first: int = 0,
+        tag: int = 0,
+        unaligned: int = 0,
+    ) -> None:
+        self.name, self.dtype, self.size = name, dtype, size
+        self._flat, self._origin, self._region = flat, origin, region
+        self._first, self._tag, self._unaligned = first, tag, unaligned
+        self._granules = flat.element_size() // region.granule_bytes if region is not None else 1
+
+    def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
+        positions = self._positions(index, width, access)
+        if self._region is not None:
+            self._note_read(self._region, positions, width, access)
+        if width == 1:
+            return [self._flat[positions]]
+        return list(self._rows(width)[_divide(positions, width)].unbind(-1))
+
+    def store(self, index: Lanes, values: Sequence[Tensor], access: Access) -> None:
+        width = len(values)
+        for value in values:
+            check_dtype(self.name, self.dtype, value)
+        positions = access.active.compress(self._positions(index, width, access))
+        if self._region is not None:
+            self._note_write(self._region, positions, width, access)
+        compressed = [access.active.compress(value) for value in values]
+        if width == 1:
+            _writable(self._flat)[positions] = _writable(compressed[0])
+        else:
+            vectors = torch.stack([_writable(value) for value in compressed], dim=-1)
+            _writable(self._rows(width))[_divide(positions, width)] = vectors
+
+    def clobber(self) -> None:
+        """Undefine the contents, with a barrier before and after: a collective used them as scratch."""
+        if self._region is None:
+            return
+        positions = torch.arange(self.size) + self._origin
+        addresses = self._addresses(positions.reshape(-1), 1)
+        if self._region.tags is not None:
+            self._region.tags[addresses] = 0
+        if self._region.log is not None:
+            self._region.log.clear(addresses)
+
+    def elements(self) -> Tensor:
+        """The contents of a global buffer, not a copy."""
+        assert isinstance(self._origin, int)
+        return self._flat[self._origin : self._origin + self.size]
+
+    def _rows(self, width: int) -> Tensor:
+        """The storage as aligned vectors. An incomplete last one is out of every buffer's bounds."""
+        return self._flat[: self._flat.numel() // width * width].view(-1, width)
+
+    def _positions(self, index: Lanes, width: int, access: Access) -> Tensor:
+        active = access.active
+        index = checked_index(self.name, self.size, index, width, active, aligned=True)
+        if width > 1 and self._unaligned % (width * self._flat.element_size()):
+            vector = width * self._flat.element_size()
+            raise Fault(
+                SimulationError,
+                f"misaligned access: vectors of {vector} bytes in `{self.name}`, "
+                f"which starts {self._unaligned % vector} bytes after a multiple of that",
+            )
+        if isinstance(index, Tensor):
+            return index + self._origin if isinstance(self._origin, Tensor) or self._origin else index
+        if isinstance(self._origin, Tensor):
+            return self._origin + index
+        return torch.full((1, 1), index + self._origin)
+
+    def _addresses(self, positions: Tensor, width: int) -> Tensor:
+        """The granules of `width` elements from each position on, one position's after the other's."""
+        addresses = positions if self._granules == 1 else positions * self._granules
+        if self._first:
+            addresses = addresses + self._first
+        span = width * self._granules
+        return addresses if span == 1 else (addresses[:, None] + torch.arange(span)).reshape(-1)
+
+    def _note_read(self, region: Region, positions: Tensor, width: int, access: Access) -> None:
+        positions = access.active.compress(positions)
+        addresses = self._addresses(positions, width)
+        if region.tags is not None:
+            unwritten = region.tags[addresses] != self._tag
+            if bool(unwritten.any()):
+                lane, index = self._culprit(int(unwritten.nonzero()[0]), width, positions, access)
+                problem = f"element {index} of `{self.name}` is read and was never written"
+                raise Fault(UninitializedReadError, problem, lane, index=index)
+        if region.log is not None:
+            conflict = region.log.on_read(addresses, self._stamps(width, access))
+            if conflict is not None:
+                self._raise_race("reads", conflict, width, positions, access)
+
+    def _note_write(self, region: Region, positions: Tensor, width: int, access: Access) -> None:
+        addresses = self._addresses(positions, width)
+        if region.log is not None:
+            conflict = region.log.on_write(addresses, self._stamps(width, access))
+            if conflict is not None:
+                self._raise_race("writes", conflict, width, positions, access)
+        if region.tags is not None:
+            region.tags[addresses] = self._tag
+
+    def _stamps(self, width: int, access: Access) -> Tensor:
+        span = width * self._granules
+        return access.stamps if span == 1 else access.stamps.repeat_interleave(span)
+
+    def _culprit(self, position: int, width: int, positions: Tensor, access: Access) -> tuple[int, int]:
+        """The lane and the element index of an address, given its number among those of the access."""
+        number, granule = divmod(position, width * self._granules)
+        lane = int(access.active.lanes[number])
+        origin = self._origin
+        start = int(origin[lane // access.active.threads, 0]) if isinstance(origin, Tensor) else origin
+        return lane, int(positions[number]) - start + granule // self._granules
+
+    def _raise_race(
+        self, verb: str, conflict: Conflict, width: int, positions: Tensor, access: Access
+    ) -> None:
+        lane, index = self._culprit(conflict.position, width, positions, access)
+        raise Fault(
+            RaceError,
+            f"race: this thread {verb} element {index} of `{self.name}`, which {{other}} {conflict.verb} "
+            "with no barrier between",
+            lane,
+            index=index,
+            other_block=conflict.block,
+            other_thread=conflict.thread,
+        )
+
+
+Memory = LocalMemory | LinearMemory
+
+
+def checked_index(
+    name: str, size: int, index: Lanes, width: int, active: Activity, *, aligned: bool
+) -> Lanes:
+    """The index, made safe in every lane; a Fault where active lanes break the bounds or the alignment."""
+    last = size - width
+    if not isinstance(index, Tensor):
+        if not 0 <= index <= last:
+            _raise_out_of_bounds(name, size, index, width, None)
+        if aligned and index % width:
+            _raise_misaligned(name, index, width, None)
+        return index
+    low, high = (int(bound) for bound in index.aminmax())
+    if low < 0 or high > last:
+        outside = (index < 0) | (index > last)
+        lane = active.first(outside)
+        if lane is not None:
+            _raise_out_of_bounds(name, size, _at_lane(index, lane, active), width, lane)
+        index = torch.where(outside, 0, index)
+    if aligned and width > 1:
+        misaligned = index % width != 0
+        if bool(misaligned.any()):
+            lane = active.first(misaligned)
+            if lane is not None:
+                _raise_misaligned(name, _at_lane(index, lane, active), width, lane)
+    return index
+
+
+def check_dtype(name: str, dtype: DataType, value: Tensor) -> None:
+    """A Fault if `value` is stored to a buffer of another dtype."""
+    if value.dtype != dtype.torch:
+        raise Fault(
+            SimulationError, f"a value of {value.dtype} is stored to `{name}` of {dtype.torch} without a cast"
+        )
+
+
+def _writable(values: Tensor) -> Tensor:
+    """The same bits in a type that torch can store by index, which it cannot for uint64."""
+    return values.view(torch.int64) if values.dtype is torch.uint64 else values
+
+
+def _divide(positions: Tensor, width: int) -> Tensor:
+    if width & (width - 1) == 0:
+        return positions >> (width.bit_length() - 1)
+    return torch.div(positions, width, rounding_mode="floor")
+
+
+def _at_lane(index: Tensor, lane: int, active: Activity) -> int:
+    return int(index.expand(active.blocks, active.threads)[divmod(lane, active.threads)])
+
+
+def _raise_out_of_bounds(name: str, size: int, index: int, width: int, lane: int | None) -> None:
+    what = f"index {index}" if width == 1 else f"indices {index} to {index + width - 1}"
+    problem = f"{what} out of bounds of `{name}`, which has {size} elements"
+    raise Fault(OutOfBoundsError, problem, lane, index=index)
+
+
+def _raise_misaligned(name: str, index: int, width: int, lane: int | None) -> None:
+    problem = f"misaligned access: index {index} of `{name}` is no multiple of the vector width {width}"
+    raise Fault(SimulationError, problem, lane, index=index)

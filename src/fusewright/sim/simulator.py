@@ -1,0 +1,112 @@
+"""Running a whole launch: the entry of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.kernel.ir import (
+    Alloc,
+    Barrier,
+    BlockReduce,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    GridReduce,
+    If,
+    Init,
+    Kernel,
+    Let,
+    Stmt,
+    WorkspaceParam,
+)
+from fusewright.sim.arguments import bind_arguments
+from fusewright.sim.collectives import run_barrier, run_block_reduce, run_grid_reduce
+from fusewright.sim.launch import (
+    Argument,
+    Dim3,
+    check_launch,
+    check_requirements,
+    launch_of,
+    size_symbols,
+)
+from fusewright.sim.machine import Handler, Machine, Program, SimOptions
+from fusewright.sim.report import SimReport
+from fusewright.sim.statements import (
+    run_alloc,
+    run_combine,
+    run_compute,
+    run_copy,
+    run_for,
+    run_if,
+    run_init,
+    run_let,
+)
+from fusewright.sim.usage import usage_of
+
+HANDLERS: dict[type[Stmt], Handler] = {
+    Alloc: run_alloc,
+    Let: run_let,
+    For: run_for,
+    If: run_if,
+    Copy: run_copy,
+    Compute: run_compute,
+    Init: run_init,
+    Combine: run_combine,
+    BlockReduce: run_block_reduce,
+    GridReduce: run_grid_reduce,
+    Barrier: run_barrier,
+}
+
+DEFAULT_OPTIONS = SimOptions()
+
+
+def simulate(
+    kernel: Kernel,
+    args: Sequence[Argument],
+    *,
+    grid: Dim3 | None = None,
+    block: Dim3 | None = None,
+    shared_bytes: int | None = None,
+    hardware: HardwareInfo | None = None,
+    options: SimOptions = DEFAULT_OPTIONS,
+) -> SimReport:
+    """Execute `kernel` on the CPU and write its outputs in place.
+
+    Args:
+        args: one for each of `kernel.params`. A buffer is a CPU tensor of the buffer's dtype whose `data_ptr`
+            is element 0; its strides do not matter, since the kernel addresses its storage linearly, up to
+            the evaluated `Buffer.size` or the storage's end. Outputs and workspaces that overlap no other
+            argument are first filled with NaN.
+        grid, block, shared_bytes: the launch, by default as the kernel's own expressions say.
+        hardware: whose limits to hold the launch to, beside those that all GPUs share.
+
+    Raises:
+        OutOfBoundsError, UninitializedReadError, RaceError: see there.
+        SimulationError: anything else that is wrong on any GPU: misaligned vectors, a collective that only
+            some threads reach, a launch beyond the limits, an argument that breaks a requirement.
+    """
+    launch = launch_of(kernel, args, grid=grid, block=block, shared_bytes=shared_bytes)
+    check_launch(kernel, launch, hardware)
+    report = SimReport(launch.blocks, launch.threads)
+    if not launch.blocks:
+        return report
+    check_requirements(kernel, args)
+    usage = usage_of(kernel)
+    arguments = bind_arguments(
+        kernel,
+        args,
+        size_symbols(kernel, args),
+        usage,
+        races=options.races,
+        uninitialized=options.uninitialized,
+    )
+    program = Program(kernel, usage, launch, arguments, options, report, HANDLERS)
+    chunk = launch.blocks if usage.needs_whole_grid else max(1, options.max_lanes // launch.threads)
+    for first in range(0, launch.blocks, chunk):
+        Machine(program, first, min(chunk, launch.blocks - first)).run(kernel.body)
+    for param in kernel.params:
+        if isinstance(param, WorkspaceParam) and param.zeroed:
+            program.arguments.check_zero(param.buffer, "when the kernel ends")
+    return report

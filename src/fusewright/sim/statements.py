@@ -1,0 +1,128 @@
+"""What each kind of statement does, but for the collectives (collectives.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import SimulationError
+from fusewright.core.op import ReductionOp
+from fusewright.kernel.ir import Alloc, Combine, Compute, Copy, For, If, Init, Let, Operand, Ref
+from fusewright.sim.activity import Activity
+from fusewright.sim.faults import Fault
+from fusewright.sim.index import Lanes
+from fusewright.sim.machine import Machine
+
+
+def run_alloc(machine: Machine, stmt: Alloc) -> None:
+    machine.declare(stmt.buffer)
+
+
+def run_let(machine: Machine, stmt: Let) -> None:
+    machine.name_value(stmt.symbol, machine.index(stmt.value))
+
+
+def run_if(machine: Machine, stmt: If) -> None:
+    active = machine.active.narrow(machine.index(stmt.cond))
+    if active is not None:
+        with machine.only(active), machine.scope():
+            machine.run(stmt.body)
+
+
+def run_for(machine: Machine, stmt: For) -> None:
+    extent = _block_uniform(machine, machine.index(stmt.extent))
+    count = int(extent.max()) if isinstance(extent, Tensor) else extent
+    with machine.scope():
+        for i in range(count):
+            active = machine.active.narrow(extent > i) if isinstance(extent, Tensor) else machine.active
+            if active is None:
+                break
+            machine.name_value(stmt.symbol, i)
+            with machine.only(active):
+                machine.run(stmt.body)
+
+
+def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:
+    """A loop's extent as an int or (blocks, 1); a Fault if it differs between active threads of a block."""
+    if not isinstance(extent, Tensor):
+        return extent
+    shape = (machine.blocks, machine.threads)
+    mask = machine.active.mask
+    every = extent.expand(shape)
+    active = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
+    # Blocks without active threads run no iteration.
+    highest = torch.where(active, every, 0).amax(dim=1, keepdim=True)
+    lane = machine.active.first(every != highest)
+    if lane is not None:
+        raise Fault(SimulationError, "the extent of the loop differs between threads of the block", lane)
+    return highest
+
+
+def run_copy(machine: Machine, stmt: Copy) -> None:
+    if isinstance(stmt.src, Ref):
+        values = machine.load(stmt.src, stmt.width)
+    else:
+        values = [machine.operand(stmt.src)]
+    machine.store(stmt.dst, values)
+
+
+def run_compute(machine: Machine, stmt: Compute) -> None:
+    types = stmt.op.operand_dtypes(stmt.dtype)
+    operands = [convert(machine.operand(arg), dtype) for arg, dtype in zip(stmt.args, types)]
+    result = stmt.op.spelling(stmt.dtype).torch(*operands)
+    machine.store(stmt.dst, [convert(result, stmt.dst.buffer.dtype)])
+
+
+def run_init(machine: Machine, stmt: Init) -> None:
+    dtype = input_dtype(stmt.dst)
+    for ref, value in zip(stmt.dst, stmt.op.identity(dtype)):
+        machine.store(ref, [machine.constant(value, ref.buffer.dtype)] * stmt.width)
+
+
+def run_combine(machine: Machine, stmt: Combine) -> None:
+    into = tuple(machine.load(ref)[0] for ref in stmt.dst)
+    states = load_states(machine, stmt.op, stmt.dst, stmt.src, machine.active)
+    store_combined(machine, stmt.op, stmt.dst, into, states)
+
+
+def load_states(
+    machine: Machine, op: ReductionOp, dst: Sequence[Ref], src: Sequence[Operand], active: Activity
+) -> tuple[Tensor, ...]:
+    """The states to combine into `dst`, lifted from an input value where that is what `src` holds."""
+    dtype = input_dtype(dst)
+    types = op.state_dtypes(dtype)
+    if len(src) == len(types):
+        return tuple(convert(machine.operand(each, active), type_) for each, type_ in zip(src, types))
+    value = convert(machine.operand(src[0], active), dtype)
+    return tuple(convert(state, type_) for state, type_ in zip(op.lift_torch(value), types))
+
+
+def store_combined(
+    machine: Machine,
+    op: ReductionOp,
+    dst: Sequence[Ref],
+    into: tuple[Tensor, ...],
+    states: tuple[Tensor, ...],
+    active: Activity | None = None,
+) -> None:
+    """dst = combine(into, states)."""
+    combined = op.combining(input_dtype(dst)).torch(into, states)
+    for ref, value in zip(dst, combined):
+        machine.store(ref, [convert(value, ref.buffer.dtype)], active)
+
+
+def input_dtype(dst: Sequence[Ref]) -> DataType:
+    """The input type of a reduction whose states `dst` holds: that of the first state."""
+    return dst[0].buffer.dtype
+
+
+def convert(value: Tensor, dtype: DataType) -> Tensor:
+    """`value` rounded to `dtype`; a complex number gives up its imaginary part for a real type."""
+    if value.dtype == dtype.torch:
+        return value
+    if value.is_complex() and not dtype.is_complex and not dtype.is_bool:
+        value = value.real
+    return value.to(dtype.torch)
