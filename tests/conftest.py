@@ -23,10 +23,12 @@ CACHE_VARIABLE = "FUSEWRIGHT_CACHE_DIR"
 _cache_dir_key = pytest.StashKey[str]()
 
 # No deadline: the first example of a test pays for NVRTC, and the machine's cores are shared.
-_COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+_PATIENT = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
 # ci: the same examples on every run. fuzz: new ones each time, chosen by HYPOTHESIS_PROFILE=fuzz.
-hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True, **_COMMON)
-hypothesis.settings.register_profile("fuzz", print_blob=True, **_COMMON)
+hypothesis.settings.register_profile("ci", _PATIENT, derandomize=True)
+hypothesis.settings.register_profile("fuzz", _PATIENT)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

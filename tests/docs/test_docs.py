@@ -33,7 +33,7 @@ def python_blocks(page: str) -> list[Block]:
             end = next(i for i in range(number + 1, len(lines)) if lines[i].startswith("```"))
             if line[3:].strip() == "python" and previous != NO_RUN:
                 blocks.append(Block(number + 2, "\n".join(lines[number + 1 : end]) + "\n"))
-            number, line = end, ""
+            number, line = end, lines[end]
         if line.strip():
             previous = line.strip()
         number += 1
