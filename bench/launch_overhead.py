@@ -21,7 +21,8 @@ from fusewright.cuda.driver import ArgLayout, Enqueue, Launcher, Library, Loaded
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 
 SOURCE = """
-extern "C" __global__ void empty(const float* a, const float* b, float* c, long long n, long long m, float s) {}
+extern "C" __global__ void
+empty(const float* a, const float* b, float* c, long long n, long long m, float s) {}
 """
 LAYOUT = ArgLayout(("P", "P", "P", "q", "q", "f"))
 VALUES = (0, 0, 0, 1024, 1024, 1.0)

@@ -25,12 +25,28 @@ static int set_function_attribute(void *f, int attribute, int value) {
   printf("cuFuncSetAttribute %d %d\n", attribute, value);
   return outcome("cuFuncSetAttribute");
 }
+/* Compute capability 9.0; every other attribute is told apart by its number. */
+static int device_attribute(int *value, int attribute, int device) {
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute * 1024;
+  return 0;
+}
+static int device_name(char *name, int length, int device) { strcpy(name, "NVIDIA Stub"); return 0; }
+static int device_memory(size_t *bytes, int device) { *bytes = (size_t)1 << 36; return 0; }
 static int error_string(int code, const char **text) { *text = "described"; return 0; }
 static int load(void **library) { *library = (void *)0x10; printf("load\n"); return outcome("cuLibraryLoadData"); }
 static int get_kernel(void **kernel) { *kernel = (void *)0x20; return outcome("cuLibraryGetKernel"); }
 static int get_function(void **function) { *function = (void *)0x30; return 0; }
 
-/* STUB_SIZES holds the size of each argument. */
+/* STUB_SIZES holds the size of each parameter of the kernel. */
+static int parameter(void *function, size_t index, size_t *offset, size_t *size) {
+  const char *sizes = getenv("STUB_SIZES");
+  for (size_t i = 0; sizes && i < index; i++) sizes = (sizes = strchr(sizes, ',')) ? sizes + 1 : NULL;
+  if (!sizes) return 1;
+  *offset = 0;
+  *size = atoi(sizes);
+  return 0;
+}
+
 static void print_arguments(void **params) {
   char sizes[256] = "";
   if (getenv("STUB_SIZES")) strcpy(sizes, getenv("STUB_SIZES"));
@@ -64,7 +80,8 @@ static int launch_extended(const struct config *c, void *f, void **params, void 
 
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, void *status) {
   static const struct { const char *name; void *function; } table[] = {
-      {"cuGetProcAddress", cuGetProcAddress_v2}, {"cuInit", init}, {"cuDeviceGetCount", count},
+      {"cuGetProcAddress", cuGetProcAddress_v2}, {"cuInit", init}, {"cuFuncGetParamInfo", parameter}, {"cuDeviceGetAttribute", device_attribute},
+      {"cuDeviceGetName", device_name}, {"cuDeviceTotalMem", device_memory}, {"cuDeviceGetCount", count},
       {"cuCtxSetCurrent", set_current}, {"cuFuncGetAttribute", get_function_attribute},
       {"cuFuncSetAttribute", set_function_attribute}, {"cuGetErrorString", error_string},
       {"cuLibraryLoadData", load}, {"cuLibraryGetKernel", get_kernel}, {"cuKernelGetFunction", get_function},

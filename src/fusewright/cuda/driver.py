@@ -177,6 +177,17 @@ class LoadedKernel:
             result = api.cuFuncSetAttribute(self.function, attribute, value)
             check("cuFuncSetAttribute", result, f"{name} = {value} for {self.name}")
 
+    def parameter_sizes(self) -> tuple[int, ...]:
+        """Bytes of each parameter, as the kernel was compiled."""
+        api = _driver()
+        sizes: list[int] = []
+        while True:
+            code, _, size = api.cuFuncGetParamInfo(self.function, len(sizes))
+            if code == api.CUresult.CUDA_ERROR_INVALID_VALUE:  # past the last one
+                return tuple(sizes)
+            check("cuFuncGetParamInfo", (code, size), self.name)
+            sizes.append(size)
+
     def allow_dynamic_shared(self, shared_bytes: int) -> None:
         """Let launches use this much dynamic shared memory. The limit only rises: launchers share it."""
         if shared_bytes <= self._shared_limit:
@@ -239,6 +250,11 @@ class ArgLayout:
             offsets.append(start)
             end = start + size
         return "".join(formats), tuple(offsets), max(end, 1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each argument."""
+        return tuple(int(code[:-1]) if code.endswith("s") else ARGUMENT_CODES[code][1] for code in self.codes)
 
     @property
     def has_complex(self) -> bool:

@@ -1,0 +1,76 @@
+"""The `HardwareInfo` of the target that a device stands for: a GPU that is there, or a simulated one."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from fusewright.core.errors import UnsupportedDeviceError
+from fusewright.core.hardware import DESCRIBED, HardwareInfo, described
+from fusewright.core.options import Options
+from fusewright.cuda import driver
+
+KILO = 1000
+BITS_PER_BYTE = 8
+# Memory transfers twice a clock on every type that the driver reports a clock for.
+TRANSFERS_PER_CLOCK = 2
+
+
+def hardware_of(device: torch.device, options: Options) -> HardwareInfo:
+    """What schedulers read for tensors on `device`.
+
+    A CUDA device is described by its driver; a CPU stands for the GPU that `options.sim_device` names.
+
+    Raises:
+        OptionError: no GPU of that name is described.
+        UnsupportedDeviceError: neither a CPU nor a CUDA device.
+        DriverError: the driver is missing or refuses.
+    """
+    if device.type == "cuda":
+        return from_device(device.index if device.index is not None else torch.cuda.current_device())
+    if device.type == "cpu":
+        return described(options.sim_device)
+    raise UnsupportedDeviceError(given=device)
+
+
+@functools.cache
+def from_device(index: int) -> HardwareInfo:
+    """The description of CUDA device `index`, read from the driver once."""
+    name = driver.device_name(index)
+
+    def attribute(suffix: str) -> int:
+        return driver.device_attribute(index, suffix)
+
+    return HardwareInfo(
+        name=name,
+        compute_capability=(
+            attribute("COMPUTE_CAPABILITY_MAJOR"),
+            attribute("COMPUTE_CAPABILITY_MINOR"),
+        ),
+        sm_count=attribute("MULTIPROCESSOR_COUNT"),
+        memory_bytes=driver.device_memory(index),
+        memory_bandwidth_gbs=_bandwidth(
+            name, attribute("MEMORY_CLOCK_RATE"), attribute("GLOBAL_MEMORY_BUS_WIDTH")
+        ),
+        l2_bytes=attribute("L2_CACHE_SIZE"),
+        clock_mhz=attribute("CLOCK_RATE") // KILO,
+        max_threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
+        max_blocks_per_sm=attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        shared_memory_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        shared_memory_per_block_optin=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        shared_memory_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        shared_memory_reserved=attribute("RESERVED_SHARED_MEMORY_PER_BLOCK"),
+        max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
+        warp_size=attribute("WARP_SIZE"),
+        registers_per_sm=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        registers_per_block=attribute("MAX_REGISTERS_PER_BLOCK"),
+    )
+
+
+def _bandwidth(name: str, memory_clock_khz: int, bus_bits: int) -> float:
+    """GB/s of device memory: the data sheet's for a described GPU, else from clock and bus width."""
+    for info in DESCRIBED.values():
+        if info.name == name:
+            return info.memory_bandwidth_gbs
+    return memory_clock_khz * KILO * TRANSFERS_PER_CLOCK * bus_bits / BITS_PER_BYTE / 1e9

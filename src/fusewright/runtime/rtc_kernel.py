@@ -1,0 +1,264 @@
+"""`RtcKernel`: compile and launch CUDA source that the user wrote, with what generated kernels use."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    CompileError,
+    DeviceError,
+    InputError,
+    KernelSourceError,
+    ShapeError,
+)
+from fusewright.core.options import Options
+from fusewright.cuda import driver, nvrtc
+from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, Library, LoadedKernel
+from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
+from fusewright.runtime.disk_cache import DiskCache, open_cache
+from fusewright.runtime.hardware import hardware_of
+
+# How a scalar's explicit type is passed: codes of `driver.ARGUMENT_CODES`.
+_CTYPES_CODES: dict[type, str] = {
+    ctypes.c_bool: "?",
+    ctypes.c_int8: "b",
+    ctypes.c_uint8: "B",
+    ctypes.c_int16: "h",
+    ctypes.c_uint16: "H",
+    ctypes.c_int32: "i",
+    ctypes.c_uint32: "I",
+    ctypes.c_int64: "q",
+    ctypes.c_uint64: "Q",
+    ctypes.c_longlong: "q",
+    ctypes.c_ulonglong: "Q",
+    ctypes.c_float: "f",
+    ctypes.c_double: "d",
+}
+_DTYPE_CODES: dict[torch.dtype, str] = {
+    torch.bool: "?",
+    torch.int8: "b",
+    torch.uint8: "B",
+    torch.int16: "h",
+    torch.int32: "i",
+    torch.int64: "q",
+    torch.float16: "e",
+    torch.float32: "f",
+    torch.float64: "d",
+    torch.complex64: "F",
+    torch.complex128: "D",
+}
+_ACCEPTED = "a CUDA tensor, a ctypes scalar (ctypes.c_int(3)) or a pair of value and dtype ((3, torch.int32))"
+# Launch configurations kept ready; a program that uses more of one kernel builds them anew.
+MAX_LAUNCHERS = 64
+
+Extent = int | Sequence[int]
+
+
+class RtcKernel:
+    """One kernel of CUDA source that the user wrote.
+
+    Args:
+        source: CUDA C++ text. Built-in types and functions need no includes, and there are no include paths.
+        name: the kernel, as C++ spells it: `scale`, `fill<float, 4>` (which instantiates the template).
+        arch: what to compile for, as `sm_90a`; None: the current GPU, or the described one.
+        options: other compiler options; its architecture is replaced by `arch` if both are given.
+        cache: where cubins are kept; None: the cache that the environment names.
+
+    Raises:
+        KernelSourceError: the source does not compile, or has no kernel of that name.
+
+    Example::
+
+        kernel = RtcKernel("__global__ void scale(float* x, float s) { x[threadIdx.x] *= s; }", "scale")
+        kernel.launch(1, 32, [x, ctypes.c_float(2)])
+    """
+
+    def __init__(
+        self,
+        source: str,
+        name: str,
+        *,
+        arch: str | None = None,
+        options: NvrtcOptions | None = None,
+        cache: DiskCache | None = None,
+    ) -> None:
+        self.source = source
+        self.name = name
+        if options is None:
+            # The user's source may use what generated code never does: textures, the device runtime.
+            options = NvrtcOptions(arch or _default_arch(), minimal=False)
+        elif arch is not None:
+            options = replace(options, arch=arch)
+        self.options = options
+        self.cubin = self._compile(cache or open_cache(Options.from_environment()))
+        self._symbol = self.cubin.lowered_names[name]
+        self._lock = threading.Lock()
+        self._library: Library | None = None
+        self._kernels: dict[int, LoadedKernel] = {}
+        self._launchers: dict[tuple[object, ...], Launcher] = {}
+
+    def __repr__(self) -> str:
+        return f"RtcKernel({self.name!r}, {self.options.arch}: {self.resources})"
+
+    @property
+    def resources(self) -> Resources:
+        """Registers, spills, shared memory, from the assembler's report."""
+        return self.cubin.resources[self._symbol]
+
+    def sass(self) -> str:
+        """The machine code, where the CUDA toolkit's disassembler is installed."""
+        return nvrtc.sass(self.cubin)
+
+    def launch(
+        self,
+        grid: Extent,
+        block: Extent,
+        args: Sequence[object],
+        shared: int = 0,
+        stream: torch.cuda.Stream | int | None = None,
+    ) -> None:
+        """Enqueue the kernel. It does not wait; a tensor used on a stream other than its own is the caller's
+        to record there.
+
+        Args:
+            grid, block: one to three extents, x first.
+            args: CUDA tensors, passed as pointers to their first element, whatever their strides; scalars
+                with an explicit type, as a ctypes value or as (value, dtype).
+            shared: bytes of dynamic shared memory.
+            stream: None: the current one of the tensors' device.
+
+        Raises:
+            ArgumentTypeError, InputError: an argument of no passable type, or one that differs in size from
+                the kernel's parameter, or too few or too many.
+            DeviceError: tensors that are on no GPU or on several, or no GPU at all.
+            DriverError: the driver refuses the launch.
+        """
+        extents = _extent("grid", grid), _extent("block", block)
+        passed = [_classify(index, value) for index, value in enumerate(args)]
+        device = _common_device(args)
+        layout = ArgLayout(tuple(code for code, _ in passed))
+        launcher = self._launcher(device, *extents, shared, layout)
+        with torch.cuda.device(device):
+            if stream is None:
+                stream = torch.cuda.current_stream()
+            launcher(
+                stream if isinstance(stream, int) else stream.cuda_stream, [value for _, value in passed]
+            )
+
+    def _compile(self, cache: DiskCache) -> Cubin:
+        try:
+            return cache.compile(self.source, self.options, (self.name,))
+        except CompileError as error:
+            # The compiler looks the name up in a file of its own, which it names so in its messages.
+            if "__nv_name_map" in error.log and not error.excerpt:
+                message = f"the CUDA source has no kernel that {self.name!r} names"
+            else:
+                message = f"the CUDA source of kernel {self.name!r} does not compile for {self.options.arch}"
+            raise KernelSourceError(message, log=error.log, excerpt=error.excerpt) from None
+
+    def _launcher(self, device: int, grid: Dim3, block: Dim3, shared: int, layout: ArgLayout) -> Launcher:
+        key = (device, grid, block, shared, layout)
+        launcher = self._launchers.get(key)
+        if launcher is None:
+            with self._lock:
+                kernel = self._kernels.get(device)
+                if kernel is None:
+                    self._library = self._library or Library(self.cubin.image)
+                    kernel = self._kernels[device] = self._library.kernel(self._symbol, device)
+                _check_sizes(self.name, layout, kernel.parameter_sizes())
+                if len(self._launchers) >= MAX_LAUNCHERS:
+                    self._launchers.clear()
+                launcher = self._launchers[key] = Launcher(kernel, grid, block, shared, layout)
+        return launcher
+
+
+def _default_arch() -> str:
+    target = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return hardware_of(target, Options.from_environment()).arch
+
+
+def _extent(name: str, extent: Extent) -> Dim3:
+    """Up to three extents as exactly three."""
+    given = (extent,) if isinstance(extent, int) else tuple(extent)
+    if not all(isinstance(size, int) for size in given):
+        raise ArgumentTypeError(function="launch", expected=f"integers in {name}", given=extent)
+    if not 1 <= len(given) <= 3 or min(given) < 1:
+        raise ShapeError(f"{name} is one to three positive extents, x first", given=extent)
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+def _classify(index: int, value: object) -> tuple[str, object]:
+    """The code and the plain value of one argument."""
+    if isinstance(value, torch.Tensor):
+        return "P", value.data_ptr()
+    code = _CTYPES_CODES.get(type(value))
+    if code is not None:
+        return code, value.value  # type: ignore[attr-defined]
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], torch.dtype):
+        number, dtype = value
+        code = _DTYPE_CODES.get(dtype)
+        if code is not None and isinstance(number, _accepted_numbers(dtype)):
+            return code, number
+    raise ArgumentTypeError(
+        function="launch",
+        expected=f"argument {index} to be {_ACCEPTED}",
+        given=f"{value!r} of type {type(value).__name__}",
+        hint="a Python number does not say how wide the kernel's parameter is"
+        if isinstance(value, int | float | complex)
+        else None,
+    )
+
+
+def _accepted_numbers(dtype: torch.dtype) -> tuple[type, ...]:
+    """The Python numbers that a scalar of this dtype may be given as."""
+    if dtype.is_complex:
+        return (int, float, complex)
+    return (int, float) if dtype.is_floating_point else (int,)
+
+
+def _common_device(args: Sequence[object]) -> int:
+    """The index of the GPU that all tensors are on; without tensors, of the current one."""
+    first: tuple[int, torch.device] | None = None
+    for index, value in enumerate(args):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.device.type != "cuda":
+            raise DeviceError(what=f"argument {index}", expected="a CUDA device", given=value.device)
+        if first is None:
+            first = index, value.device
+        elif value.device != first[1]:
+            raise DeviceError(
+                what=f"argument {index}",
+                expected=f"{first[1]}, as argument {first[0]} is",
+                given=value.device,
+            )
+    if not driver.is_available():
+        raise DeviceError(
+            "a CUDA source kernel can be compiled here but not launched: there is no GPU",
+            hint="only fusions run in the simulator",
+        )
+    return first[1].index if first is not None else torch.cuda.current_device()
+
+
+def _check_sizes(name: str, layout: ArgLayout, parameters: tuple[int, ...]) -> None:
+    """Compare the arguments with the parameters that the kernel was compiled with."""
+    if len(layout.codes) != len(parameters):
+        raise InputError(
+            f"kernel {name!r} takes {len(parameters)} arguments",
+            expected=len(parameters),
+            given=len(layout.codes),
+        )
+    for index, (given, expected) in enumerate(zip(layout.sizes, parameters)):
+        if given != expected:
+            raise InputError(
+                f"argument {index} of kernel {name!r} differs in size from the parameter",
+                expected=f"{expected} bytes",
+                given=f"{given} bytes",
+            )
