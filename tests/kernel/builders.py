@@ -43,7 +43,7 @@ from fusewright.kernel.ir import (
     WorkspaceParam,
     index_symbol,
 )
-from fusewright.sym import Expr, Symbol, as_expr, ceildiv, const, eq, land, lt, mod, symbol
+from fusewright.sym import Expr, Symbol, as_expr, ceildiv, const, eq, land, lt, symbol
 
 BX, BY = ParallelType.block_x, ParallelType.block_y
 GX, GY = ParallelType.grid_x, ParallelType.grid_y
@@ -201,7 +201,6 @@ def pointwise(
     buffers = [param.buffer for param in (*ins, out)]
     return kernel(
         "pointwise", [*ins, out, n_param, scale], body, [blocks], [threads], index_dtype=index_dtype,
-        requirements=[Requirement(eq(mod(n, width), 0), "n0 is a multiple of the vector width")],
         alignments=[Alignment(buffer, align) for buffer in buffers],
     )  # fmt: skip
 

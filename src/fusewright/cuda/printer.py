@@ -31,6 +31,7 @@ from fusewright.cuda.spelling import (
     type_name,
 )
 from fusewright.cuda.states import StateStruct
+from fusewright.kernel.access import written_refs
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -116,7 +117,7 @@ class KernelPrinter:
         self.index_dtype = kernel.index_dtype
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
-        self.written = _written_buffers(kernel.body)
+        self.written = {ref.buffer for stmt in walk(kernel.body) for ref in written_refs(stmt)}
         self._names = {_ELEMENT.name: "w"}
         self._taken: set[str] = {identifier(kernel.name)}
         self._builtins: dict[str, str] = {}
@@ -294,15 +295,6 @@ def _sets(stmt: Stmt | None, buffer: Buffer) -> bool:
     if isinstance(stmt, Init):
         return stmt.width == 1 and len(stmt.dst) == 1 and stmt.dst[0].buffer is buffer
     return isinstance(stmt, Copy) and stmt.cache is CacheOp.unspecified and stmt.dst.buffer is buffer
-
-
-def _written_buffers(body: Sequence[Stmt]) -> set[Buffer]:
-    """The buffers that some statement stores to."""
-    written: set[Buffer] = set()
-    for stmt in walk(tuple(body)):
-        dst: Any = getattr(stmt, "dst", ())
-        written.update(ref.buffer for ref in ((dst,) if isinstance(dst, Ref) else dst))
-    return written
 
 
 # ---- parameters ---------------------------------------------------------------------------------

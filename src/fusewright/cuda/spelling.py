@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import torch
@@ -125,8 +125,7 @@ _REAL_LITERALS: dict[DataType, Callable[..., str]] = {
 
 
 @lru_cache(maxsize=4096)
-def _rounded(value: PyScalar, kind: type, dtype: DataType) -> PyScalar:
-    """`value` as `dtype` holds it; `kind`, its class, keeps 1, 1.0 and True apart in the cache."""
+def _rounded_once(value: PyScalar, kind: Hashable, dtype: DataType) -> PyScalar:
     if dtype.is_reduced_float:
         return torch.tensor(value, dtype=torch.float32).to(dtype.torch).float().item()
     if dtype is DataType.Float:
@@ -135,14 +134,23 @@ def _rounded(value: PyScalar, kind: type, dtype: DataType) -> PyScalar:
         bits = 32 if dtype is DataType.Int32 else 64
         whole = int(value.real) % 2**bits
         return whole if dtype is DataType.UInt64 or whole < 2 ** (bits - 1) else whole - 2**bits
-    return {DataType.Double: float, DataType.Bool: bool}.get(dtype, complex)(value)
+    if dtype is DataType.Bool:
+        return bool(value)
+    return float(value.real) if dtype is DataType.Double else complex(value)
+
+
+def _rounded(value: PyScalar, dtype: DataType) -> PyScalar:
+    """`value` as `dtype` holds it."""
+    # The class keeps 1, 1.0 and True apart in the cache, the sign 0.0 and -0.0.
+    sign = math.copysign(1.0, value.real), math.copysign(1.0, value.imag)
+    return _rounded_once(value, (type(value), sign), dtype)
 
 
 def literal(value: PyScalar, dtype: DataType, index_dtype: DataType) -> str:
     """The constant `value` of `dtype`, exact, in parentheses where it is negative."""
     if dtype is DataType.Index:
         dtype = index_dtype
-    value = _rounded(value, type(value), dtype)
+    value = _rounded(value, dtype)
     if dtype.is_complex:
         part = _REAL_LITERALS[dtype.real]
         return f"{dtype.cuda}({part(value.real)}, {part(value.imag)})"
@@ -154,7 +162,7 @@ def literal(value: PyScalar, dtype: DataType, index_dtype: DataType) -> str:
 
 def converted_literal(value: PyScalar, source: DataType, target: DataType, index_dtype: DataType) -> str:
     """The constant `value` of `source`, rounded as such and then converted to `target`."""
-    rounded = _rounded(value, type(value), index_dtype if source is DataType.Index else source)
+    rounded = _rounded(value, index_dtype if source is DataType.Index else source)
     if isinstance(rounded, complex) and not target.is_complex:
         rounded = rounded.real
     if isinstance(rounded, float) and not math.isfinite(rounded) and target.is_integral:

@@ -1,0 +1,227 @@
+"""The printed form of a kernel: what a dump shows after each lowering pass.
+
+    kernel pointwise
+      param T0: global BFloat16[n0] align 16
+      param out T2: global BFloat16[n0] align 16
+      param size n0: Index
+      grid (ceilDiv(n0, 1024), 1, 1)  block (128, 1, 1)  shared 0 bytes  index Int32
+      require T0 aligned to 16
+      i = 1024*blockIdx.x + 8*threadIdx.x
+      if i < n0:
+        a: local BFloat16[8]
+        a[0:+8] = T0[i:+8]
+        for k in 8 unrolled:
+          total[0] = add.Float(a[k], b[k])
+
+`x[i:+8]` is the vector of 8 elements from i. Statements nest by indentation. The text depends on the kernel
+alone, so that two dumps can be compared line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.kernel.ir import (
+    TRUE,
+    Alloc,
+    Barrier,
+    BlockReduce,
+    Buffer,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    GridReduce,
+    If,
+    Imm,
+    IndexValue,
+    Init,
+    Kernel,
+    Let,
+    Operand,
+    Param,
+    Ref,
+    ScalarParam,
+    ScalarRef,
+    Stmt,
+    TensorParam,
+    WorkspaceParam,
+    children,
+)
+from fusewright.sym import Expr, to_text
+
+_INDENT = "  "
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """The whole kernel, ending in a newline."""
+    lines = [f"kernel {kernel.name}"]
+    lines += [f"{_INDENT}param {PARAMS[type(param)](param)}" for param in kernel.params]
+    launch = [
+        f"grid {_extents(kernel.grid)}",
+        f"block {_extents(kernel.block)}",
+        f"shared {to_text(kernel.shared_bytes)} bytes",
+        f"index {kernel.index_dtype.name}",
+    ]
+    launch += [f"max_threads {kernel.max_threads}"] if kernel.max_threads else []
+    launch += [f"min_blocks {kernel.min_blocks}"] if kernel.min_blocks else []
+    lines.append(_INDENT + "  ".join(launch))
+    lines += [f"{_INDENT}require {to_text(r.cond)}: {r.message}" for r in kernel.requirements]
+    lines += [f"{_INDENT}require {a.buffer.name} aligned to {a.bytes}" for a in kernel.alignments]
+    lines += _body(kernel.body, 1)
+    return "\n".join(lines) + "\n"
+
+
+def statement_text(stmt: Stmt) -> str:
+    """One line: the statement without those nested in it."""
+    return STATEMENTS[type(stmt)](stmt)
+
+
+def operand_text(operand: Operand, width: int = 1) -> str:
+    """An operand; of `width` neighbouring elements if it is a Ref."""
+    return OPERANDS[type(operand)](operand, width)
+
+
+def _body(body: Sequence[Stmt], depth: int) -> Iterator[str]:
+    for stmt in body:
+        yield _INDENT * depth + statement_text(stmt)
+        yield from _body(children(stmt), depth + 1)
+
+
+def _extents(extents: Sequence[Expr]) -> str:
+    return f"({', '.join(map(to_text, extents))})"
+
+
+# ---- parameters and operands --------------------------------------------------------------------
+
+
+def _buffer(buffer: Buffer) -> str:
+    align = f" align {buffer.align}" if buffer.align else ""
+    offset = f" at {to_text(buffer.offset)}" if buffer.offset is not None else ""
+    kind = f"{buffer.space.value} {buffer.dtype.name}[{to_text(buffer.size)}]"
+    return f"{buffer.name}: {kind}{align}{offset}"
+
+
+def _tensor_param(param: TensorParam) -> str:
+    return ("out " if param.is_output else "") + _buffer(param.buffer)
+
+
+def _scalar_param(param: ScalarParam) -> str:
+    size = "size " if param.symbol is not None else ""
+    return f"{size}{param.name}: {param.dtype.name}"
+
+
+def _workspace_param(param: WorkspaceParam) -> str:
+    return ("zeroed " if param.zeroed else "work ") + _buffer(param.buffer)
+
+
+PARAMS: dict[type[Param], Callable[[Any], str]] = {
+    TensorParam: _tensor_param,
+    ScalarParam: _scalar_param,
+    WorkspaceParam: _workspace_param,
+}
+
+
+def _ref(ref: Ref, width: int) -> str:
+    vector = f":+{width}" if width > 1 else ""
+    return f"{ref.buffer.name}[{to_text(ref.index)}{vector}]"
+
+
+def _imm(imm: Imm, width: int) -> str:
+    return f"{imm.value!r}:{imm.dtype.name}"
+
+
+def _scalar_ref(ref: ScalarRef, width: int) -> str:
+    return ref.param.name
+
+
+def _index_value(value: IndexValue, width: int) -> str:
+    return f"({to_text(value.expr)}):{value.dtype.name}"
+
+
+OPERANDS: dict[type[Operand], Callable[[Any, int], str]] = {
+    Ref: _ref,
+    Imm: _imm,
+    ScalarRef: _scalar_ref,
+    IndexValue: _index_value,
+}
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+def _alloc(stmt: Alloc) -> str:
+    return _buffer(stmt.buffer)
+
+
+def _let(stmt: Let) -> str:
+    return f"{stmt.symbol.name} = {to_text(stmt.value)}"
+
+
+def _for(stmt: For) -> str:
+    return f"for {stmt.symbol.name} in {to_text(stmt.extent)}{' unrolled' if stmt.unroll else ''}:"
+
+
+def _if(stmt: If) -> str:
+    return f"if {to_text(stmt.cond)}:"
+
+
+def _copy(stmt: Copy) -> str:
+    cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
+    return f"{operand_text(stmt.dst, stmt.width)} = {operand_text(stmt.src, stmt.width)}{cache}"
+
+
+def _compute(stmt: Compute) -> str:
+    args = ", ".join(map(operand_text, stmt.args))
+    return f"{operand_text(stmt.dst)} = {stmt.op.name}.{stmt.dtype.name}({args})"
+
+
+def _list(operands: Iterable[Operand], width: int = 1) -> str:
+    return ", ".join(operand_text(operand, width) for operand in operands)
+
+
+def _init(stmt: Init) -> str:
+    return f"{_list(stmt.dst, stmt.width)} = {stmt.op.name}.identity"
+
+
+def _combine(stmt: Combine) -> str:
+    return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src)})"
+
+
+def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
+    along = ", ".join(axis.ir_name for axis in axes)
+    pred = "" if stmt.pred is TRUE else f" where {to_text(stmt.pred)}"
+    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
+    dst = _list(stmt.dst, stmt.width)
+    return f"{dst} = {stmt.op.name}({dst}; {how} {_list(stmt.src, stmt.width)} over {along}{pred}){via}"
+
+
+def _block_reduce(stmt: BlockReduce) -> str:
+    return _reduction(stmt, "block", stmt.axes)
+
+
+def _grid_reduce(stmt: GridReduce) -> str:
+    partials = ", ".join(buffer.name for buffer in stmt.partials)
+    reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
+    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} last {stmt.is_last.name}"
+
+
+def _barrier(stmt: Barrier) -> str:
+    return "barrier"
+
+
+STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
+    Alloc: _alloc,
+    Let: _let,
+    For: _for,
+    If: _if,
+    Copy: _copy,
+    Compute: _compute,
+    Init: _init,
+    Combine: _combine,
+    BlockReduce: _block_reduce,
+    GridReduce: _grid_reduce,
+    Barrier: _barrier,
+}

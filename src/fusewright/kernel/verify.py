@@ -1,0 +1,359 @@
+"""What a well-formed kernel is.
+
+`verify` runs after every lowering pass. It checks what the printer and the simulator take for granted: names
+and scopes, the spaces and types of buffers, vector widths, and that no thread of a block misses a collective.
+Whether indices stay in bounds and threads do not race is for the simulator to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.errors import VerifyError
+from fusewright.core.op import ReductionOp
+from fusewright.kernel.access import expressions, operands, written_refs
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    Alloc,
+    Barrier,
+    BlockReduce,
+    Buffer,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    GridReduce,
+    If,
+    Imm,
+    IndexValue,
+    Init,
+    Kernel,
+    Let,
+    Operand,
+    Ref,
+    ScalarParam,
+    ScalarRef,
+    Space,
+    Stmt,
+    TensorParam,
+    index_name,
+    reduced_dtype,
+)
+from fusewright.kernel.text import operand_text, statement_text
+from fusewright.sym import Expr, Symbol, as_int, bounds, to_text
+
+MAX_VECTOR_BYTES = 16
+"""The widest access of one thread before sm_100."""
+
+_THREAD_NAMES = frozenset(index_name(axis) for axis in THREAD_AXES)
+_INDEX_NAMES = _THREAD_NAMES | {index_name(axis) for axis in BLOCK_AXES}
+
+
+def verify(kernel: Kernel, after: str = "construction", max_vector_bytes: int = MAX_VECTOR_BYTES) -> None:
+    """Raise VerifyError, naming the statement, unless `kernel` is well-formed.
+
+    Args:
+        after: the pass that made it, for the message.
+    """
+    _Verifier(kernel, after, max_vector_bytes).run()
+
+
+class _Verifier:
+    """The scopes at the statement that is being checked."""
+
+    def __init__(self, kernel: Kernel, after: str, max_vector_bytes: int) -> None:
+        self.kernel = kernel
+        self.after = after
+        self.max_vector_bytes = max_vector_bytes
+        self.stmt: Stmt | None = None
+        self.names: dict[str, object] = {}
+        self.buffers: set[Buffer] = set()
+        self.symbols: set[Symbol] = set()
+        self.varying: set[Symbol] = set()  # symbols that differ between the threads of a block
+        self.scalars: set[ScalarParam] = set()
+        self.divergent: Expr | None = None  # the enclosing condition that does
+        self.loops: list[For] = []
+        self.written: set[Buffer] = set()
+
+    def fail(self, problem: str) -> NoReturn:
+        if self.stmt is not None:
+            problem = f"{problem}, in `{statement_text(self.stmt)}`"
+        raise VerifyError(level="kernel", after=self.after, problem=problem, node=self.stmt)
+
+    def run(self) -> None:
+        for param in self.kernel.params:
+            if isinstance(param, ScalarParam):
+                self.declare(param.name, param)
+                self.scalars.add(param)
+                if param.symbol is not None:
+                    self.symbols.add(param.symbol)
+                continue
+            self.declare(param.buffer.name, param.buffer)
+            self.buffers.add(param.buffer)
+            if param.buffer.space is not Space.GLOBAL:
+                self.fail(f"parameter {param.buffer.name} is in {param.buffer.space.value} memory")
+        if self.kernel.index_dtype not in (DataType.Int, DataType.Int32):
+            self.fail(f"index arithmetic cannot be done in {self.kernel.index_dtype.name}")
+        for expr in (*self.kernel.grid, *self.kernel.block, self.kernel.shared_bytes):
+            unknown = expr.free_symbols - self.symbols
+            if unknown:
+                self.fail(f"the launch {to_text(expr)} depends on {_listed(unknown)}, no parameter")
+        self.body(self.kernel.body)
+        for param in self.kernel.params:
+            if isinstance(param, TensorParam) and param.is_output and param.buffer not in self.written:
+                self.fail(f"nothing writes the output {param.buffer.name}")
+
+    # ---- scopes ----------------------------------------------------------------------------------
+
+    def declare(self, name: str, what: object) -> None:
+        if name in self.names:
+            self.fail(f"the name {name} is already in use")
+        if name in _INDEX_NAMES:
+            self.fail(f"the name {name} is CUDA's")
+        self.names[name] = what
+
+    def define(self, symbol: Symbol, varies: bool) -> None:
+        self.declare(symbol.name, symbol)
+        self.symbols.add(symbol)
+        if varies:
+            self.varying.add(symbol)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is declared meanwhile is unknown afterwards."""
+        outer = self.names, self.buffers, self.symbols, self.varying, self.divergent
+        self.names, self.buffers = dict(self.names), set(self.buffers)
+        self.symbols, self.varying = set(self.symbols), set(self.varying)
+        yield
+        self.names, self.buffers, self.symbols, self.varying, self.divergent = outer
+
+    def body(self, body: Sequence[Stmt]) -> None:
+        for stmt in body:
+            self.stmt = stmt
+            self.uses(stmt)
+            RULES[type(stmt)](self, stmt)
+
+    # ---- what holds for every statement ----------------------------------------------------------
+
+    def uses(self, stmt: Stmt) -> None:
+        for expr in expressions(stmt):
+            self.expression(expr)
+        for operand in operands(stmt):
+            if isinstance(operand, Ref):
+                self.buffer(operand.buffer)
+            elif isinstance(operand, ScalarRef):
+                self.scalar(operand.param)
+        for ref in written_refs(stmt):
+            self.written.add(ref.buffer)
+
+    def expression(self, expr: Expr) -> None:
+        for symbol in expr.free_symbols:
+            if symbol in self.symbols or symbol.name in _INDEX_NAMES:
+                continue
+            if symbol.name in self.names:
+                self.fail(f"{symbol.name} has other bounds here than where it is defined")
+            self.fail(f"{symbol.name} is not defined here")
+
+    def buffer(self, buffer: Buffer, space: Space | None = None) -> None:
+        if buffer not in self.buffers:
+            other = " (another buffer of that name is)" if buffer.name in self.names else ""
+            self.fail(f"buffer {buffer.name} is not declared here{other}")
+        if space is not None and buffer.space is not space:
+            self.fail(f"buffer {buffer.name} is in {buffer.space.value} memory, not {space.value}")
+
+    def scalar(self, param: ScalarParam) -> None:
+        if param not in self.scalars:
+            self.fail(f"{param.name} is not a parameter of the kernel")
+        if param.symbol is not None:
+            self.fail(f"{param.name} is an index quantity; use IndexValue for its value")
+
+    def varies(self, expr: Expr) -> bool:
+        """Whether the threads of a block may disagree about `expr`."""
+        return any(s.name in _THREAD_NAMES or s in self.varying for s in expr.free_symbols)
+
+    def collective(self) -> None:
+        if self.divergent is not None:
+            self.fail(f"not all threads arrive here: `{to_text(self.divergent)}` differs between them")
+
+    def width(self, width: int) -> None:
+        if width < 1 or width & (width - 1):
+            self.fail(f"the width {width} is not a power of two")
+
+    def states(self, what: str, op: ReductionOp, dtypes: Sequence[DataType]) -> DataType:
+        """The input type of `op`, from the types of its states."""
+        if len(dtypes) != len(op.states):
+            self.fail(f"{op.name} has {len(op.states)} states, but {len(dtypes)} {what}")
+        dtype = reduced_dtype(op, dtypes)
+        if dtype is None:
+            self.fail(f"{op.name} has no states of types {', '.join(d.name for d in dtypes)}")
+        return dtype
+
+    def accumulators(self, op: ReductionOp, dst: Sequence[Ref], width: int = 1) -> DataType:
+        self.width(width)
+        for ref in dst:
+            if ref.buffer.space is not Space.LOCAL:
+                self.fail(f"the accumulator {ref.buffer.name} is not local")
+        return self.states("accumulators", op, [ref.buffer.dtype for ref in dst])
+
+    def contributions(self, op: ReductionOp, src: Sequence[Operand]) -> None:
+        if len(src) not in (1, len(op.states)):
+            self.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
+
+    def scratch(
+        self, stmt: BlockReduce | GridReduce, buffers: Sequence[Buffer | None], space: Space, what: str
+    ) -> None:
+        """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
+        given = [buffer for buffer in buffers if buffer is not None]
+        if not given and space is Space.SHARED:
+            return
+        if len(given) != len(stmt.dst):
+            self.fail(f"{len(given)} {what} for {len(stmt.dst)} states")
+        for buffer, ref in zip(given, stmt.dst):
+            self.buffer(buffer, space)
+            if buffer.dtype is not ref.buffer.dtype:
+                self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
+
+
+def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
+    return ", ".join(sorted(symbol.name for symbol in symbols))
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+def _alloc(v: _Verifier, stmt: Alloc) -> None:
+    buffer = stmt.buffer
+    if buffer.space is Space.GLOBAL:
+        v.fail(f"buffer {buffer.name} is global, so it must be a parameter")
+    if buffer.space is Space.LOCAL and (as_int(buffer.size) or 0) < 1:
+        v.fail(f"local buffer {buffer.name} has the size {to_text(buffer.size)}, not a positive constant")
+    if buffer.offset is not None:
+        if buffer.space is not Space.SHARED:
+            v.fail(f"buffer {buffer.name} has an offset but is not in shared memory")
+        v.expression(buffer.offset)
+        if v.varies(buffer.offset):
+            v.fail(f"the place of {buffer.name} differs between threads")
+    v.declare(buffer.name, buffer)
+    v.buffers.add(buffer)
+
+
+def _let(v: _Verifier, stmt: Let) -> None:
+    v.define(stmt.symbol, v.varies(stmt.value))
+
+
+def _for(v: _Verifier, stmt: For) -> None:
+    if v.varies(stmt.extent):
+        v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
+    with v.scope():
+        v.define(stmt.symbol, varies=False)
+        v.loops.append(stmt)
+        v.body(stmt.body)
+        v.loops.pop()
+
+
+def _if(v: _Verifier, stmt: If) -> None:
+    low, high = bounds(stmt.cond)
+    if not stmt.cond.is_boolean and (low, high) != (0, 1):
+        v.fail(f"the condition {to_text(stmt.cond)} is not boolean")
+    with v.scope():
+        if v.varies(stmt.cond):
+            v.divergent = stmt.cond
+        v.body(stmt.body)
+
+
+def _copy(v: _Verifier, stmt: Copy) -> None:
+    dtype, width, source = stmt.dst.buffer.dtype, stmt.width, stmt.src
+    given = _OPERAND_DTYPES[type(source)](source)
+    if given is not dtype:
+        v.fail(f"{operand_text(source)} is {given.name}, its destination {dtype.name}")
+    v.width(width)
+    if not isinstance(source, Ref):
+        if width != 1:
+            v.fail("only elements of a buffer are copied in vectors")
+        return
+    spaces = {stmt.dst.buffer.space, source.buffer.space}
+    if spaces != {Space.LOCAL} and width > 1 and width * dtype.size > v.max_vector_bytes:
+        v.fail(f"{width} elements of {dtype.name} are more than {v.max_vector_bytes} bytes")
+    if stmt.cache is not CacheOp.unspecified and Space.GLOBAL not in spaces:
+        v.fail("a cache hint without global memory")
+
+
+def _compute(v: _Verifier, stmt: Compute) -> None:
+    op, dtype = stmt.op, stmt.dtype
+    if len(stmt.args) != op.arity:
+        v.fail(f"{op.name} takes {op.arity} operands, not {len(stmt.args)}")
+    if dtype.is_reduced_float:
+        v.fail(f"nothing is computed in {dtype.name}")
+    if dtype is DataType.Null or dtype.category not in op.supports:
+        v.fail(f"{op.name} is not defined for {dtype.name}")
+
+
+def _init(v: _Verifier, stmt: Init) -> None:
+    v.accumulators(stmt.op, stmt.dst, stmt.width)
+
+
+def _combine(v: _Verifier, stmt: Combine) -> None:
+    v.accumulators(stmt.op, stmt.dst)
+    v.contributions(stmt.op, stmt.src)
+
+
+def _collective(v: _Verifier, stmt: BlockReduce | GridReduce, axes: Sequence[ParallelType]) -> None:
+    """What both reductions across threads share; `axes` are those of the block."""
+    v.collective()
+    v.accumulators(stmt.op, stmt.dst, stmt.width)
+    v.contributions(stmt.op, stmt.src)
+    if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
+        v.fail(f"not axes of the block: {', '.join(axis.ir_name for axis in axes)}")
+    v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
+
+
+def _block_reduce(v: _Verifier, stmt: BlockReduce) -> None:
+    if not stmt.axes:
+        v.fail("a reduction over no axis")
+    _collective(v, stmt, stmt.axes)
+
+
+def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
+    if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
+        v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
+    _collective(v, stmt, stmt.thread_axes)
+    v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
+    v.buffer(stmt.semaphore, Space.GLOBAL)
+    if stmt.semaphore.dtype is not DataType.Int32:
+        v.fail(f"the semaphore is {stmt.semaphore.dtype.name}, not Int32")
+    for loop in v.loops:
+        # Blocks that run ahead would overwrite partial results which the last block still reads.
+        if as_int(loop.extent) != 1:
+            v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
+    v.define(stmt.is_last, varies=False)
+
+
+def _barrier(v: _Verifier, stmt: Barrier) -> None:
+    v.collective()
+
+
+RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
+    Alloc: _alloc,
+    Let: _let,
+    For: _for,
+    If: _if,
+    Copy: _copy,
+    Compute: _compute,
+    Init: _init,
+    Combine: _combine,
+    BlockReduce: _block_reduce,
+    GridReduce: _grid_reduce,
+    Barrier: _barrier,
+}
+
+_OPERAND_DTYPES: dict[type[Operand], Callable[[Any], DataType]] = {
+    Ref: lambda operand: operand.buffer.dtype,
+    Imm: lambda operand: operand.dtype,
+    ScalarRef: lambda operand: operand.param.dtype,
+    IndexValue: lambda operand: operand.dtype,
+}
