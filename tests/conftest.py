@@ -108,7 +108,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             return
         if not path.exists():
             pytest.fail(
-                f"no golden file {path.name}: write it with `./dev golden` and read it", pytrace=False
+                f"no golden file {name}.txt: write it with `./dev golden` and read it", pytrace=False
             )
         expected = path.read_text(encoding="utf-8")
         if text != expected:
