@@ -107,9 +107,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.write_text(text, encoding="utf-8")
             return
         if not path.exists():
-            pytest.fail(
-                f"no golden file {name}.txt: write it with `./dev golden` and read it", pytrace=False
-            )
+            pytest.fail(f"no golden file {name}.txt: write it with `./dev golden` and read it", pytrace=False)
         expected = path.read_text(encoding="utf-8")
         if text != expected:
             diff = difflib.unified_diff(
