@@ -308,6 +308,8 @@ def ceildiv(a: Expr | int, b: Expr | int) -> Expr:
     x, k = as_expr(a), as_expr(b)
     if divides(k, x) or k is ONE:
         return floordiv(x, k)
+    if not is_positive_divisor(k):
+        return scale(floordiv(scale(x, -1), k), -1)
     return floordiv(plus_constant(plus(x, k), -1), k)
 
 

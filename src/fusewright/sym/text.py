@@ -47,7 +47,7 @@ class _Printer:
         if isinstance(e, Add):
             return self._print_sum(e), _SUM
         if isinstance(e, Mul) and e.coefficient < 0:
-            return "-" + self._print_term(e.core, -e.coefficient), _SUM
+            return "-" + self._print_term(e.core, -e.coefficient, _ATOM), _SUM
         if e.kind in ("min", "max"):
             return f"{e.kind}({', '.join([self.text(arg) for arg in e.args])})", _ATOM
         if e.kind == "not":
@@ -65,7 +65,9 @@ class _Printer:
         texts = [self.text(arg, strength + 1 if i else first) for i, arg in enumerate(e.args)]
         return sign.join(texts), strength
 
-    def _print_term(self, core: Expr, coefficient: int) -> str:
+    def _print_term(self, core: Expr, coefficient: int, strength: int) -> str:
+        if coefficient == 1 and len(core.factors) == 1:
+            return self.text(core, strength)
         factors = [self.text(factor, _ATOM) for factor in core.factors]
         return "*".join(factors if coefficient == 1 else [str(coefficient), *factors])
 
@@ -74,7 +76,9 @@ class _Printer:
         pieces: list[str] = []
         for core, coefficient in sorted(e.terms, key=lambda term: term[1] < 0):
             sign = "-" if coefficient < 0 else "+"
-            pieces += [sign, self._print_term(core, abs(coefficient))]
+            # A leading sign binds more tightly than a quotient or remainder after it.
+            strength = _PRODUCT if pieces or sign == "+" else _ATOM
+            pieces += [sign, self._print_term(core, abs(coefficient), strength)]
         if e.constant:
             pieces += ["-" if e.constant < 0 else "+", str(abs(e.constant))]
         text = " ".join(pieces[1:])

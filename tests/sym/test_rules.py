@@ -1,0 +1,272 @@
+"""Every rewrite rule of division and remainder is proved.
+
+Twice: as a statement about integers, by z3, and as code, by calling the rule alone on
+instances of its pattern and comparing with naive evaluation over all small assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import z3
+
+from fusewright import sym
+from fusewright.sym import Expr, as_expr, division, symbol
+from tests.sym.exhaustive import assignments
+
+A, B, K = symbol("A", lo=1), symbol("B", lo=1), symbol("K")
+V = symbol("V", multiple_of=4)
+i, j = symbol("i", hi=7), symbol("j", hi=3)
+a, b, k = symbol("a", hi=A - 1), symbol("b", hi=B - 1), symbol("k", hi=K - 1)
+s = symbol("s", lo=-5, hi=4)
+
+# rule -> (dividend, divisor) pairs on which it must fire
+INSTANCES: dict[Callable[[Expr, Expr], Expr | None], list[tuple[Expr | int, Expr | int]]] = {
+    division.quotient_extract: [
+        (4 * i + j + s, 4),
+        (a * B + s, B),
+        (i * A * B + a, A * B),
+        (i * (K + 2) + s, K + 2),
+        (i + 9, 4),
+        (i * K + a + 2 * K - 1, K),
+        (A * K - 1, K),
+    ],
+    division.quotient_known: [(j, 4), (a, A), (s - 6, 12), (-k - 1, K), (i + 8, 8), (k, K + 3)],
+    division.quotient_of_quotient: [(i // 3, 2), (s // 3 + 2, 2), (i // A, B), (i // 2 + 1, A)],
+    division.quotient_of_remainder: [(sym.mod(i, 6), 3), (sym.mod(i, A * B), A), (sym.mod(i, 2 * K), K)],
+    division.quotient_drop_low: [
+        (4 * i + j, V),
+        (4 * i + j, 8),
+        (i * B + b, A * B),
+        (V + 4 * i + j + 8, 12),
+        (4 * i * K + j * K + k, 2 * K),
+    ],
+    division.quotient_cancel: [(4 * i, 6), (a * K, B * K), (2 * a * K, 4 * K), (4 * s + 2, 8)],
+    division.remainder_extract: [
+        (4 * i + j + s, 4),
+        (a * B + s, B),
+        (7 * i, 4),
+        (-9 * i, 4),
+        (i * (K + 2) + s, K + 2),
+        (i + 9, 4),
+        (A * K - 1, K),
+    ],
+    division.remainder_known: [(j, 4), (a, A), (s - 6, 12), (-k - 1, K), (i + 8, 8)],
+    division.remainder_of_remainder: [
+        (sym.mod(i, 6), 3),
+        (sym.mod(i, A * B), A),
+        (3 * sym.mod(i, 6) + j, 2),
+        (sym.mod(i, 2 * K) + j, K),
+    ],
+    division.remainder_split_low: [
+        (4 * i + j, V),
+        (4 * i + j, 8),
+        (i * B + b, A * B),
+        (V + 4 * i + j + 8, 12),
+    ],
+    division.remainder_cancel: [(4 * i, 6), (a * K, B * K), (2 * a * K, 4 * K), (4 * s + 2, 8)],
+}
+
+LARGEST = 4
+
+
+def test_every_rule_in_the_tables_has_instances_and_a_proof() -> None:
+    rules = {*division.FLOORDIV_RULES, *division.MOD_RULES}
+    assert rules == set(INSTANCES)
+    assert rules <= set(STATEMENTS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "dividend", "divisor"),
+    [(rule, as_expr(x), as_expr(d)) for rule, pairs in INSTANCES.items() for x, d in pairs],
+    ids=lambda part: getattr(part, "__name__", None) or str(part),
+)
+def test_rule_fires_and_keeps_the_value(
+    rule: Callable[[Expr, Expr], Expr | None], dividend: Expr, divisor: Expr
+) -> None:
+    result = rule(dividend, divisor)
+    assert result is not None
+    checked = 0
+    for env in assignments({*dividend.free_symbols, *divisor.free_symbols}, LARGEST):
+        d = sym.evaluate(divisor, env)
+        if d > 0:
+            x = sym.evaluate(dividend, env)
+            expected = x // d if rule in division.FLOORDIV_RULES else x % d
+            assert sym.evaluate(result, env) == expected, env
+            checked += 1
+    assert checked > 3
+
+
+class Integers:
+    """Integer variables of one proof, with the facts assumed about them."""
+
+    def __init__(self) -> None:
+        self.facts: list[z3.BoolRef] = []
+
+    def any(self, *names: str) -> list[z3.ArithRef]:
+        return [z3.Int(name) for name in names]
+
+    def positive(self, *names: str) -> list[z3.ArithRef]:
+        variables = self.any(*names)
+        self.facts += [variable >= 1 for variable in variables]
+        return variables
+
+    def divmod(self, x: z3.ArithRef, d: z3.ArithRef) -> tuple[z3.ArithRef, z3.ArithRef]:
+        """Quotient and remainder by their definition for a positive divisor, x = q*d + r, 0 <= r < d."""
+        q, r = z3.FreshInt("q"), z3.FreshInt("r")
+        self.facts += [x == q * d + r, r >= 0, r < d]
+        return q, r
+
+
+# Each statement gives a list of goals; later ones may use those before them.
+Statement = Callable[[Integers], "list[z3.BoolRef]"]
+
+
+def _known(n: Integers) -> list[z3.BoolRef]:
+    x, q = n.any("x", "q")
+    (d,) = n.positive("d")
+    n.facts += [q * d <= x, x < (q + 1) * d]
+    quotient, remainder = n.divmod(x, d)
+    return [quotient == q, remainder == x - q * d]
+
+
+def _extract(n: Integers) -> list[z3.BoolRef]:
+    x, y = n.any("x", "y")
+    (d,) = n.positive("d")
+    quotient, remainder = n.divmod(x * d + y, d)
+    rest_quotient, rest_remainder = n.divmod(y, d)
+    return [quotient == x + rest_quotient, remainder == rest_remainder]
+
+
+def _drop_low(n: Integers) -> list[z3.BoolRef]:
+    x, low = n.any("x", "low")
+    y, g = n.positive("y", "g")
+    n.facts += [low >= 0, low < g]
+    quotient, remainder = n.divmod(g * x + low, g * y)
+    high_quotient, high_remainder = n.divmod(g * x, g * y)
+    return [quotient == high_quotient, remainder == high_remainder + low]
+
+
+def _cancel(n: Integers) -> list[z3.BoolRef]:
+    (x,) = n.any("x")
+    y, g = n.positive("y", "g")
+    quotient, remainder = n.divmod(g * x, g * y)
+    small_quotient, small_remainder = n.divmod(x, y)
+    return [quotient == small_quotient, remainder == g * small_remainder]
+
+
+def _quotient_of_quotient(n: Integers) -> list[z3.BoolRef]:
+    x, c = n.any("x", "c")
+    y, z = n.positive("y", "z")
+    outer, _ = n.divmod(n.divmod(x, y)[0] + c, z)
+    flat, _ = n.divmod(x + y * c, y * z)
+    return [outer == flat]
+
+
+def _quotient_of_remainder(n: Integers) -> list[z3.BoolRef]:
+    (x,) = n.any("x")
+    y, z = n.positive("y", "z")
+    whole, rest = n.divmod(x, y * z)
+    digit, _ = n.divmod(rest, y)
+    quotient, _ = n.divmod(x, y)
+    _, expected = n.divmod(quotient, z)
+    return [digit >= 0, digit < z, quotient == z * whole + digit, digit == expected]
+
+
+def _remainder_of_remainder(n: Integers) -> list[z3.BoolRef]:
+    x, y, c = n.any("x", "y", "c")
+    z, d = n.positive("z", "d")
+    _, inner = n.divmod(x, z * d)
+    _, nested = n.divmod(c * inner + y, d)
+    _, flat = n.divmod(c * x + y, d)
+    return [nested == flat]
+
+
+def _recombine(n: Integers) -> list[z3.BoolRef]:
+    (x,) = n.any("x")
+    y, z = n.positive("y", "z")
+    quotient, remainder = n.divmod(x, y)
+    _, digit = n.divmod(quotient, z)
+    _, joined = n.divmod(x, y * z)
+    return [
+        quotient * y + remainder == x,
+        digit * y <= (z - 1) * y,
+        digit * y + remainder == joined,
+    ]
+
+
+def _drop_low_of_comparison(n: Integers) -> list[z3.BoolRef]:
+    x, low, q = n.any("x", "low", "q")
+    (g,) = n.positive("g")
+    n.facts += [q * g <= low, low < (q + 1) * g]
+    return [(g * x + low >= 0) == (x + q >= 0), (g * x + q * g >= 0) == (x + q >= 0)]
+
+
+STATEMENTS: dict[Callable[..., object], Statement] = {
+    division.quotient_known: _known,
+    division.remainder_known: _known,
+    division.quotient_extract: _extract,
+    division.remainder_extract: _extract,
+    division.quotient_drop_low: _drop_low,
+    division.remainder_split_low: _drop_low,
+    division.quotient_cancel: _cancel,
+    division.remainder_cancel: _cancel,
+    division.quotient_of_quotient: _quotient_of_quotient,
+    division.quotient_of_remainder: _quotient_of_remainder,
+    division.remainder_of_remainder: _remainder_of_remainder,
+    sym.add: _recombine,
+    sym.lt: _drop_low_of_comparison,
+}
+
+Z3_TIMEOUT_MS = 20_000
+
+
+@pytest.mark.parametrize("statement", list(dict.fromkeys(STATEMENTS.values())))
+def test_rule_holds_for_all_integers(statement: Statement) -> None:
+    integers = Integers()
+    for goal in statement(integers):
+        solver = z3.Solver()
+        solver.set("timeout", Z3_TIMEOUT_MS)
+        solver.add(*integers.facts, z3.Not(goal))
+        assert solver.check() == z3.unsat, goal
+        integers.facts.append(goal)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ((i // 4) * 4 + i % 4, i),
+        ((s // A) * A + s % A, s),
+        (((i // 2) % 3) * 2 + i % 2, i % 6),
+        ((i // A % B) * A * K + (i % A) * K, (i % (A * B)) * K),
+        ((4 * i + j) % V, (4 * i) % V + j),
+        ((4 * i + j) // V, (4 * i) // V),
+        (sym.ceildiv(sym.ceildiv(K, 4), 8), sym.ceildiv(K, 32)),
+        (4 * (V // 4), V),
+        (K * (V // 4) * 8, 2 * K * V),
+        ((a * B + b) * K // (B * K), a),
+        (sym.ceildiv(V, 4), V // 4),
+        (sym.ceildiv(a * K, K), a),
+        ((i * (K + 2) + k) // (K + 2), i),
+        (sym.minimum(a, A, A + 1), a),
+        (sym.maximum(K, K + 2, 0), K + 2),
+        (sym.lt(4 * i + j, V), sym.lt(4 * i, V)),
+        (sym.le(K, i - 1), sym.lt(K, i)),
+        (sym.lnot(sym.lt(K, i)), sym.le(i, K)),
+        (sym.lnot(sym.land(sym.lt(K, i), sym.eq(K, s))), sym.lor(sym.le(i, K), sym.ne(K, s))),
+        (sym.lor(sym.lt(K, i), sym.le(i, K)), sym.TRUE),
+        (sym.eq(2 * i, 4 * K + 1), sym.FALSE),
+        ((i + 1) * K - i * K, K),
+    ],
+    ids=str,
+)
+def test_normal_form(expression: Expr, expected: Expr) -> None:
+    assert expression is expected
+
+
+def test_division_by_a_constant_zero_raises() -> None:
+    with pytest.raises(ZeroDivisionError, match="i by zero"):
+        i // 0
+    with pytest.raises(ZeroDivisionError, match="i by zero"):
+        i % 0
