@@ -1,0 +1,116 @@
+"""How the axes of two neighbouring tensors correspond.
+
+Two axes are the same where their keys are equal: a key names a leaf axis, or a transform with the keys of its
+inputs, hash-consed to a small integer by `AxisKeys`. Correspondence is decided one node at a
+time (a broadcast axis may stand for different axes in different consumers), never globally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusewright.ir.axis import IterDomain, Merge
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+
+Key = int
+
+
+def operand_map(node: Node, operand: int) -> dict[IterDomain, IterDomain]:
+    """Producer axis -> root axis of the node's first output, for the tensor at `node.inputs[operand]`."""
+    producer = node.inputs[operand]
+    assert isinstance(producer, TensorView)
+    shape = producer.shape
+    return {
+        shape[position]: axis
+        for axis, position in zip(node.output.maybe_root, node.axis_map(operand))
+        if position is not None
+    }
+
+
+def producer_map(producer: TensorView, consumer: TensorView) -> dict[IterDomain, IterDomain]:
+    """Producer's logical axis -> consumer's root axis, for a consumer computed from `producer`."""
+    node = consumer.definition
+    assert node is not None
+    first = node.output
+    table = operand_map(node, node.inputs.index(producer))
+    if consumer is first:
+        return table
+    twin = dict(zip(first.maybe_root, consumer.maybe_root))
+    return {p: twin[c] for p, c in table.items()}
+
+
+class AxisKeys:
+    """Structural keys of axes: equal keys mean the same points in the same order."""
+
+    def __init__(self) -> None:
+        self._ids: dict[object, Key] = {}
+
+    def leaf(self, name: object) -> Key:
+        """The key of a leaf that `name` (any hashable) identifies."""
+        return self._ids.setdefault(("leaf", name), len(self._ids))
+
+    def of_axes(
+        self, axes: Iterable[IterDomain], leaves: Mapping[IterDomain, Key | None], *, forward_absent: bool = False
+    ) -> dict[IterDomain, Key | None]:
+        """The keys of `axes` and of all between them and `leaves`.
+
+        A leaf of key None is absent on the other side: what is made from it has no key, except that with
+        `forward_absent` a merge with it passes its other input's key through, as propagation does.
+        """
+        keys: dict[IterDomain, Key | None] = dict(leaves)
+
+        def key(axis: IterDomain) -> Key | None:
+            if axis in keys:
+                return keys[axis]
+            transform = axis.definition
+            if transform is None:
+                keys[axis] = None
+                return None
+            ins = [key(i) for i in transform.inputs]
+            if None in ins:
+                present = [k for k in ins if k is not None]
+                forwarded = present[0] if forward_absent and isinstance(transform, Merge) and present else None
+                for out in transform.outputs:
+                    keys[out] = forwarded
+            else:
+                for position, out in enumerate(transform.outputs):
+                    name = (transform.key(), tuple(ins), position)
+                    keys[out] = self._ids.setdefault(name, len(self._ids))
+            return keys[axis]
+
+        for axis in axes:
+            key(axis)
+        return keys
+
+
+def loop_keys(
+    producer: TensorView, consumer: TensorView, *, forward_absent: bool = False
+) -> tuple[list[Key | None], list[Key | None]]:
+    """Keys of the loop axes of `producer` and of `consumer`, comparable with each other.
+
+    An axis that has no counterpart on the other side has key None or a key of its own.
+    """
+    table = AxisKeys()
+    mapped = producer_map(producer, consumer)
+    consumer_leaves: dict[IterDomain, Key | None] = {}
+    matched = set(mapped.values())
+    for axis in consumer.maybe_root:
+        consumer_leaves[axis] = table.leaf(axis) if axis in matched or not forward_absent else None
+    producer_leaves: dict[IterDomain, Key | None] = {}
+    for axis in producer.logical:
+        if axis in mapped:
+            producer_leaves[axis] = consumer_leaves[mapped[axis]]
+        else:
+            producer_leaves[axis] = None if forward_absent else table.leaf(axis)
+    p = table.of_axes(producer.loop, producer_leaves, forward_absent=forward_absent)
+    c = table.of_axes(consumer.loop, consumer_leaves, forward_absent=forward_absent)
+    return [p[a] for a in producer.loop], [c[a] for a in consumer.loop]
+
+
+def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[Key | None]]:
+    """Keys of the loop axes of two outputs of one node, comparable with each other."""
+    table = AxisKeys()
+    ka = table.of_axes(a.loop, {x: table.leaf(i) for i, x in enumerate(a.maybe_root)})
+    kb = table.of_axes(b.loop, {x: table.leaf(i) for i, x in enumerate(b.maybe_root)})
+    return [ka[x] for x in a.loop], [kb[x] for x in b.loop]

@@ -1,0 +1,75 @@
+"""Which axis a vector runs along, and how wide memory access may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fusewright.analyze.axis_map import operand_map
+from fusewright.ir.axis import IterDomain, Merge, Split
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+from fusewright.sym import divides
+
+# The widest access of one thread, in bytes, up to sm_90 (PTX ISA, ld: .v4.b32).
+MAX_VECTOR_BYTES = 16
+
+
+def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
+    """The root axis along which neighbouring points of the innermost loop axis lie, or None.
+
+    The innermost axis must be the inner result of a split; from there the way leads through inner sides of merges, and
+    of splits by multiples of `width`.
+    """
+    split = tensor.loop[-1].definition if tensor.loop else None
+    if not isinstance(split, Split) or split.inner is not tensor.loop[-1]:
+        return None
+    current = split.inputs[0]
+    while current not in tensor.maybe_root:
+        transform = current.definition
+        if isinstance(transform, Merge):
+            # A trailing size-1 axis does not stand between neighbours.
+            current = transform.outer if transform.inner.is_broadcast else transform.inner
+        elif isinstance(transform, Split) and current is transform.inner and divides(width, transform.factor):
+            current = transform.inputs[0]
+        else:
+            return None
+    return current
+
+
+def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
+    """The dimension of a tensor in global memory whose neighbours are adjacent: the innermost that is no broadcast."""
+    axes = [axis for axis in tensor.allocation if not axis.is_reduction]
+    for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+        if not axis.is_broadcast:
+            return axis if contiguous else None
+    return None
+
+
+def loads_along_lane(node: Node, width: int) -> bool:
+    """Whether a copy from global memory can load vectors: its lane runs along the source's unit-stride axis."""
+    source = node.tensor_inputs[0]
+    unit = unit_stride_axis(source)
+    lane = lane_axis(node.output, width)
+    return unit is not None and lane is not None and operand_map(node, 0).get(unit) is lane
+
+
+def stores_along_lane(tensor: TensorView, width: int) -> bool:
+    """Whether an output can be stored in vectors."""
+    unit = unit_stride_axis(tensor)
+    return unit is not None and lane_axis(tensor, width) is unit
+
+
+def power_of_two_divisor(value: int, limit: int) -> int:
+    """The largest power of two that divides `value` and is at most `limit` (a power of two); 0 has all divisors."""
+    return math.gcd(value, limit) if value else limit
+
+
+def widest_access(
+    element_bytes: int, inner_size: int, outer_strides: Sequence[int], alignment: int, limit: int
+) -> int:
+    """The most elements of one aligned access to a tensor of these sizes, strides (elements) and alignment (bytes)."""
+    width = power_of_two_divisor(inner_size, max(1, min(limit, MAX_VECTOR_BYTES // element_bytes)))
+    for stride in outer_strides:
+        width = power_of_two_divisor(stride, width)
+    return max(1, min(width, power_of_two_divisor(alignment, MAX_VECTOR_BYTES) // element_bytes))

@@ -1,0 +1,48 @@
+"""Fusion IR: tensors, their axes, and the nodes that compute them.
+
+What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `node` (what
+computes a value, and how its axes map to its inputs'), `fusion` (the container), `verify` and `text`.
+It may import core and sym. Start reading at `value.TensorView`, then `node`.
+"""
+
+from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle, Transform
+from fusewright.ir.fusion import Fusion, Output
+from fusewright.ir.node import (
+    Broadcast,
+    Copy,
+    Expand,
+    Full,
+    Iota,
+    Node,
+    Permute,
+    Pointwise,
+    Reduction,
+    Relabel,
+    Squeeze,
+)
+from fusewright.ir.value import Scalar, TensorView, Val
+
+__all__ = [
+    "Broadcast",
+    "Copy",
+    "Expand",
+    "Full",
+    "Fusion",
+    "Iota",
+    "IterDomain",
+    "IterKind",
+    "Merge",
+    "Node",
+    "Output",
+    "Permute",
+    "Pointwise",
+    "Reduction",
+    "Relabel",
+    "Scalar",
+    "Split",
+    "Squeeze",
+    "Swizzle",
+    "TensorView",
+    "Transform",
+    "Val",
+]

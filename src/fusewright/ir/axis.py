@@ -1,0 +1,268 @@
+"""Axes of tensors and the transforms that relate them.
+
+An axis is a node of a graph: a transform consumes axes and produces axes. Everything that walks the
+graph (extents, indexing, predicates, replay, printing) goes through the methods of `Transform`, so a
+new transform is one class here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+
+from fusewright.core.enums import ParallelType
+from fusewright.sym import Expr, as_int, ceildiv, const, divides, floordiv, mod
+
+
+class IterKind(Enum):
+    """What an axis of a tensor is: iterated over, reduced away, or a size-1 dimension to be broadcast."""
+
+    ITERATION = "i"
+    REDUCTION = "r"
+    BROADCAST = "b"
+
+
+class IterDomain:
+    """One axis: `extent` points, numbered `number` in its fusion.
+
+    `expanded` is the visible size of an expanded broadcast (its extent is 1), else None. `rfactor` marks
+    an axis that a transform made part of a logical domain. `padded` rounds the thread dimension that the axis
+    is bound to up to a multiple of it (warp padding). Identity is equality.
+    """
+
+    __slots__ = ("number", "extent", "kind", "parallel", "expanded", "rfactor", "padded", "definition")
+
+    def __init__(
+        self,
+        number: int,
+        extent: Expr,
+        kind: IterKind = IterKind.ITERATION,
+        expanded: Expr | None = None,
+        parallel: ParallelType = ParallelType.serial,
+        rfactor: bool = False,
+        padded: int = 1,
+    ) -> None:
+        self.number = number
+        self.extent = extent
+        self.kind = kind
+        self.expanded = expanded
+        self.parallel = parallel
+        self.rfactor = rfactor
+        self.padded = padded
+        self.definition: Transform | None = None
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.kind is IterKind.REDUCTION
+
+    @property
+    def is_broadcast(self) -> bool:
+        return self.kind is IterKind.BROADCAST
+
+    @property
+    def visible_extent(self) -> Expr:
+        """The size that a user sees: the expanded one of an expanded broadcast."""
+        return self.extent if self.expanded is None else self.expanded
+
+    def parallelize(self, parallel: ParallelType) -> None:
+        self.parallel = parallel
+
+    def __str__(self) -> str:
+        # api.md 3.1: <kind><parallel><n>{extent}[rf]
+        expanded = f" ex {self.expanded}" if self.expanded is not None else ""
+        rf = "rf" if self.rfactor else ""
+        return f"{self.kind.value}{self.parallel.ir_name}{self.number}{{{self.extent}{expanded}}}{rf}"
+
+    __repr__ = __str__
+
+
+NewAxis = Callable[[Expr, IterKind], IterDomain]
+
+
+class Transform:
+    """Relates `inputs` to `outputs`; index and extent rules take and return one Expr an axis, in order."""
+
+    __slots__ = ("inputs", "outputs")
+
+    inputs: tuple[IterDomain, ...]
+    outputs: tuple[IterDomain, ...]
+
+    def extents(self, ins: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Extents of the outputs, given those of the inputs."""
+        raise NotImplementedError
+
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Input indices from output indices and input extents."""
+        raise NotImplementedError
+
+    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Output indices from input indices and input extents."""
+        raise NotImplementedError
+
+    def may_overrun(self, ins: Sequence[Expr]) -> bool:
+        """Whether the outputs may cover points outside the inputs, so that a guard is needed."""
+        return False
+
+    def key(self) -> tuple[object, ...]:
+        """What, besides the inputs, determines the transform; two with equal keys do the same."""
+        raise NotImplementedError
+
+    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Transform:
+        """The same transform applied to other axes."""
+        raise NotImplementedError
+
+    def _link(self, inputs: tuple[IterDomain, ...], outputs: tuple[IterDomain, ...]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        for axis in outputs:
+            axis.definition = self
+
+
+class Split(Transform):
+    """in -> outer, inner. `factor` is inner's extent, or outer's if not `inner_split`; the other is the ceiling."""
+
+    __slots__ = ("factor", "inner_split")
+
+    def __init__(self, axis: IterDomain, factor: Expr, inner_split: bool, new_axis: NewAxis) -> None:
+        self.factor = factor
+        self.inner_split = inner_split
+        outer, inner = self.extents((axis.extent,))
+        self._link((axis,), (new_axis(outer, axis.kind), new_axis(inner, axis.kind)))
+
+    @property
+    def outer(self) -> IterDomain:
+        return self.outputs[0]
+
+    @property
+    def inner(self) -> IterDomain:
+        return self.outputs[1]
+
+    def extents(self, ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        other = ceildiv(ins[0], self.factor)
+        return (other, self.factor) if self.inner_split else (self.factor, other)
+
+    def _inner_extent(self, ins: Sequence[Expr]) -> Expr:
+        return self.extents(ins)[1]
+
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr]:
+        return (outs[0] * self._inner_extent(ins) + outs[1],)
+
+    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        inner = self._inner_extent(ins)
+        return floordiv(indices[0], inner), mod(indices[0], inner)
+
+    def may_overrun(self, ins: Sequence[Expr]) -> bool:
+        return not divides(self.factor, ins[0])
+
+    def key(self) -> tuple[object, ...]:
+        return ("split", self.factor, self.inner_split)
+
+    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Split:
+        return Split(inputs[0], self.factor, self.inner_split, new_axis)
+
+
+class Merge(Transform):
+    """outer, inner -> out of extent outer * inner."""
+
+    __slots__ = ()
+
+    def __init__(self, outer: IterDomain, inner: IterDomain, new_axis: NewAxis) -> None:
+        kinds = {outer.kind, inner.kind} - {IterKind.BROADCAST}
+        kind = kinds.pop() if kinds else IterKind.BROADCAST
+        self._link((outer, inner), (new_axis(outer.extent * inner.extent, kind),))
+
+    @property
+    def outer(self) -> IterDomain:
+        return self.inputs[0]
+
+    @property
+    def inner(self) -> IterDomain:
+        return self.inputs[1]
+
+    def extents(self, ins: Sequence[Expr]) -> tuple[Expr]:
+        return (ins[0] * ins[1],)
+
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        return floordiv(outs[0], ins[1]), mod(outs[0], ins[1])
+
+    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr]:
+        return (indices[0] * ins[1] + indices[1],)
+
+    def key(self) -> tuple[object, ...]:
+        return ("merge",)
+
+    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Merge:
+        return Merge(inputs[0], inputs[1], new_axis)
+
+
+class Swizzle(Transform):
+    """x, y -> x, y ^ x: spreads the columns of a tile over shared-memory banks.
+
+    Both extents are the same constant power of two, so the transform is its own inverse.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, x: IterDomain, y: IterDomain, new_axis: NewAxis) -> None:
+        self._link((x, y), (new_axis(x.extent, x.kind), new_axis(y.extent, y.kind)))
+
+    def extents(self, ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        return ins[0], ins[1]
+
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        return outs[0], _xor(outs[0], outs[1], ins[1])
+
+    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        return indices[0], _xor(indices[0], indices[1], ins[1])
+
+    def key(self) -> tuple[object, ...]:
+        return ("swizzle",)
+
+    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Swizzle:
+        return Swizzle(inputs[0], inputs[1], new_axis)
+
+
+def _xor(x: Expr, y: Expr, extent: Expr) -> Expr:
+    """x ^ y for x, y < extent, bit by bit: (a ^ b) = a + b - 2ab on each binary digit."""
+    size = as_int(extent) or 0  # checked by the schedule: a constant power of two
+    total: Expr = const(0)
+    bit = 1
+    while bit < size:
+        a, b = mod(floordiv(x, bit), 2), mod(floordiv(y, bit), 2)
+        total = total + bit * mod(a + b, 2)
+        bit *= 2
+    return total
+
+
+def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDomain]) -> list[Transform]:
+    """The transforms that lead from `sources` to `targets`, each after those that it depends on."""
+    stop = set(sources)
+    order: list[Transform] = []
+    seen: set[Transform] = set()
+
+    def visit(axis: IterDomain) -> None:
+        transform = axis.definition
+        if axis in stop or transform is None or transform in seen:
+            return
+        seen.add(transform)
+        for parent in transform.inputs:
+            visit(parent)
+        order.append(transform)
+
+    for axis in targets:
+        visit(axis)
+    return order
+
+
+def ancestors(axis: IterDomain, stop: Iterable[IterDomain]) -> set[IterDomain]:
+    """The axes of `stop` (or without a definition) that `axis` was made from."""
+    stops = set(stop)
+    found: set[IterDomain] = set()
+    stack = [axis]
+    while stack:
+        current = stack.pop()
+        if current in stops or current.definition is None:
+            found.add(current)
+        else:
+            stack.extend(current.definition.inputs)
+    return found

@@ -1,0 +1,293 @@
+"""A fusion: the values and nodes of one computation, and its inputs and outputs."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import MemoryType
+from fusewright.core.errors import ShapeError
+from fusewright.ir.axis import IterDomain, IterKind, Transform, transforms_between
+from fusewright.ir.node import Node
+from fusewright.ir.value import Number, Scalar, TensorView, Val
+from fusewright.sym import Expr, Symbol, as_int, const, substitute, symbol
+
+_SCALAR_PREFIX = {"INT": "i", "BOOL": "b", "COMPLEX": "c"}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output: the tensor; with `alias`, written into that input's memory; `hidden` is not returned."""
+
+    tensor: TensorView
+    alias: TensorView | None = None
+    hidden: bool = False
+
+
+class Fusion:
+    """Values, nodes in creation order, inputs (as passed), outputs (as added).
+
+    Tensors, axes and scalars are numbered from 0 in creation order, as printed IR shows them.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: list[Val] = []
+        self.outputs: list[Output] = []
+        self.nodes: list[Node] = []
+        #: scalars whose value is used as a size: the symbol that stands for each
+        self.scalar_of: dict[Symbol, Scalar] = {}
+        self._tensors = 0
+        self._axes = 0
+        self._scalars = 0
+        self._equal: dict[Expr, Expr] = {}
+
+    # ---- making values
+
+    def new_axis(
+        self, extent: Expr, kind: IterKind = IterKind.ITERATION, expanded: Expr | None = None, rfactor: bool = False
+    ) -> IterDomain:
+        axis = IterDomain(self._axes, extent, kind, expanded, rfactor=rfactor)
+        self._axes += 1
+        return axis
+
+    def plain_axis(self, extent: Expr, kind: IterKind) -> IterDomain:
+        """new_axis with the signature that transforms call."""
+        return self.new_axis(extent, kind)
+
+    def copy_axis(self, axis: IterDomain, kind: IterKind | None = None) -> IterDomain:
+        """A fresh axis of the same extent (and kind, unless given), serial."""
+        return self.new_axis(axis.extent, kind or axis.kind, axis.expanded)
+
+    def new_extent(self) -> Symbol:
+        """A fresh symbolic size."""
+        return symbol(f"i{self._next_scalar()}", lo=0)
+
+    def new_tensor(
+        self,
+        logical: Sequence[IterDomain],
+        dtype: DataType,
+        *,
+        root: Sequence[IterDomain] | None = None,
+        memory: MemoryType = MemoryType.local,
+        allocation: Sequence[IterDomain] | None = None,
+        contiguity: Sequence[bool | None] | None = None,
+        is_cpu: bool = False,
+    ) -> TensorView:
+        tensor = TensorView(
+            self._tensors,
+            dtype,
+            logical,
+            root=root,
+            memory=memory,
+            allocation=allocation,
+            contiguity=contiguity,
+            is_cpu=is_cpu,
+        )
+        self._tensors += 1
+        return tensor
+
+    def new_scalar(self, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> Scalar:
+        """A scalar; an integral one can serve as a size (`extent` where that is known already)."""
+        prefix = _SCALAR_PREFIX.get(dtype.category.name, "d" if dtype is DataType.Double else "f")
+        name = f"{prefix}{self._next_scalar()}"
+        if extent is None and dtype.is_integral:
+            extent = const(int(value)) if value is not None else symbol(name, lo=0)
+        scalar = Scalar(name, dtype, value, extent)
+        if value is None and isinstance(extent, Symbol) and extent.name == name:
+            self.scalar_of[extent] = scalar
+        return scalar
+
+    def _next_scalar(self) -> int:
+        self._scalars += 1
+        return self._scalars - 1
+
+    # ---- building
+
+    def add_input(self, value: Val) -> None:
+        self.inputs.append(value)
+        if isinstance(value, TensorView):
+            value.memory = MemoryType.global_
+
+    def add_output(self, tensor: TensorView, alias: TensorView | None = None, hidden: bool = False) -> None:
+        self.outputs.append(Output(tensor, alias, hidden))
+        tensor.memory = MemoryType.global_
+
+    def add_node(self, node: Node) -> Node:
+        self.nodes.append(node)
+        for out in node.outputs:
+            out.definition = node
+        for value in dict.fromkeys(node.inputs):
+            value.uses.append(node)
+        return node
+
+    def remove_node(self, node: Node) -> None:
+        self.nodes.remove(node)
+        for value in dict.fromkeys(node.inputs):
+            value.uses.remove(node)
+        for out in node.outputs:
+            if out.definition is node:
+                out.definition = None
+
+    def replace_inputs(self, node: Node, values: dict[Val, Val]) -> None:
+        """Makes `node` read values[v] wherever it reads v."""
+        for old in dict.fromkeys(node.inputs):
+            if old in values:
+                old.uses.remove(node)
+                if node not in values[old].uses:
+                    values[old].uses.append(node)
+        node.inputs = tuple(values.get(v, v) for v in node.inputs)
+
+    def equate(self, a: Expr, b: Expr, what: str) -> None:
+        """Records that two sizes are equal in every valid call; raises ShapeError if they cannot be."""
+        a, b = self._representative(a), self._representative(b)
+        if a is b:
+            return
+        if as_int(a) is not None and as_int(b) is not None:
+            raise ShapeError(
+                f"{what}: a conflict was found with 2 different sizes", expected=str(a), given=str(b)
+            )
+        # A constant stands for the class, else the size that was made first.
+        if as_int(b) is not None or (as_int(a) is None and _made_before(b, a)):
+            a, b = b, a
+        self._equal[b] = a
+
+    def _representative(self, extent: Expr) -> Expr:
+        while extent in self._equal:
+            extent = self._equal[extent]
+        return extent
+
+    def unify_extents(self) -> None:
+        """Rewrites every extent to the representative of its class of equal sizes."""
+        table: dict[Symbol, Expr | int] = {
+            s: self._representative(s) for s in self._equal if isinstance(s, Symbol)
+        }
+        if not table:
+            return
+        for axis in self.axes():
+            axis.extent = substitute(axis.extent, table)
+            if axis.expanded is not None:
+                axis.expanded = substitute(axis.expanded, table)
+        for value in self.values():
+            if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
+                value.extent = substitute(value.extent, table)
+
+    @property
+    def equalities(self) -> list[tuple[Expr, Expr]]:
+        """Pairs of sizes that a call must find equal: (size, representative)."""
+        return [(size, self._representative(size)) for size in self._equal]
+
+    # ---- queries
+
+    def values(self) -> list[Val]:
+        """Inputs, then what nodes read and make, each once, in node order."""
+        found: dict[Val, None] = dict.fromkeys(self.inputs)
+        for node in self.nodes:
+            found.update(dict.fromkeys(node.inputs))
+            found.update(dict.fromkeys(node.outputs))
+        found.update(dict.fromkeys(o.tensor for o in self.outputs))
+        return list(found)
+
+    def tensors(self) -> list[TensorView]:
+        return [v for v in self.values() if isinstance(v, TensorView)]
+
+    def axes(self) -> list[IterDomain]:
+        """Every axis of every tensor, transforms' intermediate ones included."""
+        found: dict[IterDomain, None] = {}
+        for tensor in self.tensors():
+            found.update(dict.fromkeys(tensor.maybe_root))
+            found.update(dict.fromkeys(tensor.logical))
+            for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop)):
+                found.update(dict.fromkeys(transform.outputs))
+        return list(found)
+
+    def is_input(self, value: Val) -> bool:
+        return value in self.inputs
+
+    def output_tensors(self) -> list[TensorView]:
+        """Distinct output tensors in order."""
+        return list(dict.fromkeys(o.tensor for o in self.outputs))
+
+    def ordered_nodes(self) -> list[Node]:
+        """The nodes that outputs depend on, producers first; ties in creation order."""
+        position = {node: i for i, node in enumerate(self.nodes)}
+        needed: set[Node] = set()
+        stack = [o.tensor.definition for o in self.outputs]
+        while stack:
+            node = stack.pop()
+            if node is None or node in needed:
+                continue
+            needed.add(node)
+            stack.extend(v.definition for v in node.inputs)
+        waiting = {n: len({v.definition for v in n.inputs if v.definition in needed}) for n in needed}
+        ready = [position[n] for n, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        order: list[Node] = []
+        while ready:
+            node = self.nodes[heapq.heappop(ready)]
+            order.append(node)
+            for user in dict.fromkeys(u for out in node.outputs for u in out.uses):
+                if user in needed:
+                    waiting[user] -= 1
+                    if waiting[user] == 0:
+                        heapq.heappush(ready, position[user])
+        return order
+
+    # ---- copying
+
+    def clone(self) -> tuple[Fusion, dict[Val, Val]]:
+        """A deep copy and the map from values to their copies. Symbols are shared."""
+        new = Fusion()
+        new._tensors, new._axes, new._scalars = self._tensors, self._axes, self._scalars
+        new._equal = dict(self._equal)
+        axes: dict[IterDomain, IterDomain] = {}
+        values: dict[Val, Val] = {}
+        for value in self.values():
+            values[value] = _copy_value(value, axes)
+        for node in self.nodes:
+            new.add_node(node.copy(values))
+        new.inputs = [values[v] for v in self.inputs]
+        for out in self.outputs:
+            alias = values[out.alias] if out.alias is not None else None
+            new.outputs.append(Output(values[out.tensor], alias, out.hidden))  # type: ignore[arg-type]
+        # A scalar that nothing here uses keeps standing for itself.
+        new.scalar_of = {s: values.get(v, v) for s, v in self.scalar_of.items()}  # type: ignore[misc]
+        return new, values
+
+
+def _made_before(a: Expr, b: Expr) -> bool:
+    """Whether size a was created before size b ('i3' before 'i12')."""
+    key = [(int(e.name[1:]) if isinstance(e, Symbol) and e.name[1:].isdigit() else 1 << 30) for e in (a, b)]
+    return key[0] < key[1]
+
+
+def _copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
+    new = copy.copy(value)
+    new.definition = None
+    new.uses = []
+    if isinstance(new, TensorView) and isinstance(value, TensorView):
+        copy_axes(value, axes)
+        new.root = tuple(axes[a] for a in value.root) if value.root is not None else None
+        new.logical = tuple(axes[a] for a in value.logical)
+        new.loop = [axes[a] for a in value.loop]
+        new.allocation = tuple(axes[a] for a in value.allocation)
+    return new
+
+
+def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
+    """Adds to `axes` a copy of every axis of `tensor`, related by copies of its transforms."""
+    for axis in tensor.maybe_root:
+        axes.setdefault(axis, _bare(axis))
+    for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)):
+        twin: Transform = copy.copy(transform)
+        outputs = tuple(_bare(a) for a in transform.outputs)
+        axes.update(zip(transform.outputs, outputs))
+        twin._link(tuple(axes[a] for a in transform.inputs), outputs)
+
+
+def _bare(axis: IterDomain) -> IterDomain:
+    new = copy.copy(axis)
+    new.definition = None
+    return new

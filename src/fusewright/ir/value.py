@@ -1,0 +1,173 @@
+"""Values of a fusion: tensors with their domains, and scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Union
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.ir.axis import IterDomain
+from fusewright.sym import Expr
+
+if TYPE_CHECKING:
+    from fusewright.ir.node import Node
+
+Number = Union[bool, int, float, complex]
+
+_MEMORY_LETTER = {
+    MemoryType.local: "l",
+    MemoryType.shared: "s",
+    MemoryType.global_: "g",
+    MemoryType.tensor: "t",
+    MemoryType.symmetric: "sym",
+}
+
+
+class TensorView:
+    """A tensor and how it is iterated over and stored.
+
+    root: the axes that its definition produces, when a transform (rfactor) made others logical; else None.
+    logical: its dimensions as consumers see them, reduced ones included.
+    loop: the axes that its computation loops over, made from logical by transforms.
+    allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
+    contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
+        of the extents inside it, None for a broadcast.
+    inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
+    is_cpu: a rank-0 tensor in host memory.
+    """
+
+    __slots__ = (
+        "number",
+        "dtype",
+        "memory",
+        "root",
+        "logical",
+        "loop",
+        "allocation",
+        "contiguity",
+        "inline_at",
+        "is_cpu",
+        "definition",
+        "uses",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        dtype: DataType,
+        logical: Sequence[IterDomain],
+        *,
+        root: Sequence[IterDomain] | None = None,
+        memory: MemoryType = MemoryType.local,
+        allocation: Sequence[IterDomain] | None = None,
+        contiguity: Sequence[bool | None] | None = None,
+        is_cpu: bool = False,
+    ) -> None:
+        self.number = number
+        self.dtype = dtype
+        self.memory = memory
+        self.root = tuple(root) if root is not None else None
+        self.logical = tuple(logical)
+        self.loop: list[IterDomain] = list(logical)
+        self.allocation = tuple(allocation) if allocation is not None else self.logical
+        self.contiguity = (
+            tuple(contiguity)
+            if contiguity is not None
+            else tuple(None if a.is_broadcast else True for a in self.allocation if not a.is_reduction)
+        )
+        self.inline_at = 0
+        self.is_cpu = is_cpu
+        self.definition: Node | None = None
+        self.uses: list[Node] = []
+
+    # ---- queries
+
+    @property
+    def name(self) -> str:
+        return f"T{self.number}"
+
+    @property
+    def maybe_root(self) -> tuple[IterDomain, ...]:
+        """The axes that the definition produces."""
+        return self.logical if self.root is None else self.root
+
+    @property
+    def shape(self) -> tuple[IterDomain, ...]:
+        """The logical axes that consumers see: those not reduced away."""
+        return tuple(axis for axis in self.logical if not axis.is_reduction)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        """Visible sizes, one a dimension."""
+        return tuple(axis.visible_extent for axis in self.shape)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether computing it reduces an axis."""
+        return any(axis.is_reduction for axis in self.maybe_root)
+
+    @property
+    def consumers(self) -> list[TensorView]:
+        """Tensors computed directly from this one, in order, each once."""
+        found: dict[TensorView, None] = {}
+        for node in self.uses:
+            for out in node.outputs:
+                if isinstance(out, TensorView):
+                    found[out] = None
+        return list(found)
+
+    @property
+    def producers(self) -> list[TensorView]:
+        """Tensors that this one is computed from, in operand order, each once."""
+        if self.definition is None:
+            return []
+        return list(dict.fromkeys(v for v in self.definition.inputs if isinstance(v, TensorView)))
+
+    def axis(self, position: int) -> IterDomain:
+        return self.loop[position]
+
+    def has_parallel(self, kinds: Iterable[ParallelType]) -> bool:
+        wanted = set(kinds)
+        return any(axis.parallel in wanted for axis in self.loop)
+
+    def __str__(self) -> str:
+        axes = ", ".join(map(str, self.loop))
+        inline = f" ca_pos( {self.inline_at} )" if self.inline_at else ""
+        return f"{self.name}_{_MEMORY_LETTER[self.memory]}_{self.dtype.ir_name}[{axes}]{inline}"
+
+    __repr__ = __str__
+
+
+class Scalar:
+    """A number known on the host before a launch: an input, a constant, a size, or computed from scalars.
+
+    `extent` is set when the scalar is usable as a size: a constant, the size of a dimension, or the
+    symbol that stands for its value. Kernels receive scalars by value; they never compute them.
+    """
+
+    __slots__ = ("name", "dtype", "value", "extent", "definition", "uses")
+
+    def __init__(self, name: str, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.value = value
+        self.extent = extent
+        self.definition: Node | None = None
+        self.uses: list[Node] = []
+
+    @property
+    def is_constant(self) -> bool:
+        return self.value is not None
+
+    def __str__(self) -> str:
+        return str(self.value) if self.value is not None else self.name
+
+    __repr__ = __str__
+
+
+Val = Union[TensorView, Scalar]

@@ -1,0 +1,162 @@
+"""Where tensors are stored: their buffers, and the offset of an element from its axes' indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.value import TensorView
+from fusewright.kernel.ir import Buffer, Space, index_name
+from fusewright.lower.domains import Domains
+from fusewright.lower.indexing import NodeIndices
+from fusewright.lower.interface import StrideArgument
+from fusewright.sym import Expr, Symbol, as_int, const, product, symbol
+
+ZERO, ONE = const(0), const(1)
+
+# A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
+MAX_LOCAL_ELEMENTS = 1024
+
+
+class Buffers:
+    """The buffer of every tensor of a kernel, made on first use.
+
+    `stride_multiple`: tensors in global memory whose strides are known multiples (vector access).
+    """
+
+    def __init__(self, domains: Domains) -> None:
+        self._domains = domains
+        self._buffers: dict[TensorView, Buffer] = {}
+        self._strides: dict[TensorView, list[Expr]] = {}
+        self.alignment: dict[TensorView, int] = {}
+        self.stride_multiple: dict[TensorView, int] = {}
+        #: symbols of strides that calls must pass
+        self.stride_symbols: dict[Symbol, StrideArgument] = {}
+
+    def of(self, tensor: TensorView) -> Buffer:
+        if tensor not in self._buffers:
+            self._buffers[tensor] = self._make(tensor)
+        return self._buffers[tensor]
+
+    def _make(self, tensor: TensorView) -> Buffer:
+        align = self.alignment.get(tensor, 0)
+        if tensor.memory is MemoryType.global_:
+            return Buffer(tensor.name, tensor.dtype, Space.GLOBAL, self._span(tensor), align)
+        size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
+        if tensor.memory is MemoryType.shared:
+            return Buffer(tensor.name, tensor.dtype, Space.SHARED, size, align)
+        count = as_int(size)
+        if count is None:
+            axes = ", ".join(map(str, self.stored_axes(tensor)))
+            raise ScheduleError(
+                f"{tensor.name} is in registers, but its size {size} is not constant: it is stored along {axes}",
+                hint="inline it further, split those axes by constants, or set its memory type to shared",
+            )
+        if count > MAX_LOCAL_ELEMENTS:
+            raise ScheduleError(
+                f"{tensor.name} needs {count} registers a thread",
+                expected=f"at most {MAX_LOCAL_ELEMENTS}",
+                hint="inline it further, or set its memory type to shared",
+            )
+        return Buffer(tensor.name, tensor.dtype, Space.LOCAL, size, align)
+
+    # ---- registers and shared memory
+
+    def stored_axes(self, tensor: TensorView) -> list[IterDomain]:
+        """The loop axes that a local or shared buffer has room for, outermost first.
+
+        Registers: those inside the inlined loops that no thread or block index stands for. Shared memory:
+        also the axes of threads, wherever they stand.
+        """
+        shared = tensor.memory is MemoryType.shared
+        return [
+            axis
+            for position, axis in enumerate(tensor.loop)
+            if not axis.is_reduction
+            and not axis.parallel.is_grid
+            and (axis.parallel.is_block and shared or position >= tensor.inline_at and not axis.parallel.is_block)
+        ]
+
+    def _local_offset(self, tensor: TensorView, indices: Sequence[Expr]) -> Expr:
+        offset: Expr = ZERO
+        for axis, index in zip(self.stored_axes(tensor), indices):
+            extent = self._domains.extent(tensor, axis)
+            offset = offset * extent + (ZERO if extent is ONE else index)
+        return offset
+
+    # ---- global memory
+
+    def strides(self, tensor: TensorView) -> list[Expr]:
+        """Element strides of `tensor.shape`, 0 for broadcast dimensions."""
+        if tensor not in self._strides:
+            self._strides[tensor] = self._make_strides(tensor)
+        return self._strides[tensor]
+
+    def _make_strides(self, tensor: TensorView) -> list[Expr]:
+        axes = [axis for axis in tensor.allocation if not axis.is_reduction]
+        by_axis: dict[IterDomain, Expr] = {}
+        inner: Expr = ONE
+        for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+            if axis.is_broadcast:
+                by_axis[axis] = ZERO
+                continue
+            if contiguous:
+                by_axis[axis] = inner
+            else:
+                dim = tensor.shape.index(axis)
+                multiple = self.stride_multiple.get(tensor, 1)
+                stride = symbol(f"{tensor.name}_stride{dim}", lo=0, multiple_of=multiple)
+                self.stride_symbols[stride] = StrideArgument(tensor, dim)
+                by_axis[axis] = stride
+            inner = by_axis[axis] * self._domains.known(axis.extent)
+        return [by_axis[axis] for axis in tensor.shape]
+
+    def _span(self, tensor: TensorView) -> Expr:
+        """Elements from the first to the last of a tensor in global memory."""
+        last: Expr = ZERO
+        for axis, stride in zip(tensor.shape, self.strides(tensor)):
+            if not axis.is_broadcast:
+                last = last + (self._domains.known(axis.extent) - 1) * stride
+        return last + 1
+
+    def _global_offset(self, tensor: TensorView, index: Mapping[IterDomain, Expr]) -> Expr:
+        offset: Expr = ZERO
+        for axis, stride in zip(tensor.shape, self.strides(tensor)):
+            if not axis.is_broadcast:
+                offset = offset + index[axis] * stride
+        return offset
+
+    # ---- offsets of one access
+
+    def written(self, tensor: TensorView, indices: NodeIndices) -> Expr:
+        """The offset that a node writes of its output `tensor` (any output: siblings are stored alike)."""
+        lead = indices.tensor
+        if tensor.memory is MemoryType.global_:
+            return self._global_offset(tensor, {a: indices.of(a) for a in lead.shape})
+        return self._local_offset(tensor, [indices.of(a) for a in self.stored_axes(lead)])
+
+    def read(self, tensor: TensorView, operand: int, indices: NodeIndices) -> Expr:
+        """The offset that a node reads of its operand `tensor`."""
+        if tensor.memory is MemoryType.global_:
+            return self._global_offset(tensor, indices.logical_of(operand))
+        if tensor.memory is MemoryType.local:
+            self._check_same_thread(tensor, operand, indices)
+        return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
+
+    def _check_same_thread(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
+        """A register is read by the thread that wrote it: along every thread or block axis of its producer."""
+        axes = [a for a in tensor.loop if (a.parallel.is_block or a.parallel.is_grid) and not a.is_reduction]
+        for axis, index in zip(axes, indices.loops_of(operand, axes)):
+            extent = self._domains.extent(tensor, axis)
+            if extent is not ONE and not _is_position(index, axis.parallel):
+                raise ScheduleError(
+                    f"{tensor.name} is in registers of the threads along {axis.parallel.name}, "
+                    f"but {indices.tensor.name} reads element {index} along that axis from another thread",
+                    hint="bind the axes of both alike (parallelize_like), or set its memory type to shared",
+                )
+
+
+def _is_position(index: Expr, parallel: ParallelType) -> bool:
+    return isinstance(index, Symbol) and index.name == index_name(parallel)

@@ -1,0 +1,162 @@
+"""What the rules that lower nodes share: loops, buffers, dimensions, parameters of one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.op import ReductionOp
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node
+from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    Buffer,
+    Imm,
+    Operand,
+    Ref,
+    ScalarParam,
+    ScalarRef,
+    Space,
+    index_symbol,
+)
+from fusewright.lower.buffers import Buffers
+from fusewright.lower.domains import Domains
+from fusewright.lower.indexing import NodeIndices, loop_index_table
+from fusewright.lower.loops import Loop, LoopMap
+from fusewright.sym import Expr, Symbol, as_int, const, eq, lt, maximum, product, symbol
+
+ONE = const(1)
+
+
+@dataclass(eq=False)
+class Context:
+    """One kernel being made."""
+
+    fusion: Fusion
+    nodes: Sequence[Node]
+    domains: Domains
+    loops: LoopMap
+    buffers: Buffers
+    dims: dict[ParallelType, Expr]
+    scalars: dict[Val, ScalarParam] = field(default_factory=dict)
+    workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
+    partials: list[tuple[Buffer, bool]] = field(default_factory=list)
+    #: symbols that are 1 in the block that holds the result of a grid reduction, by tensor
+    last_block: dict[TensorView, tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]] = field(default_factory=dict)
+
+    # ---- indices
+
+    def indices(self, node: Node, loops: Sequence[Loop] | None = None) -> NodeIndices:
+        table = loop_index_table(node.output, loops if loops is not None else self.loops.of(node))
+        return NodeIndices(node, table, self.domains)
+
+    def position(self, parallel: ParallelType) -> Expr:
+        dim = self.dims[parallel]
+        return const(0) if as_int(dim) == 1 else index_symbol(parallel, dim)
+
+    # ---- operands
+
+    def operand(self, node: Node, position: int, indices: NodeIndices) -> Operand:
+        """The operand of `node` at `position` of its inputs, where `indices` say."""
+        value = node.inputs[position]
+        if isinstance(value, TensorView) and not value.is_cpu:
+            return Ref(self.buffers.of(value), self.buffers.read(value, position, indices))
+        return self.scalar(value)
+
+    def scalar(self, value: Val) -> Operand:
+        """A host scalar: a constant in the text, or a parameter."""
+        if isinstance(value, Scalar) and value.value is not None:
+            return Imm(value.value, value.dtype)
+        if value not in self.scalars:
+            name = value.name.lower() if isinstance(value, TensorView) else value.name
+            self.scalars[value] = ScalarParam(f"{name}_value", value.dtype)
+        return ScalarRef(self.scalars[value])
+
+    def result(self, tensor: TensorView, indices: NodeIndices) -> Ref:
+        return Ref(self.buffers.of(tensor), self.buffers.written(tensor, indices))
+
+    # ---- guards
+
+    def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
+        """Conditions under which a thread has something to compute for `node`."""
+        found = [g for g in indices.guards]
+        for loop in self.loops.of(node):
+            if loop.is_parallel and loop.extent is not ONE and loop.extent is not self.dims[loop.parallel]:
+                found.append(lt(loop.index, loop.extent))
+        if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
+            found += self._write_once(node, indices)
+        return [g for g in found if as_int(g) != 1]
+
+    def _write_once(self, node: Node, indices: NodeIndices) -> list[Expr]:
+        """Of the threads that would store the same element, one does."""
+        tensor = node.output
+        in_global = tensor.memory is MemoryType.global_
+        spread = {
+            axis.parallel
+            for axis in tensor.loop
+            if not axis.is_reduction and self.domains.extent(tensor, axis) is not ONE
+        }
+        # In the block that holds a grid reduction's result, the reduced block axes need no choice.
+        decided = {p for _, axes in self.flags(node) for p in axes}
+        kinds = (*THREAD_AXES, *BLOCK_AXES) if in_global else THREAD_AXES
+        guards = [
+            eq(self.position(p), 0)
+            for p in kinds
+            if p in self.dims and p not in spread and p not in decided and as_int(self.dims[p]) != 1
+        ]
+        for axis in tensor.shape:
+            if axis.is_broadcast and self.domains.extent(tensor, axis) is not ONE:
+                guards.append(eq(indices.of(axis), 0))
+        return guards
+
+    def flags(self, node: Node) -> tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]:
+        """The last-block symbols that the inputs of `node` are valid under."""
+        found: dict[tuple[Symbol, tuple[ParallelType, ...]], None] = {}
+        for value in node.inputs:
+            if isinstance(value, TensorView):
+                found.update(dict.fromkeys(self.last_block.get(value, ())))
+        return tuple(found)
+
+    # ---- scratch memory
+
+    def workspace(self, op: ReductionOp, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int) -> tuple[Buffer, ...]:
+        """Shared memory for a reduction across the threads of a block, reused by all of its kind."""
+        extents = [self.dims.get(p, ONE) for p in THREAD_AXES]
+        if tuple(axes) == (ParallelType.block_x,) and as_int(extents[0]) in (1, 2, 4, 8, 16, 32):
+            return ()
+        key = (tuple(dtypes), width)
+        if key not in self.workspaces:
+            size = product(extents) * width
+            count = len(self.workspaces)
+            self.workspaces[key] = tuple(
+                Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
+            )
+        return self.workspaces[key]
+
+    def global_scratch(self, name: str, dtype: DataType, size: Expr, zeroed: bool) -> Buffer:
+        buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)
+        self.partials.append((buffer, zeroed))
+        return buffer
+
+    def last_symbol(self) -> Symbol:
+        return symbol(f"last{len(self.partials)}", lo=0, hi=1)
+
+
+def launch_dimensions(loops: LoopMap) -> dict[ParallelType, Expr]:
+    """The extent of every thread and block axis in use: the largest among the loops bound to it, padded."""
+    dims: dict[ParallelType, Expr] = {}
+    for loop in loops.all():
+        if loop.is_parallel:
+            extent = loop.extent
+            if loop.padded > 1:
+                extent = (extent + (loop.padded - 1)) // loop.padded * loop.padded
+            known = dims.get(loop.parallel, ONE)
+            if known is ONE:
+                dims[loop.parallel] = extent
+            elif extent is not ONE and extent is not known:
+                dims[loop.parallel] = maximum(known, extent)
+    return dims

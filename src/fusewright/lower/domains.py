@@ -1,0 +1,75 @@
+"""Extents of axes where they are computed.
+
+A tensor that is inlined runs in its consumer's loops, so a broadcast axis that those loops are made from
+takes the extent that the consumer gives it. Everything downstream (loops, indices, guards, buffers) uses these
+promoted extents, never `IterDomain.extent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewright.analyze.axis_map import producer_map
+from fusewright.analyze.vectorize import lane_axis
+from fusewright.ir.axis import IterDomain, ancestors, transforms_between
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+from fusewright.sym import Expr, Symbol, const, substitute, symbol
+
+ONE = const(1)
+
+
+class Domains:
+    """Promoted extents of every axis of every tensor that `nodes` compute.
+
+    `known` replaces size symbols by ones with more known about them.
+    """
+
+    def __init__(self, nodes: Sequence[Node], known: Mapping[Symbol, Symbol]) -> None:
+        self._known = dict(known)
+        self._extents: dict[TensorView, dict[IterDomain, Expr]] = {}
+        for node in reversed(nodes):
+            for tensor in node.outputs:
+                assert isinstance(tensor, TensorView)
+                self._extents[tensor] = self._promote(tensor)
+
+    def known(self, extent: Expr) -> Expr:
+        return substitute(extent, self._known) if self._known else extent
+
+    def extent(self, tensor: TensorView, axis: IterDomain) -> Expr:
+        table = self._extents.get(tensor)
+        return self.known(axis.extent) if table is None else table[axis]
+
+    def _promote(self, tensor: TensorView) -> dict[IterDomain, Expr]:
+        table = {axis: self.known(axis.extent) for axis in tensor.maybe_root}
+        shared = tensor.loop[: tensor.inline_at]
+        if shared:
+            sources: set[IterDomain] = set()
+            for axis in shared:
+                sources |= ancestors(axis, tensor.maybe_root)
+            for consumer in tensor.consumers:
+                if consumer not in self._extents:
+                    continue  # computes nothing that an output needs
+                for ours, theirs in producer_map(tensor, consumer).items():
+                    if ours in sources and ours.is_broadcast and ours in table:
+                        extent = self._extents[consumer][theirs]
+                        if extent is not ONE:
+                            table[ours] = extent
+        for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop)):
+            table.update(zip(transform.outputs, transform.extents([table[a] for a in transform.inputs])))
+        return table
+
+
+def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None:
+    """The size that must be a multiple of `width` for the vectors along the innermost loop axis to be contiguous."""
+    axis = lane_axis(tensor, width)
+    return domains.extent(tensor, axis) if axis is not None else None
+
+
+def refine(sizes: Sequence[tuple[Expr, int]]) -> dict[Symbol, Symbol]:
+    """Symbols that are known to be multiples, for each size symbol that must be one."""
+    multiples: dict[Symbol, int] = {}
+    for size, width in sizes:
+        if isinstance(size, Symbol):
+            multiples[size] = max(multiples.get(size, 1), width)
+    return {s: symbol(s.name, lo=s.lo, hi=s.hi, multiple_of=m) for s, m in multiples.items()}

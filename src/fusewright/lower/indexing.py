@@ -1,0 +1,117 @@
+"""Indices and guards: one walk over the transforms of axes, for every tensor, memory and inlining.
+
+The loops of a node give the indices of its output's loop axes. Walking the transforms
+backward gives those of its root axes, and a guard for every split that may overrun. Each producer's logical axes take
+the indices of the root axes that they map to; an axis of the producer's buffer takes the index of the
+axis with the same key where there is one, else it is computed forward from the producer's logical axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewright.analyze.axis_map import AxisKeys, Key, operand_map
+from fusewright.ir.axis import IterDomain, transforms_between
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+from fusewright.lower.domains import Domains
+from fusewright.lower.loops import Loop
+from fusewright.sym import Expr, const, lt
+
+ZERO = const(0)
+
+
+class NodeIndices:
+    """Indices of all axes of `node`'s lead output, given its loops' indices.
+
+    `skip_reductions`: reduction axes have no loop here (initialisation); they are absent.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        loop_indices: Mapping[IterDomain, Expr],
+        domains: Domains,
+        *,
+        skip_reductions: bool = False,
+    ) -> None:
+        self.node = node
+        self.tensor = node.output
+        self._domains = domains
+        self._index: dict[IterDomain, Expr] = dict(loop_indices)
+        self.guards: list[Expr] = []
+        self._walk_back(skip_reductions)
+        self._keys = AxisKeys()
+        self._by_key: dict[Key, Expr] = {}
+        self._leaf_keys: dict[IterDomain, Key | None] = {
+            axis: self._keys.leaf(axis) for axis in self.tensor.maybe_root
+        }
+        keyed = self._keys.of_axes(self.tensor.loop, self._leaf_keys)
+        for axis, key in keyed.items():
+            if key is not None and axis in self._index:
+                self._by_key.setdefault(key, self._index[axis])
+
+    def _extent(self, axis: IterDomain) -> Expr:
+        return self._domains.extent(self.tensor, axis)
+
+    def _walk_back(self, skip_reductions: bool) -> None:
+        # root -> logical -> loop, so that a guard stands for every split on the way.
+        for transform in reversed(transforms_between(self.tensor.maybe_root, self.tensor.loop)):
+            if any(out not in self._index for out in transform.outputs):
+                assert skip_reductions, f"{transform} leads to no loop of {self.tensor}"
+                continue
+            ins = [self._extent(a) for a in transform.inputs]
+            indices = transform.backward([self._index[a] for a in transform.outputs], ins)
+            for axis, index in zip(transform.inputs, indices):
+                self._index.setdefault(axis, index)
+            if transform.may_overrun(ins):
+                self.guards += [lt(self._index[a], e) for a, e in zip(transform.inputs, ins)]
+
+    def of(self, axis: IterDomain) -> Expr:
+        """The index of an axis of the lead output."""
+        return self._index[axis]
+
+    def logical_of(self, operand: int) -> dict[IterDomain, Expr]:
+        """The indices of the logical axes of the producer at `node.inputs[operand]` (not of those it reduced)."""
+        return {p: self._index[c] for p, c in operand_map(self.node, operand).items()} | {
+            axis: ZERO for axis in self._unmapped(operand)
+        }
+
+    def _unmapped(self, operand: int) -> list[IterDomain]:
+        producer = self.node.inputs[operand]
+        assert isinstance(producer, TensorView)
+        mapped = operand_map(self.node, operand)
+        return [axis for axis in producer.shape if axis not in mapped]
+
+    def loops_of(self, operand: int, wanted: Sequence[IterDomain]) -> list[Expr]:
+        """The indices of loop axes `wanted` of the producer, where this node reads it."""
+        producer = self.node.inputs[operand]
+        assert isinstance(producer, TensorView)
+        mapped = operand_map(self.node, operand)
+        leaves: dict[IterDomain, Key | None] = {
+            axis: self._leaf_keys[mapped[axis]] if axis in mapped else self._keys.leaf(axis)
+            for axis in producer.logical
+        }
+        keys = self._keys.of_axes(wanted, leaves)
+        known: dict[IterDomain, Expr] = dict(self.logical_of(operand))
+
+        def index(axis: IterDomain) -> Expr:
+            if axis in known:
+                return known[axis]
+            key = keys.get(axis)
+            if key is not None and key in self._by_key:
+                known[axis] = self._by_key[key]
+            elif axis.definition is None:
+                known[axis] = ZERO  # reduced by the producer: not part of its result
+            else:
+                transform = axis.definition
+                ins = [self._domains.extent(producer, a) for a in transform.inputs]
+                outs = transform.forward([index(a) for a in transform.inputs], ins)
+                known.update(zip(transform.outputs, outs))
+            return known[axis]
+
+        return [index(axis) for axis in wanted]
+
+
+def loop_index_table(tensor: TensorView, loops: Sequence[Loop]) -> dict[IterDomain, Expr]:
+    return {axis: loop.index for axis, loop in zip(tensor.loop, loops)}

@@ -1,0 +1,75 @@
+"""What lowering takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Union
+
+from fusewright.core.dtype import DataType
+from fusewright.ir.value import Scalar, TensorView
+from fusewright.kernel.ir import Kernel
+from fusewright.sym import Expr, Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class LowerOptions:
+    """name: of the kernel. index_dtype: Int32 or Int, the type of index arithmetic."""
+
+    name: str
+    index_dtype: DataType = DataType.Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorArgument:
+    """The data pointer of a fusion input or output; the values are those of the scheduled fusion."""
+
+    tensor: TensorView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeArgument:
+    """The value of a size expression: a size symbol of the fusion."""
+
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrideArgument:
+    """The stride, in elements, of dimension `dim` (of `tensor.shape`) of an input or output."""
+
+    tensor: TensorView
+    dim: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarArgument:
+    """The value of a scalar, or of a rank-0 tensor in host memory."""
+
+    value: Scalar | TensorView
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkspaceArgument:
+    """Scratch memory of `size` elements of `dtype`, an expression over the kernel's own size symbols."""
+
+    size: Expr
+    dtype: DataType
+    zeroed: bool
+
+
+Argument = Union[TensorArgument, SizeArgument, StrideArgument, ScalarArgument, WorkspaceArgument]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowered:
+    """A kernel, for each of `kernel.params` what to pass, and the meaning of every symbol in it.
+
+    `symbols` covers all size and stride symbols in `kernel.grid`, `.block`, `.shared_bytes`, `.requirements`, the
+    workspace sizes and the body. They may differ from the fusion's symbols of the same name: a kernel
+    may know more of a size, such as a divisor.
+    """
+
+    kernel: Kernel
+    arguments: tuple[Argument, ...]
+    symbols: Mapping[Symbol, SizeArgument | StrideArgument]

@@ -1,0 +1,208 @@
+"""Which loops run where: axes that share a loop, and the order of everything in one loop nest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+from fusewright.kernel.ir import For, Stmt, index_symbol
+from fusewright.lower.domains import ONE, Domains
+from fusewright.sym import Expr, Symbol, as_int, const, symbol
+
+# Loops of constant extent up to this many iterations are unrolled if they index registers: an
+# array that is indexed by a loop variable otherwise goes to local memory.
+MAX_UNROLL = 128
+
+
+@dataclass(eq=False)
+class Loop:
+    """One loop, shared by every axis of its class. `index` is its variable, or a thread's or block's position."""
+
+    extent: Expr
+    parallel: ParallelType
+    padded: int
+    index: Expr = ONE
+    unroll: bool = False
+
+    @property
+    def is_parallel(self) -> bool:
+        return self.parallel.is_block or self.parallel.is_grid
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is printed as a loop."""
+        return not self.is_parallel and as_int(self.extent) != 1
+
+
+def lead(node: Node) -> TensorView:
+    """The output whose loops a node runs in."""
+    return node.output
+
+
+class LoopMap:
+    """The loops of every node: `of(node)` outermost first, one a loop axis of its lead output."""
+
+    def __init__(self, nodes: Sequence[Node], domains: Domains) -> None:
+        self._parent: dict[tuple[TensorView, int], tuple[TensorView, int]] = {}
+        computed = set(nodes)
+        for node in nodes:
+            for tensor in node.outputs:
+                assert isinstance(tensor, TensorView)
+                for consumer in tensor.consumers:
+                    if consumer.definition in computed:
+                        for position in range(tensor.inline_at):
+                            self._union((lead(node), position), (lead(consumer.definition), position))
+        members: dict[tuple[TensorView, int], list[tuple[TensorView, int]]] = {}
+        for node in nodes:
+            for position in range(len(lead(node).loop)):
+                spot = (lead(node), position)
+                members.setdefault(self._find(spot), []).append(spot)
+        self._loops = {root: _make_loop(spots, domains) for root, spots in members.items()}
+
+    def of(self, node: Node) -> tuple[Loop, ...]:
+        tensor = lead(node)
+        return tuple(self._loops[self._find((tensor, i))] for i in range(len(tensor.loop)))
+
+    def all(self) -> Iterable[Loop]:
+        return self._loops.values()
+
+    def _find(self, spot: tuple[TensorView, int]) -> tuple[TensorView, int]:
+        while spot in self._parent:
+            spot = self._parent[spot]
+        return spot
+
+    def _union(self, a: tuple[TensorView, int], b: tuple[TensorView, int]) -> None:
+        a, b = self._find(a), self._find(b)
+        if a != b:
+            self._parent[b] = a
+
+
+def _make_loop(spots: Sequence[tuple[TensorView, int]], domains: Domains) -> Loop:
+    extents: dict[Expr, TensorView] = {}
+    kinds: dict[ParallelType, TensorView] = {}
+    padded = 1
+    for tensor, position in spots:
+        axis = tensor.loop[position]
+        extents.setdefault(domains.extent(tensor, axis), tensor)
+        kinds.setdefault(axis.parallel, tensor)
+        padded = max(padded, axis.padded)
+    # An axis that stays of extent 1 inside a shared loop runs along.
+    extents.pop(ONE, None)
+    if len(extents) > 1:
+        (e1, t1), (e2, t2) = list(extents.items())[:2]
+        raise ScheduleError(
+            f"inlined tensors {t1.name} and {t2.name} share a loop but differ in its extent: {e1} and {e2}",
+            hint="inline them less far",
+        )
+    if len(kinds) > 1:
+        (k1, t1), (k2, t2) = list(kinds.items())[:2]
+        raise ScheduleError(
+            f"inlined tensors {t1.name} and {t2.name} share a loop that one binds to {k1.name}, the other to {k2.name}",
+            hint="call parallelize_like before inlining",
+        )
+    return Loop(next(iter(extents), ONE), next(iter(kinds)), padded)
+
+
+def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, Expr]) -> None:
+    """Gives every loop its index, in program order so that names are the same in every process."""
+    from_thread = {}
+    count = 0
+    seen: set[int] = set()
+    for node in nodes:
+        for loop in loops.of(node):
+            if id(loop) in seen:
+                continue
+            seen.add(id(loop))
+            if loop.is_parallel:
+                if loop.parallel not in from_thread:
+                    from_thread[loop.parallel] = _position(loop.parallel, dims[loop.parallel])
+                loop.index = from_thread[loop.parallel]
+            elif not loop.is_real:
+                loop.index = const(0)
+            else:
+                loop.index = symbol(f"j{count}", lo=0, hi=loop.extent - 1)
+                count += 1
+
+
+def _position(parallel: ParallelType, dim: Expr) -> Expr:
+    return const(0) if as_int(dim) == 1 else index_symbol(parallel, dim)
+
+
+@dataclass(eq=False)
+class Item:
+    """Statements of one node (or part of one), the loops around them, and what they read and write."""
+
+    loops: tuple[Loop, ...]
+    emit: Callable[[], list[Stmt]]
+    reads: tuple[object, ...]
+    writes: tuple[object, ...]
+    order: int
+    depends: set[int] = field(default_factory=set)
+
+
+def link(items: Sequence[Item]) -> None:
+    """Orders items: a reader after the writers of what it reads, writers of one thing in turn."""
+    writers: dict[object, list[Item]] = {}
+    for item in items:
+        for value in (*item.reads, *item.writes):
+            item.depends.update(w.order for w in writers.get(value, ()) if w is not item)
+        for value in item.writes:
+            writers.setdefault(value, []).append(item)
+
+
+def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
+    """The statements of `items` inside their common outer `depth` loops.
+
+    Items that share their next loop form one cluster, clusters are ordered by dependence and then by
+    first item. ScheduleError if two clusters need each other: something is inlined too far.
+    """
+    clusters: dict[object, list[Item]] = {}
+    for item in items:
+        key: object = item.loops[depth] if len(item.loops) > depth else item
+        clusters.setdefault(key, []).append(item)
+    home = {item.order: key for key, members in clusters.items() for item in members}
+    waiting: dict[object, set[object]] = {
+        key: {home[d] for item in members for d in item.depends if d in home and home[d] is not key}
+        for key, members in clusters.items()
+    }
+    users: dict[object, list[object]] = {}
+    for key, needs in waiting.items():
+        for need in needs:
+            users.setdefault(need, []).append(key)
+    rank = {key: members[0].order for key, members in clusters.items()}
+    ready = [(rank[key], i, key) for i, (key, needs) in enumerate(waiting.items()) if not needs]
+    heapq.heapify(ready)
+    position = {key: i for i, key in enumerate(clusters)}
+    body: list[Stmt] = []
+    done = 0
+    while ready:
+        _, _, key = heapq.heappop(ready)
+        done += 1
+        body += _emit(key, clusters[key], depth)
+        for user in users.get(key, ()):
+            waiting[user].discard(key)
+            if not waiting[user]:
+                heapq.heappush(ready, (rank[user], position[user], user))
+    if done < len(clusters):
+        names = sorted(str(w) for key, needs in waiting.items() if needs for m in clusters[key] for w in m.writes)
+        raise ScheduleError(
+            f"the inlining of {', '.join(names)} makes loops that need each other's results",
+            hint="inline the tensors between them less far",
+        )
+    return body
+
+
+def _emit(key: object, members: list[Item], depth: int) -> list[Stmt]:
+    if isinstance(key, Item):
+        return key.emit()
+    assert isinstance(key, Loop)
+    inner = build_nest(members, depth + 1)
+    if not key.is_real:
+        return inner
+    assert isinstance(key.index, Symbol)
+    return [For(key.index, key.extent, tuple(inner), key.unroll)]

@@ -1,0 +1,266 @@
+"""From a scheduled fusion to a kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fusewright.analyze.axis_map import operand_map
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.tracing import Tracer
+from fusewright.ir.axis import ancestors
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.kernel.text import kernel_text
+from fusewright.kernel.verify import verify
+from fusewright.lower.buffers import Buffers
+from fusewright.lower.context import Context, launch_dimensions
+from fusewright.lower.domains import Domains, refine, vector_size
+from fusewright.lower.interface import (
+    Argument,
+    Lowered,
+    LowerOptions,
+    ScalarArgument,
+    SizeArgument,
+    StrideArgument,
+    TensorArgument,
+    WorkspaceArgument,
+)
+from fusewright.lower.loops import MAX_UNROLL, Item, LoopMap, build_nest, link, name_loops
+from fusewright.lower.nodes import is_vector_access, node_items
+from fusewright.lower.passes import PASSES
+from fusewright.lower.prepare import prepare
+from fusewright.sym import Expr, Symbol, as_int, const, eq, mod, symbol
+
+# An item list numbers each node's items from here on, so that a node may have several.
+_ORDER_STEP = 4
+_MAX_THREADS = 1024
+
+
+def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
+    """Lowers a scheduled fusion (which is not changed) to a kernel.
+
+    Raises:
+        ScheduleError: the schedule cannot be one correct kernel; says which tensor and what to do.
+        VerifyError: a fault of a pass.
+    """
+    with tracer.stage("lower: nest"):
+        fusion = prepare(fusion)
+        kernel, context = _build(fusion, options)
+    tracer.dump("kernel", lambda: f"// after nest\n{kernel_text(kernel)}")
+    verify(kernel, "nest")
+    for name, run in PASSES:
+        with tracer.stage(f"lower: {name}"):
+            kernel = run(kernel)
+        tracer.dump("kernel", lambda name=name, kernel=kernel: f"// after {name}\n{kernel_text(kernel)}")
+        verify(kernel, name)
+    with tracer.stage("lower: arguments"):
+        return _bind(kernel, context)
+
+
+def _compute_nodes(fusion: Fusion) -> list[Node]:
+    return [node for node in fusion.ordered_nodes() if not node.is_scalar]
+
+
+def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
+    nodes = _compute_nodes(fusion)
+    domains = Domains(nodes, {})
+    facts = _vector_facts(nodes, domains)
+    known = refine([(size, width) for size, width, _ in facts])
+    if known:
+        domains = Domains(nodes, known)
+    buffers = Buffers(domains)
+    _align_buffers(nodes, domains, buffers)
+    loops = LoopMap(nodes, domains)
+    dims = launch_dimensions(loops)
+    name_loops(nodes, loops, dims)
+    ctx = Context(fusion, nodes, domains, loops, buffers, dims)
+    _choose_unrolling(ctx)
+    items: list[Item] = []
+    for position, node in enumerate(nodes):
+        items += node_items(ctx, node, position * _ORDER_STEP)
+    link(items)
+    nest = build_nest(items)
+    body = (*_allocations(ctx), *nest)
+    threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
+    blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
+    requirements = tuple(
+        k.Requirement(eq(mod(size, width), 0), f"{tensor} is vectorized, so {size} must be a multiple of {width}")
+        for size, width, tensor in facts
+    )
+    requirements += _stride_requirements(buffers)
+    kernel = k.Kernel(
+        options.name,
+        (),
+        body,
+        (blocks[0], blocks[1], blocks[2]),
+        (threads[0], threads[1], threads[2]),
+        const(0),
+        options.index_dtype,
+        _thread_bound(threads),
+        0,
+        requirements,
+        tuple(
+            k.Alignment(buffers.of(t), bytes_)
+            for t, bytes_ in buffers.alignment.items()
+            if t.memory is MemoryType.global_
+        ),
+    )
+    return dataclasses.replace(kernel, params=_params(ctx, kernel)), ctx
+
+
+def _stride_requirements(buffers: Buffers) -> tuple[k.Requirement, ...]:
+    return tuple(
+        k.Requirement(
+            eq(mod(symbol(s.name, lo=0), s.multiple_of), 0),
+            f"{a.tensor.name} is vectorized, so the stride of its dimension {a.dim} must be a multiple of {s.multiple_of}",
+        )
+        for s, a in buffers.stride_symbols.items()
+        if s.multiple_of > 1
+    )
+
+
+def _thread_bound(threads: list[Expr]) -> int:
+    bound = 1
+    for extent in threads:
+        size = as_int(extent)
+        if size is None:
+            return _MAX_THREADS
+        bound *= size
+    return bound
+
+
+def _vector_facts(nodes: list[Node], domains: Domains) -> list[tuple[Expr, int, str]]:
+    """(size, width, tensor): sizes that vector access needs to be multiples of its width."""
+    facts: dict[tuple[Expr, int], str] = {}
+    for node in nodes:
+        if is_vector_access(node):
+            out = node.output
+            width = as_int(domains.extent(out, out.loop[-1])) or 1
+            size = vector_size(out, domains, width)
+            if isinstance(size, Symbol):
+                facts.setdefault((size, width), out.name)
+    return [(size, width, name) for (size, width), name in facts.items()]
+
+
+def _align_buffers(nodes: list[Node], domains: Domains, buffers: Buffers) -> None:
+    """Records what vector accesses need of the buffers on both sides before any buffer is made."""
+    for node in nodes:
+        if not is_vector_access(node):
+            continue
+        out, source = node.output, node.tensor_inputs[0]
+        width = as_int(domains.extent(out, out.loop[-1])) or 1
+        for tensor in (out, source):
+            if tensor is source and not _moves_with_lane(node):
+                continue
+            size = width * tensor.dtype.size
+            buffers.alignment[tensor] = max(buffers.alignment.get(tensor, 0), size)
+            buffers.stride_multiple[tensor] = max(buffers.stride_multiple.get(tensor, 1), width)
+
+
+def _moves_with_lane(node: Node) -> bool:
+    """Whether the vectorized axis of a copy is an axis of its source that is no broadcast."""
+    out = node.output
+    source_of = {c: p for p, c in operand_map(node, 0).items()}
+    return any(
+        root in source_of and not source_of[root].is_broadcast
+        for root in ancestors(out.loop[-1], out.maybe_root)
+    )
+
+
+def _choose_unrolling(ctx: Context) -> None:
+    """Loops of small constant extent are unrolled where asked for, and where they index registers."""
+    for node in ctx.nodes:
+        loops = dict(zip(node.output.loop, ctx.loops.of(node)))
+        for tensor in node.outputs:
+            assert isinstance(tensor, TensorView)
+            indexed = set(ctx.buffers.stored_axes(tensor)) if tensor.memory is MemoryType.local else set()
+            for axis, loop in zip(tensor.loop, loops.values()):
+                size = as_int(loop.extent)
+                wanted = axis in indexed or loop.parallel in (
+                    ParallelType.unroll,
+                    ParallelType.unswitch,
+                    ParallelType.vectorize,
+                )
+                if wanted and size is not None and size <= MAX_UNROLL:
+                    loop.unroll = True
+
+
+def _allocations(ctx: Context) -> list[k.Stmt]:
+    """All local and shared buffers, at the top of the kernel: the compiler finds where registers live."""
+    found: list[k.Stmt] = []
+    for node in ctx.nodes:
+        for tensor in node.outputs:
+            if isinstance(tensor, TensorView) and tensor.memory is not MemoryType.global_:
+                found.append(k.Alloc(ctx.buffers.of(tensor)))
+    found += [k.Alloc(buffer) for group in ctx.workspaces.values() for buffer in group]
+    return found
+
+
+# ---- parameters ------------------------------------------------------------------------------
+
+
+def _global_tensors(ctx: Context) -> list[TensorView]:
+    """Inputs that the kernel reads and outputs that it writes, each once."""
+    read = {v for node in ctx.nodes for v in node.inputs}
+    inputs = [
+        v for v in ctx.fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in read
+    ]
+    return list(dict.fromkeys((*inputs, *(t for t in ctx.fusion.output_tensors() if t.definition is not None))))
+
+
+def _used_symbols(kernel: k.Kernel) -> list[Symbol]:
+    """Size and stride symbols of the body, by name."""
+    bound: set[Symbol] = set()
+    used: dict[Symbol, None] = {}
+    for stmt in k.walk(kernel.body):
+        for expr in access.expressions(stmt):
+            used.update(dict.fromkeys(expr.free_symbols))
+        defined = access.defined_symbol(stmt)
+        if defined is not None:
+            bound.add(defined)
+    builtin = {k.index_name(p) for p in (*k.THREAD_AXES, *k.BLOCK_AXES)}
+    return sorted((s for s in used if s not in bound and s.name not in builtin), key=lambda s: s.name)
+
+
+def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
+    outputs = set(ctx.fusion.output_tensors())
+    params: list[k.Param] = [k.TensorParam(ctx.buffers.of(t), t in outputs) for t in _global_tensors(ctx)]
+    params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel)]
+    params += ctx.scalars.values()
+    params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
+    return tuple(params)
+
+
+def _bind(kernel: k.Kernel, ctx: Context) -> Lowered:
+    tensors = {ctx.buffers.of(t): t for t in _global_tensors(ctx)}
+    scalars = {param: value for value, param in ctx.scalars.items()}
+    symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
+
+    strides = {s.name: argument for s, argument in ctx.buffers.stride_symbols.items()}
+
+    def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
+        return strides.get(s.name) or SizeArgument(symbol(s.name, lo=0))
+
+    arguments: list[Argument] = []
+    exprs: list[Expr] = [*kernel.grid, *kernel.block, kernel.shared_bytes]
+    exprs += [r.cond for r in kernel.requirements]
+    for param in kernel.params:
+        if isinstance(param, k.TensorParam):
+            arguments.append(TensorArgument(tensors[param.buffer]))
+            exprs.append(param.buffer.size)
+        elif isinstance(param, k.WorkspaceParam):
+            arguments.append(WorkspaceArgument(param.buffer.size, param.buffer.dtype, param.zeroed))
+            exprs.append(param.buffer.size)
+        elif param.symbol is not None:
+            arguments.append(symbol_argument(param.symbol))
+            exprs.append(param.symbol)
+        else:
+            arguments.append(ScalarArgument(scalars[param]))
+    for expr in exprs:
+        for s in sorted(expr.free_symbols, key=lambda s: s.name):
+            symbols.setdefault(s, symbol_argument(s))
+    return Lowered(kernel, tuple(arguments), symbols)
+

@@ -1,0 +1,167 @@
+"""How each kind of node becomes statements: one rule a node class, registered in RULES."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import CacheOp, MemoryType, ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.core.op import Rule
+from fusewright.ir.node import Broadcast, Copy, Expand, Full, Iota, Node, Permute, Pointwise, Reduction, Relabel, Squeeze
+from fusewright.ir.value import TensorView
+from fusewright.kernel import ir as k
+from fusewright.lower.context import Context
+from fusewright.lower.guards import all_guards, guarded
+from fusewright.lower.loops import Item, Loop
+from fusewright.lower.reductions import reduction_items
+from fusewright.ops.elementwise import ROWS
+from fusewright.sym import Expr, as_int, divides, substitute, symbol
+
+Rule_ = Callable[[Context, Node, int], list[Item]]
+
+
+def node_items(ctx: Context, node: Node, order: int) -> list[Item]:
+    """The items of `node`; `order` is its place in the program, of which it may use up to 4 numbers."""
+    return RULES[type(node)](ctx, node, order)
+
+
+def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Callable[[], list[k.Stmt]]) -> Item:
+    reads = tuple(v for v in node.inputs if isinstance(v, TensorView) and not ctx.fusion.is_input(v))
+    return Item(loops, body, reads, tuple(node.outputs), order)
+
+
+def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Pointwise)
+    indices = ctx.indices(node)
+    args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
+    statement = k.Compute(node.op, ctx.result(node.output, indices), args, compute_dtype(node))
+    body = guarded(all_guards(ctx, node, indices), [statement])
+    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+
+
+_FROM_OPERANDS = (Rule.COMPARE, Rule.PREDICATE, Rule.TO_REAL, Rule.MAKE_COMPLEX, Rule.CAST)
+
+
+def compute_dtype(node: Pointwise) -> DataType:
+    """The type that a pointwise node computes in: that of its tensor operands where the result's differs."""
+    if node.op.rule is Rule.LOGICAL:
+        return DataType.Bool
+    if node.op.rule in _FROM_OPERANDS:
+        tensors = node.tensor_inputs or node.inputs
+        return tensors[0].dtype.compute
+    return node.output.dtype.compute
+
+
+def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
+    """Copies and relabelings: one move of an element, or of a vector along a vectorized innermost axis."""
+    cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
+    loops = ctx.loops.of(node)
+    source = node.tensor_inputs[0]
+    if is_vector_access(node):
+        return [_vector_copy(ctx, node, order, loops, cache)]
+    indices = ctx.indices(node)
+    src = ctx.operand(node, 0, indices)
+    statement = k.Copy(ctx.result(node.output, indices), src, 1, cache)
+    assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
+    body = guarded(all_guards(ctx, node, indices), [statement])
+    return [_item(ctx, node, order, loops, lambda: body)]
+
+
+def is_vector_access(node: Node) -> bool:
+    """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
+    if not isinstance(node, (Copy, Broadcast, Squeeze, Permute, Relabel, Expand)) or node.tensor_inputs[0].is_cpu:
+        return False
+    out = node.output
+    if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:
+        return False
+    return out.memory is not MemoryType.local or node.tensor_inputs[0].memory is not MemoryType.local
+
+
+def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> Item:
+    out, source = node.output, node.tensor_inputs[0]
+    width = as_int(loops[-1].extent)
+    assert width is not None
+    lane = symbol("lane", lo=0, hi=width - 1)
+    vector = Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)
+    indices = ctx.indices(node, (*loops[:-1], vector))
+    dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
+    assert isinstance(src, k.Ref)
+    guards = [substitute(g, {lane: 0}) for g in all_guards(ctx, node, indices)]
+    first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    if first_dst is None or first_src is None and lane in src.index.free_symbols:
+        bad = out if first_dst is None else source
+        raise ScheduleError(
+            f"{out.name} is vectorized by {width}, but its elements are not contiguous in {bad.name}: "
+            f"{(dst if first_dst is None else src).index}",
+            hint="vectorize the innermost contiguous axis",
+        )
+    if first_src is None:
+        # One element for all lanes: loaded once, stored to each.
+        store = k.Copy(dst, src, 1, cache)
+        statements: list[k.Stmt] = [k.For(lane, vector.extent, (store,), unroll=True)]
+        if out.memory is not MemoryType.local:
+            raise ScheduleError(f"{out.name} is vectorized, but {source.name} has one element for all lanes")
+    else:
+        for ref, tensor in ((first_dst, out), (first_src, source)):
+            if tensor.memory is not MemoryType.local and not divides(width, ref.index):
+                raise ScheduleError(
+                    f"{out.name} is vectorized by {width}, but its offset in {tensor.name} is not a multiple of that",
+                    given=str(ref.index),
+                )
+        statements = [k.Copy(first_dst, first_src, width, cache)]
+    body = guarded(guards, statements)
+    return _item(ctx, node, order, loops[:-1], lambda: body)
+
+
+def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
+    """The reference of lane 0 if the lanes are contiguous from there, else None."""
+    first = substitute(ref.index, {lane: 0})  # type: ignore[dict-item]
+    return k.Ref(ref.buffer, first) if first + lane is ref.index else None
+
+
+def _full(ctx: Context, node: Node, order: int) -> list[Item]:
+    indices = ctx.indices(node)
+    fill, dst = ctx.scalar(node.inputs[0]), ctx.result(node.output, indices)
+    dtype = node.inputs[0].dtype
+    statement: k.Stmt = (
+        k.Copy(dst, fill)
+        if dtype is node.output.dtype
+        else k.Compute(ROWS["cast"], dst, (fill,), dtype.compute)
+    )
+    body = guarded(all_guards(ctx, node, indices), [statement])
+    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+
+
+def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
+    indices = ctx.indices(node)
+    out = node.output
+    dst = ctx.result(out, indices)
+    dtype = out.dtype.compute
+    position = k.IndexValue(indices.of(next(a for a in out.maybe_root if not a.is_broadcast)), dtype)
+    start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
+    statements = [
+        k.Compute(ROWS["mul"], dst, (position, step), dtype),
+        k.Compute(ROWS["add"], dst, (dst, start), dtype),
+    ]
+    body = guarded(all_guards(ctx, node, indices), statements)
+    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+
+
+def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Reduction)
+    return reduction_items(ctx, node, order)
+
+
+RULES: dict[type[Node], Rule_] = {
+    Pointwise: _pointwise,
+    Copy: _copy,
+    Broadcast: _copy,
+    Squeeze: _copy,
+    Permute: _copy,
+    Relabel: _copy,
+    Expand: _copy,
+    Full: _full,
+    Iota: _iota,
+    Reduction: _reduction,
+}

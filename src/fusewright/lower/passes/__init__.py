@@ -1,0 +1,22 @@
+"""The kernel passes, in the order in which they run.
+
+A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each
+is named, timed, dumped and verified by `lowering.lower`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusewright.kernel.ir import Kernel
+from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.lower.passes.guards import merge_guards
+from fusewright.lower.passes.hoist import hoist_indices
+from fusewright.lower.passes.shared import place_shared
+
+PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
+    ("barriers", insert_barriers),
+    ("merge guards", merge_guards),
+    ("hoist indices", hoist_indices),
+    ("place shared memory", place_shared),
+)

@@ -1,0 +1,83 @@
+"""Inserts block barriers between accesses of different threads to the same shared buffer.
+
+A statement that reads what was written since the last barrier, or writes what was read or written
+since, gets a barrier before it. Across iterations of a loop the end of the body meets its beginning again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+
+
+@dataclass
+class _Pending:
+    """Shared buffers accessed since the last barrier."""
+
+    read: set[k.Buffer] = field(default_factory=set)
+    written: set[k.Buffer] = field(default_factory=set)
+
+    def conflicts(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> bool:
+        return bool(reads & self.written or writes & (self.read | self.written))
+
+    def add(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> None:
+        self.read |= reads
+        self.written |= writes
+
+    def clear(self) -> None:
+        self.read.clear()
+        self.written.clear()
+
+
+def insert_barriers(kernel: k.Kernel) -> k.Kernel:
+    return dataclasses.replace(kernel, body=_walk(kernel.body, _Pending()))
+
+
+def _accesses(stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
+    """Shared buffers that `stmt` and what it nests read and write."""
+    reads: set[k.Buffer] = set()
+    writes: set[k.Buffer] = set()
+    for inner in k.walk((stmt,)):
+        reads.update(r.buffer for r in access.read_refs(inner) if r.buffer.space is k.Space.SHARED)
+        writes.update(r.buffer for r in access.written_refs(inner) if r.buffer.space is k.Space.SHARED)
+    return reads, writes
+
+
+def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.Barrier):
+            pending.clear()
+            result.append(stmt)
+            continue
+        reads, writes = _accesses(stmt)
+        if pending.conflicts(reads, writes):
+            result.append(k.Barrier())
+            pending.clear()
+        if isinstance(stmt, k.For) and (reads or writes):
+            stmt = _walk_loop(stmt, pending)
+        else:
+            # A guarded statement is one node's work, within which a thread reads only what it was given.
+            pending.add(reads, writes)
+        result.append(stmt)
+    return tuple(result)
+
+
+def _walk_loop(loop: k.For, pending: _Pending) -> k.For:
+    body = _walk(loop.body, pending)
+    carried = _Pending(set(pending.read), set(pending.written))
+    for stmt in body:
+        if isinstance(stmt, k.Barrier):
+            break
+        reads, writes = _accesses(stmt)
+        if carried.conflicts(reads, writes):
+            # What one iteration left pending meets the next one's accesses.
+            pending.clear()
+            return dataclasses.replace(loop, body=(*body, k.Barrier()))
+        if isinstance(stmt, k.For) and any(isinstance(s, k.Barrier) for s in k.walk(stmt.body)):
+            break
+        carried.add(reads, writes)
+    return dataclasses.replace(loop, body=body)

@@ -1,0 +1,83 @@
+"""Names divisions that are used more than once, in the outermost body where their symbols are known.
+
+Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions itself;
+naming these keeps the kernel short to read and quick to compile and simulate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, symbol
+
+
+def hoist_indices(kernel: k.Kernel) -> k.Kernel:
+    bound = {s for stmt in k.walk(kernel.body) if (s := access.defined_symbol(stmt)) is not None}
+    return dataclasses.replace(kernel, body=_Hoister(bound).body(kernel.body))
+
+
+class _Hoister:
+    """`bound` are the symbols that statements define; those in scope are removed while walking inwards."""
+
+    def __init__(self, bound: set[Symbol]) -> None:
+        self._hidden = bound
+        self._names: dict[Expr, Symbol] = {}
+        self._rewritten: dict[Expr, Expr] = {}
+        self._count = 0
+
+    def body(self, body: Sequence[k.Stmt]) -> tuple[k.Stmt, ...]:
+        """`body` with a Let for every division in it that becomes known here and is used twice or more."""
+        names = self._name(self._known_divisions(body))
+        result: list[k.Stmt] = []
+        for stmt in body:
+            stmt = access.map_expressions(stmt, self._rewrite)
+            if isinstance(stmt, k.For):
+                shown = stmt.symbol in self._hidden
+                self._hidden.discard(stmt.symbol)
+                stmt = dataclasses.replace(stmt, body=self.body(stmt.body))
+                if shown:
+                    self._hidden.add(stmt.symbol)
+            elif isinstance(stmt, k.If):
+                stmt = dataclasses.replace(stmt, body=self.body(stmt.body))
+            result.append(stmt)
+        for value, _ in names:
+            del self._names[value]
+        if names:
+            self._rewritten.clear()
+        return (*(let for _, let in names), *result)
+
+    def _known_divisions(self, body: Sequence[k.Stmt]) -> list[Expr]:
+        """Divisions in `body` over symbols in scope, not named yet, that occur in two expressions or more."""
+        uses: Counter[Expr] = Counter()
+        for stmt in k.walk(tuple(body)):
+            for expr in access.expressions(stmt):
+                found: dict[Expr, None] = {}
+                fold(expr, lambda e, _: found.setdefault(e) if isinstance(e, (FloorDiv, Mod)) else None)
+                uses.update(found.keys())
+        return [
+            e for e, n in uses.items() if n > 1 and e not in self._names and self._hidden.isdisjoint(e.free_symbols)
+        ]
+
+    def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
+        named: list[tuple[Expr, k.Let]] = []
+        for value in values:
+            text = self._rewrite(value)
+            low, high = bounds(value)
+            name = symbol(f"n{self._count}", lo=low or 0, hi=high)
+            self._count += 1
+            self._names[value] = name
+            self._rewritten.clear()
+            named.append((value, k.Let(name, text)))
+        return named
+
+    def _rewrite(self, expr: Expr) -> Expr:
+        def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
+            if e in self._names:
+                return self._names[e]
+            return build(e.kind, args) if args and args != e.args else e
+
+        return fold(expr, visit, self._rewritten)

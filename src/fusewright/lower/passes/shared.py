@@ -1,0 +1,35 @@
+"""Gives every shared buffer its place in the block's arena."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.sym import Expr, ceildiv, const
+
+# Any vector access within a buffer is aligned if the buffer is.
+_ALIGN = 16
+
+
+def place_shared(kernel: k.Kernel) -> k.Kernel:
+    """Buffers one after another, each aligned to 16 bytes; `shared_bytes` is their end."""
+    placed: dict[k.Buffer, k.Buffer] = {}
+    end: Expr = const(0)
+    for stmt in k.walk(kernel.body):
+        if isinstance(stmt, k.Alloc) and stmt.buffer.space is k.Space.SHARED:
+            placed[stmt.buffer] = dataclasses.replace(stmt.buffer, offset=end)
+            end = end + ceildiv(stmt.buffer.size * stmt.buffer.dtype.size, _ALIGN) * _ALIGN
+    if not placed:
+        return kernel
+    return dataclasses.replace(kernel, body=_replace(kernel.body, placed), shared_bytes=end)
+
+
+def _replace(body: tuple[k.Stmt, ...], table: dict[k.Buffer, k.Buffer]) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, (k.For, k.If)):
+            result.append(dataclasses.replace(stmt, body=_replace(stmt.body, table)))
+        else:
+            result.append(access.map_buffers(stmt, table))
+    return tuple(result)

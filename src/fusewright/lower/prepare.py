@@ -1,0 +1,33 @@
+"""What every scheduled fusion is brought to before it is lowered, so that the rules need not ask.
+
+A reduction accumulates in registers: one that was scheduled to be an output or in shared memory gets a register
+copy that is looped over and parallelized alike.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.enums import MemoryType
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.schedule.caching import cache_before
+from fusewright.schedule.inlining import max_inline_position
+from fusewright.schedule.propagate import parallelize_like, replay_loops
+
+
+def prepare(fusion: Fusion) -> Fusion:
+    """A copy of `fusion` in which every reduction accumulates in registers."""
+    fusion, _ = fusion.clone()
+    for tensor in fusion.tensors():
+        if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:
+            _accumulate_in_registers(fusion, tensor)
+    return fusion
+
+
+def _accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> None:
+    inlined = tensor.inline_at
+    local = cache_before(fusion, tensor)
+    replay_loops(fusion, local, tensor, dict(zip(local.shape, tensor.shape)))
+    parallelize_like(local, selected=[tensor])
+    tensor.inline_at = inlined
+    local.inline_at = max_inline_position(fusion, local)

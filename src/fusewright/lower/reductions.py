@@ -1,0 +1,157 @@
+"""Reductions: accumulators, their initialisation, and the steps within a thread, a block and the grid."""
+
+from __future__ import annotations
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.kernel import ir as k
+from fusewright.lower.context import Context
+from fusewright.lower.guards import all_guards, guarded
+from fusewright.lower.indexing import NodeIndices
+from fusewright.lower.loops import Item, Loop
+from fusewright.sym import as_int, const, land, product, substitute, symbol
+
+ONE = const(1)
+_SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
+
+
+def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
+    """An item that sets the accumulators to the identity, and one that accumulates.
+
+    Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all threads
+    of the block (of the last block, across the grid) hold.
+    """
+    out = node.output
+    for tensor in node.outputs:
+        assert isinstance(tensor, TensorView)
+        if tensor.memory is not MemoryType.local:
+            raise ScheduleError(
+                f"the reduction {tensor.name} accumulates in {tensor.memory.name} memory",
+                hint="cache_before makes it accumulate in registers",
+            )
+    loops = ctx.loops.of(node)
+    across = [
+        loop.parallel
+        for axis, loop in zip(out.loop, loops)
+        if axis.is_reduction and loop.is_parallel and as_int(loop.extent) != 1
+    ]
+    grid = tuple(p for p in across if p.is_grid)
+    threads = tuple(p for p in k.THREAD_AXES if p in across)
+    items = [_init_item(ctx, node, loops, order)]
+    if across:
+        items.append(_collective_item(ctx, node, loops, order + 1, threads, grid))
+    else:
+        items.append(_serial_item(ctx, node, loops, order + 1))
+    return items
+
+
+def _reads(ctx: Context, node: Reduction) -> tuple[TensorView, ...]:
+    return tuple(v for v in node.tensor_inputs if not ctx.fusion.is_input(v))
+
+
+def _accumulators(ctx: Context, node: Reduction, indices: NodeIndices) -> tuple[k.Ref, ...]:
+    return tuple(ctx.result(t, indices) for t in node.outputs if isinstance(t, TensorView))
+
+
+def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
+    """Runs in the loops outside the first loop that reduces, and in its own over the rest of the accumulators."""
+    out = node.output
+    first = next(
+        (i for i, (axis, loop) in enumerate(zip(out.loop, loops)) if axis.is_reduction and loop.is_real), len(loops)
+    )
+    own: list[Loop] = []
+    table = {}
+    for position, (axis, loop) in enumerate(zip(out.loop, loops)):
+        if axis.is_reduction:
+            if position < first:
+                own.append(loop)
+            continue
+        table[axis] = loop.index
+        inside = position >= first and loop.is_real
+        own.append(Loop(loop.extent, loop.parallel, loop.padded, loop.index, unroll=True) if inside else loop)
+    indices = NodeIndices(node, table, ctx.domains, skip_reductions=True)
+    dst = _accumulators(ctx, node, indices)
+    body: list[k.Stmt] = [k.Init(node.op, dst)]
+    return Item(tuple(own), lambda: body, (), tuple(node.outputs), order)
+
+
+def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
+    indices = ctx.indices(node)
+    src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
+    statement = k.Combine(node.op, _accumulators(ctx, node, indices), src)
+    body = guarded(all_guards(ctx, node, indices), [statement])
+    return Item(loops, lambda: body, _reads(ctx, node), tuple(node.outputs), order)
+
+
+def _collective_item(
+    ctx: Context,
+    node: Reduction,
+    loops: tuple[Loop, ...],
+    order: int,
+    threads: tuple[ParallelType, ...],
+    grid: tuple[ParallelType, ...],
+) -> Item:
+    out = node.output
+    width = 1
+    lane = symbol("lane")
+    indices = ctx.indices(node)
+    if out.loop and out.loop[-1].parallel in _SIDE_BY_SIDE and not out.loop[-1].is_reduction:
+        extent = as_int(loops[-1].extent) or 1
+        lane = symbol("lane", lo=0, hi=max(extent - 1, 0))
+        wide = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
+        if extent > 1 and _lanes_contiguous(ctx, node, wide, lane):
+            width, indices, loops = extent, wide, loops[:-1]
+    flags = ctx.flags(node)
+    guards = [substitute(g, {lane: 0}) for g in ctx.guards(node, indices)]
+    src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
+    src = tuple(k.Ref(s.buffer, substitute(s.index, {lane: 0})) if isinstance(s, k.Ref) else s for s in src)
+    dst = tuple(k.Ref(r.buffer, substitute(r.index, {lane: 0})) for r in _accumulators(ctx, node, indices))
+    dtypes = [r.buffer.dtype for r in dst]
+    pred = land(*guards) if guards else k.TRUE
+    work = ctx.workspace(node.op, dtypes, threads, width) if threads else ()
+    statement: k.Stmt
+    if grid:
+        statement, flag = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
+        flags = (*flags, (flag, grid))
+    else:
+        statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
+    for tensor in node.outputs:
+        if flags and isinstance(tensor, TensorView):
+            ctx.last_block[tensor] = flags
+    # The flags are the same in all threads of a block, so a collective may stand under them.
+    body = guarded([flag for flag, _ in ctx.flags(node)], [statement])
+    return Item(loops, lambda: body, _reads(ctx, node), tuple(node.outputs), order)
+
+
+def _lanes_contiguous(ctx: Context, node: Reduction, indices: NodeIndices, lane: k.Symbol) -> bool:
+    refs = [*_accumulators(ctx, node, indices)]
+    refs += [r for i in range(len(node.inputs)) if isinstance(r := ctx.operand(node, i, indices), k.Ref)]
+    if any(lane in g.free_symbols for g in ctx.guards(node, indices)):
+        return False
+    return all(substitute(r.index, {lane: 0}) + lane is r.index for r in refs)
+
+
+def _grid_reduce(
+    ctx: Context,
+    node: Reduction,
+    dst: tuple[k.Ref, ...],
+    src: tuple[k.Operand, ...],
+    threads: tuple[ParallelType, ...],
+    grid: tuple[ParallelType, ...],
+    pred: k.Expr,
+    work: tuple[k.Buffer, ...],
+    width: int,
+    dtypes: list[DataType],
+) -> tuple[k.GridReduce, k.Symbol]:
+    """Partial results: one set for each block and each thread off the reduced thread axes."""
+    blocks = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES)
+    kept = product(ctx.dims.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
+    groups = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
+    flag = ctx.last_symbol()
+    partials = tuple(ctx.global_scratch("partial", dtype, blocks * kept * width, False) for dtype in dtypes)
+    semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)
+    statement = k.GridReduce(node.op, dst, src, grid, threads, pred, work, partials, semaphore, flag, width)
+    return statement, flag

@@ -1,0 +1,87 @@
+"""Moves broadcasts and squeezes up through elementwise work to the loads.
+
+    a[i] -> exp -> broadcast [i, b] -> add      becomes      a[i] -> broadcast [i, b] -> exp -> add
+
+Afterwards every tensor between the loads and the outputs of an elementwise region has the same rank, so
+that one loop nest serves all, and a broadcast is nothing but how an input is indexed. What depends on a
+reduction stays: it is computed once a row, not once an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.ir.axis import IterDomain, IterKind
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Broadcast, Copy, Expand, Full, Iota, Node, Permute, Pointwise, Reduction, Relabel, Squeeze
+from fusewright.ir.value import TensorView, Val
+from fusewright.sym import const
+
+_RANK_CHANGES = (Broadcast, Squeeze, Relabel)
+_MOVES_THROUGH = (Pointwise, Permute, Expand, Copy, Full, Iota, *_RANK_CHANGES)
+
+
+def lift_rank_changes(fusion: Fusion) -> None:
+    """Rewrites in place until no rank change can move further up."""
+    reduced = _depends_on_reduction(fusion)
+    outputs = set(fusion.output_tensors())
+    work = [n for n in fusion.nodes if isinstance(n, _RANK_CHANGES)]
+    while work:
+        node = work.pop()
+        if node.output.definition is not node:
+            continue  # rewritten away meanwhile
+        source = node.tensor_inputs[0]
+        above = source.definition
+        if above is None or source in reduced or source in outputs or not isinstance(above, _MOVES_THROUGH):
+            continue
+        if isinstance(above, Copy) and above.segment:
+            continue
+        work += _lift(fusion, node, above)
+        if not source.uses and above in fusion.nodes:
+            _remove_dead(fusion, above)
+
+
+def _depends_on_reduction(fusion: Fusion) -> set[Val]:
+    found: set[Val] = set()
+    for node in fusion.ordered_nodes():
+        if isinstance(node, Reduction) or any(v in found for v in node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _remove_dead(fusion: Fusion, node: Node) -> None:
+    outputs = set(fusion.output_tensors())
+    stack = [node]
+    while stack:
+        dead = stack.pop()
+        if dead in fusion.nodes and not any(out.uses or out in outputs for out in dead.outputs):
+            above = [v.definition for v in dead.inputs]
+            fusion.remove_node(dead)
+            stack += [n for n in above if n is not None]
+
+
+def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
+    """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new relabels."""
+    out, dims = node.output, node.axis_map(0)
+    fusion.remove_node(node)
+    if isinstance(above, (*_RANK_CHANGES, Permute)):
+        inner = above.axis_map(0)
+        source = above.tensor_inputs[0]
+        merged = Relabel(source, out, [None if d is None else inner[d] for d in dims])
+        fusion.add_node(merged)
+        return [merged]
+    values: dict[Val, Val] = {above.outputs[0]: out}
+    made: list[Node] = []
+    for value in dict.fromkeys(above.inputs):
+        if isinstance(value, TensorView) and not value.is_cpu:
+            twin = fusion.new_tensor(_relabeled(fusion, value.shape, dims), value.dtype)
+            made.append(fusion.add_node(Relabel(value, twin, dims)))
+            values[value] = twin
+    fusion.add_node(above.copy(values))
+    return made
+
+
+def _relabeled(fusion: Fusion, shape: Sequence[IterDomain], dims: Sequence[int | None]) -> list[IterDomain]:
+    return [
+        fusion.new_axis(const(1), IterKind.BROADCAST) if d is None else fusion.copy_axis(shape[d]) for d in dims
+    ]

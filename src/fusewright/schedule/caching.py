@@ -1,0 +1,108 @@
+"""Primitives that add copies of tensors and choose their memory."""
+
+from __future__ import annotations
+
+from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import Fusion, Output, copy_axes
+from fusewright.ir.node import Copy
+from fusewright.ir.value import TensorView
+
+
+def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
+    """A local tensor with fresh axes of the same shape, looped over as `tensor` is where nothing is reduced."""
+    twins: dict[IterDomain, IterDomain] = {}
+    if not any(axis.is_reduction for axis in tensor.logical) and tensor.root is None:
+        for axis in tensor.logical:
+            twins[axis] = fusion.copy_axis(axis)
+        copy_axes(tensor, twins)
+        _renumber(fusion, tensor, twins)
+        new = fusion.new_tensor([twins[a] for a in tensor.logical], tensor.dtype)
+        new.loop = [twins[a] for a in tensor.loop]
+        return new
+    return fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+
+
+def _renumber(fusion: Fusion, tensor: TensorView, twins: dict[IterDomain, IterDomain]) -> None:
+    for old, new in twins.items():
+        if old not in tensor.logical:
+            new.number = fusion.new_axis(new.extent).number
+
+
+def cache_after(
+    fusion: Fusion,
+    tensor: TensorView,
+    op_type: LoadStoreOpType = LoadStoreOpType.set,
+    cache_op: CacheOp = CacheOp.unspecified,
+) -> TensorView:
+    """tensor -> uses  becomes  tensor -> copy -> uses. Returns the copy, in registers."""
+    if not tensor.uses:
+        raise ScheduleError(f"cache_after: {tensor.name} has no uses", hint="cache_before caches an output")
+    if tensor.is_cpu:
+        raise ScheduleError(f"cache_after: {tensor.name} is a scalar in host memory, which kernels take by value")
+    uses = list(tensor.uses)
+    new = _shape_twin(fusion, tensor)
+    for use in uses:
+        fusion.replace_inputs(use, {tensor: new})
+    fusion.add_node(Copy(tensor, new, op_type, cache_op))
+    return new
+
+
+def cache_before(
+    fusion: Fusion, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
+) -> TensorView:
+    """definition -> tensor  becomes  definition -> copy -> tensor. Returns the copy, which takes the definition."""
+    node = tensor.definition
+    if node is None:
+        raise ScheduleError(f"cache_before: {tensor.name} is an input", hint="cache_after caches an input")
+    new = fusion.new_tensor(tensor.logical, tensor.dtype, root=tensor.root)
+    new.loop = tensor.loop
+    twins: dict[IterDomain, IterDomain] = {axis: fusion.copy_axis(axis) for axis in tensor.shape}
+    reduces = len(twins) != len(tensor.logical) or tensor.root is not None
+    if not reduces:
+        copy_axes(tensor, twins)
+        _renumber(fusion, tensor, twins)
+    tensor.allocation = tuple(twins[a] for a in tensor.allocation if a in twins)
+    tensor.loop = [twins[a] for a in (tensor.shape if reduces else tensor.loop)]
+    tensor.logical = tuple(twins[a] for a in tensor.shape)
+    tensor.root = None
+    fusion.remove_node(node)
+    twin = node.copy({tensor: new})
+    fusion.add_node(twin)
+    fusion.add_node(Copy(new, tensor, op_type))
+    return new
+
+
+def cache_fork(fusion: Fusion, tensor: TensorView) -> TensorView:
+    """An output that is also used gets a copy that is the output instead. Returns the new output."""
+    if tensor not in fusion.output_tensors() or not tensor.uses:
+        raise ScheduleError(f"cache_fork: {tensor.name} must be an output that is also used")
+    new = fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+    position = {axis: i for i, axis in enumerate(tensor.shape)}
+    new.allocation = tuple(new.logical[position[a]] for a in tensor.allocation if a in position)
+    new.contiguity = tensor.contiguity
+    new.memory = MemoryType.global_
+    fusion.outputs = [
+        Output(new, o.alias, o.hidden) if o.tensor is tensor else o for o in fusion.outputs
+    ]
+    fusion.add_node(Copy(tensor, new))
+    tensor.memory = MemoryType.local
+    return new
+
+
+def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> None:
+    """Where the tensor is stored; inputs and outputs stay in global memory."""
+    if fusion.is_input(tensor) or tensor in fusion.output_tensors():
+        if memory is not MemoryType.global_:
+            raise ScheduleError(
+                f"set_memory_type: {tensor.name} is an input or output and stays in global memory",
+                given=memory.name,
+                hint="cache_after or cache_before gives a copy to place",
+            )
+        return
+    if memory not in (MemoryType.local, MemoryType.shared):
+        raise ScheduleError(
+            f"set_memory_type: {tensor.name} can be in local or shared memory", given=memory.name
+        )
+    tensor.memory = memory

@@ -1,0 +1,88 @@
+"""Inlining: how many outer loops a tensor shares with its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fusewright.analyze.axis_map import loop_keys, sibling_keys
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+
+# A vector access must complete before its elements are used, so a loop is not shared from there on.
+_STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
+
+
+def max_inline_position(fusion: Fusion, tensor: TensorView) -> int:
+    """The most loops that `tensor` can share with every consumer: equal axes, none reduced by it or vectorized."""
+    if tensor.definition is None or not tensor.consumers:
+        return 0
+    limit = len(tensor.loop)
+    for position, axis in enumerate(tensor.loop):
+        if axis.is_reduction or axis.parallel in _STOPS_INLINING:
+            limit = position
+            break
+    for consumer in tensor.consumers:
+        ours, theirs = loop_keys(tensor, consumer)
+        shared = 0
+        while shared < min(limit, len(theirs)) and ours[shared] is not None and ours[shared] == theirs[shared]:
+            if tensor.loop[shared].parallel is not consumer.loop[shared].parallel:
+                break
+            if consumer.loop[shared].parallel in _STOPS_INLINING:
+                break
+            shared += 1
+        limit = min(limit, shared)
+    # Outputs of one node share one loop nest.
+    for sibling in _siblings(tensor):
+        ours, theirs = sibling_keys(tensor, sibling)
+        same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+        limit = min(limit, same)
+    return limit
+
+
+def _siblings(tensor: TensorView) -> list[TensorView]:
+    assert tensor.definition is not None
+    return [o for o in tensor.definition.outputs if o is not tensor and isinstance(o, TensorView)]
+
+
+def inline_at(
+    fusion: Fusion,
+    tensor: TensorView,
+    pos: int = -1,
+    best_effort: bool = False,
+    selected: Collection[TensorView] = (),
+) -> None:
+    """Inlines the selected tensors (none: all) at `pos` of `tensor`'s loops, or as far as they can with best_effort.
+
+    Consumers are visited before their producers. Raises ScheduleError where `pos` cannot be
+    reached, unless best_effort.
+    """
+    rank = len(tensor.loop)
+    target = pos + rank + 1 if pos < 0 else pos
+    if not 0 <= target <= rank:
+        raise ScheduleError(f"inline_at: position {pos} is outside [{-rank - 1}, {rank}] of {tensor.name}")
+    for candidate in _inlinable(fusion, selected):
+        reached = max_inline_position(fusion, candidate)
+        wanted = min(target, len(candidate.loop))
+        if reached < wanted and not best_effort and candidate in (selected or [tensor]):
+            raise ScheduleError(
+                f"inline_at: {candidate.name} can be inlined at {reached} at most, not at {wanted}",
+                hint="transform and parallelize it and its consumers alike, or pass best_effort=True",
+            )
+        candidate.inline_at = max(candidate.inline_at, min(reached, wanted))
+
+
+def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
+    """Inlines every tensor (or the selected ones) as far as it can be."""
+    for candidate in _inlinable(fusion, selected):
+        candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate))
+
+
+def _inlinable(fusion: Fusion, selected: Collection[TensorView]) -> list[TensorView]:
+    chosen = set(selected)
+    return [
+        t
+        for t in reversed(fusion.tensors())
+        if t.definition is not None and t.consumers and (not chosen or t in chosen)
+    ]

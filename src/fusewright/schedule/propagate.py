@@ -1,0 +1,165 @@
+"""Propagation: making other tensors loop as a reference does, and run on the same threads.
+
+Both walk from the reference over producers, consumers and siblings, always crossing next the edge that carries
+most of the reference's axes (a maximum spanning tree), and replay one tensor's loops on its neighbour.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator
+
+from fusewright.analyze.axis_map import loop_keys, producer_map, sibling_keys
+from fusewright.core.enums import ParallelType
+from fusewright.ir.axis import IterDomain, Merge, Transform, transforms_between
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+
+AxisMap = dict[IterDomain, IterDomain]
+
+
+def _neighbours(tensor: TensorView) -> Iterator[tuple[TensorView, AxisMap]]:
+    """Tensors one node away, each with the map from `tensor`'s leaf axes to theirs."""
+    for producer in tensor.producers:
+        if not producer.is_cpu:
+            yield producer, {c: p for p, c in producer_map(producer, tensor).items()}
+    for consumer in tensor.consumers:
+        yield consumer, producer_map(tensor, consumer)
+    if tensor.definition is not None:
+        for out in tensor.definition.outputs:
+            if out is not tensor and isinstance(out, TensorView):
+                yield out, dict(zip(tensor.maybe_root, out.maybe_root))
+
+
+def _carried(leaves: set[IterDomain], mapping: AxisMap, target: TensorView) -> set[IterDomain]:
+    """The leaf axes of `target`, root and logical, that carry information of the reference."""
+    carried = {mapping[a] for a in leaves if a in mapping}
+    for transform in transforms_between(target.maybe_root, target.logical):
+        if any(a in carried for a in transform.inputs):
+            carried.update(transform.outputs)
+    for transform in reversed(transforms_between(target.maybe_root, target.logical)):
+        if any(a in carried for a in transform.outputs):
+            carried.update(transform.inputs)
+    return carried
+
+
+def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorView, AxisMap]]:
+    """(from, to, leaf map) for every tensor that the reference reaches, best-informed edge first."""
+    info = {reference: {*reference.maybe_root, *reference.logical}}
+    heap: list[tuple[int, int, TensorView, TensorView, AxisMap, set[IterDomain]]] = []
+    count = 0
+
+    def push(source: TensorView) -> None:
+        nonlocal count
+        for target, mapping in _neighbours(source):
+            if target not in info:
+                carried = _carried(info[source], mapping, target)
+                heapq.heappush(heap, (-len(carried), count, source, target, mapping, carried))
+                count += 1
+
+    push(reference)
+    while heap:
+        _, _, source, target, mapping, carried = heapq.heappop(heap)
+        if target in info:
+            continue
+        info[target] = carried
+        yield source, target, mapping
+        push(target)
+
+
+def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[TensorView] = ()) -> None:
+    """Replays the loop transforms of `reference` on all tensors, or on the selected ones only."""
+    chosen = set(selected)
+    walk = spanning_walk(reference)
+    replayed = {reference}
+    for source, target, mapping in walk:
+        if target.definition is None and fusion.is_input(target):
+            replayed.add(target)  # inputs lie in memory as they are; they have no loops
+            continue
+        if (not chosen or target in chosen) and source in replayed:
+            replay_loops(fusion, source, target, mapping)
+            replayed.add(target)
+
+
+def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping: AxisMap) -> None:
+    """Gives `target` the loops of `source`, over `mapping`: source's leaf axis -> target's.
+
+    An axis that `target` lacks drops out, a merge with it leaves the other axis. Axes that
+    `source` lacks stay innermost. Transforms that made target's logical axes (rfactor) are kept: a replayed
+    transform that equals one of them is that one.
+    """
+    fixed: dict[tuple[object, ...], Transform] = {}
+    frozen: set[IterDomain] = set()
+    for transform in transforms_between(target.maybe_root, target.logical):
+        fixed[(transform.key(), *transform.inputs)] = transform
+        frozen.update(transform.inputs)
+    leaves = set(mapping.values())
+    outputs: dict[Transform, tuple[IterDomain | None, ...]] = {}
+    consumed: set[IterDomain] = set()
+
+    def build(axis: IterDomain) -> IterDomain | None:
+        if axis in mapping:
+            return mapping[axis]
+        transform = axis.definition
+        if transform is None:
+            return None
+        if transform not in outputs:
+            ins = [build(a) for a in transform.inputs]
+            present = [a for a in ins if a is not None]
+            if len(present) < len(ins):
+                forwarded = present[0] if present and isinstance(transform, Merge) else None
+                outputs[transform] = tuple(forwarded for _ in transform.outputs)
+            else:
+                twin = fixed.get((transform.key(), *present))
+                if twin is None and frozen.isdisjoint(present):
+                    twin = transform.replay(present, fusion.plain_axis)
+                if twin is None:  # would undo how target's logical axes were made
+                    outputs[transform] = tuple(None for _ in transform.outputs)
+                else:
+                    consumed.update(present)
+                    outputs[transform] = twin.outputs
+        return outputs[transform][transform.outputs.index(axis)]
+
+    loop = [built for built in map(build, source.loop) if built is not None]
+    if target.root is not None:
+        # What the replay did not reach of the logical axes stays as it was.
+        made = set(loop)
+        for transform in transforms_between(target.maybe_root, loop):
+            made.update(transform.inputs)
+        loop += [a for a in target.logical if a not in made]
+        loop = [a for a in loop if a not in frozen]
+    else:
+        loop += [a for a in target.logical if a not in leaves]
+    target.loop = loop
+
+
+def parallelize_like(
+    reference: TensorView,
+    pos: int = -1,
+    selected: Collection[TensorView] = (),
+    types: Collection[ParallelType] = (),
+    propagate_padding: bool = True,
+) -> None:
+    """Gives axes that match one of the reference's (left of `pos`; -1: all) its parallel type."""
+    end = len(reference.loop) if pos < 0 else pos
+    chosen, wanted = set(selected), set(types)
+    source_of: dict[TensorView, list[IterDomain | None]] = {
+        reference: [a if i < end else None for i, a in enumerate(reference.loop)]
+    }
+    for source, target, _ in spanning_walk(reference):
+        if target in source.consumers:
+            ours, theirs = loop_keys(source, target, forward_absent=True)
+        elif source in target.consumers:
+            theirs, ours = loop_keys(target, source, forward_absent=True)
+        else:
+            ours, theirs = sibling_keys(source, target)
+        origin = {k: ref for k, ref in zip(ours, source_of[source]) if k is not None and ref is not None}
+        source_of[target] = [origin.get(k) if k is not None else None for k in theirs]
+        if (chosen and target not in chosen) or target.definition is None:
+            continue
+        for axis, like in zip(target.loop, source_of[target]):
+            if like is None or (wanted and like.parallel not in wanted):
+                continue
+            axis.parallelize(like.parallel)
+            if propagate_padding:
+                axis.padded = like.padded

@@ -1,0 +1,216 @@
+"""The workbench: a copy of a fusion, the primitives that schedule it, and the record of their calls."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView, Val
+from fusewright.schedule import caching, inlining, propagate, transforms
+from fusewright.schedule.rfactor import rfactor
+from fusewright.schedule.trace import Call, TensorRef, to_python
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _primitive(method: F) -> F:
+    """Records the call, unless another primitive made it; checks that its tensors belong to this schedule."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+
+    @functools.wraps(method)
+    def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            self._check_owned(method.__name__, value)
+        result = method(self, *args, **kwargs)
+        self._trace.append(
+            Call(
+                method.__name__,
+                tuple(_plain(a) for a in args),
+                tuple((k, _plain(v)) for k, v in kwargs.items()),
+                TensorRef(result.number) if isinstance(result, TensorView) else None,
+            )
+        )
+        return result
+
+    recorded.parameters = parameters  # type: ignore[attr-defined]
+    return recorded  # type: ignore[return-value]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, TensorView):
+        return TensorRef(value.number)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return tuple(sorted((_plain(v) for v in value), key=str))
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(v) for v in value)
+    return value
+
+
+class Schedule:
+    """A fusion being scheduled.
+
+    `fusion` is this schedule's own copy; `map` leads from values of the original to those of the copy. Every
+    primitive documents what it makes of the loop axes as `before -> after`. Positions count
+    from the end where negative. All raise ScheduleError and leave the schedule as it was.
+    """
+
+    PRIMITIVES = (
+        "split",
+        "merge",
+        "reorder",
+        "swizzle",
+        "parallelize",
+        "rfactor",
+        "cache_after",
+        "cache_before",
+        "cache_fork",
+        "set_memory_type",
+        "transform_like",
+        "parallelize_like",
+        "inline_at",
+        "inline_most",
+    )
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.original = fusion
+        self.fusion: Fusion
+        self.map: dict[Val, Val]
+        self.fusion, self.map = fusion.clone()
+        self._trace: list[Call] = []
+
+    # ---- looking
+
+    def tensors(self) -> list[TensorView]:
+        """All tensors, in the order in which they were made."""
+        return sorted(self.fusion.tensors(), key=lambda t: t.number)
+
+    def tensor(self, number: int) -> TensorView:
+        """The tensor T<number>."""
+        for tensor in self.fusion.tensors():
+            if tensor.number == number:
+                return tensor
+        raise ScheduleError(f"there is no tensor T{number} in this fusion")
+
+    def is_reduction(self, tensor: TensorView) -> bool:
+        return not self.fusion.is_input(tensor) and tensor.is_reduction
+
+    def trace(self) -> tuple[Call, ...]:
+        """The primitives called so far."""
+        return tuple(self._trace)
+
+    def to_python(self) -> str:
+        """The trace as a Python function that can be edited and run on a Schedule of the same fusion."""
+        return to_python(self._trace)
+
+    def _check_owned(self, method: str, value: Any) -> None:
+        if isinstance(value, TensorView):
+            if value.definition is None and value in self.fusion.inputs:
+                return
+            if value.definition is None or value.definition not in self.fusion.nodes:
+                raise ScheduleError(f"{method}: {value.name} is not a tensor of this schedule's fusion")
+        elif isinstance(value, (list, tuple, set)):
+            for item in value:
+                self._check_owned(method, item)
+
+    # ---- axes
+
+    @_primitive
+    def split(self, tensor: TensorView, dim: int, factor: int, inner_split: bool = True) -> None:
+        """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; with inner_split=False the factor is the outer extent."""
+        transforms.split(self.fusion, tensor, dim, factor, inner_split)
+
+    @_primitive
+    def merge(self, tensor: TensorView, dim: int, inner: int | None = None) -> None:
+        """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
+        transforms.merge(self.fusion, tensor, dim, inner)
+
+    @_primitive
+    def reorder(self, tensor: TensorView, old2new: Mapping[int, int]) -> None:
+        """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
+        transforms.reorder(tensor, old2new)
+
+    @_primitive
+    def swizzle(self, tensor: TensorView, x: int, y: int) -> None:
+        """[.., x, y, ..] -> [.., x, y ^ x, ..] for two equal constant power-of-two extents."""
+        transforms.swizzle(self.fusion, tensor, x, y)
+
+    @_primitive
+    def parallelize(self, tensor: TensorView, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
+        """Binds a loop axis; `pad` rounds the number of threads along it up to a multiple (32 fills warps)."""
+        transforms.parallelize(tensor, axis, parallel_type, pad=pad)
+
+    @_primitive
+    def rfactor(self, tensor: TensorView, dims: Sequence[int]) -> TensorView:
+        """tensor[i, r0, r1] -> partial[i, r0, r1 reduced] then tensor[i, r0 reduced]; returns partial."""
+        return rfactor(self.fusion, tensor, dims)
+
+    # ---- copies and memory
+
+    @_primitive
+    def cache_after(
+        self,
+        tensor: TensorView,
+        op_type: LoadStoreOpType = LoadStoreOpType.set,
+        cache_op: CacheOp = CacheOp.unspecified,
+    ) -> TensorView:
+        """tensor -> uses  =>  tensor -> copy -> uses; returns the copy."""
+        return caching.cache_after(self.fusion, tensor, op_type, cache_op)
+
+    @_primitive
+    def cache_before(
+        self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
+    ) -> TensorView:
+        """definition -> tensor  =>  definition -> copy -> tensor; returns the copy."""
+        return caching.cache_before(self.fusion, tensor, op_type)
+
+    @_primitive
+    def cache_fork(self, tensor: TensorView) -> TensorView:
+        """An output with uses => a local tensor with a new output copied from it; returns the output."""
+        return caching.cache_fork(self.fusion, tensor)
+
+    @_primitive
+    def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:
+        """Places an intermediate tensor in registers (local) or shared memory."""
+        caching.set_memory_type(self.fusion, tensor, memory_type)
+
+    # ---- propagation
+
+    @_primitive
+    def transform_like(self, tensor: TensorView, selected: Collection[TensorView] = ()) -> None:
+        """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
+        propagate.transform_like(self.fusion, tensor, selected)
+
+    @_primitive
+    def parallelize_like(
+        self,
+        tensor: TensorView,
+        pos: int = -1,
+        selected: Collection[TensorView] = (),
+        types: Collection[ParallelType] = (),
+        propagate_padding: bool = True,
+    ) -> None:
+        """Binds axes that match those of `tensor` left of `pos` alike; `types` restricts which."""
+        propagate.parallelize_like(tensor, pos, selected, types, propagate_padding)
+
+    @_primitive
+    def inline_at(
+        self,
+        tensor: TensorView,
+        pos: int = -1,
+        best_effort: bool = False,
+        selected: Collection[TensorView] = (),
+    ) -> None:
+        """Computes all (or the selected) tensors inside the first `pos` loops that they share with consumers."""
+        inlining.inline_at(self.fusion, tensor, pos, best_effort, selected)
+
+    @_primitive
+    def inline_most(self, selected: Collection[TensorView] = ()) -> None:
+        """Inlines all (or the selected) tensors as far as they can be."""
+        inlining.inline_most(self.fusion, selected)

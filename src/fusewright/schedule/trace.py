@@ -1,0 +1,97 @@
+"""The recorded calls of a schedule: printed as Python, turned into plain data, and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from fusewright.core.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from fusewright.ir.fusion import Fusion
+    from fusewright.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A tensor by its number, which is the same in every copy of a fusion."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"t{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One primitive: arguments are plain values, enums, TensorRefs, and tuples or dicts (as item tuples) of these."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    result: TensorRef | None = None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_text(k)}: {_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if isinstance(value, TensorRef):
+        return str(value)
+    return repr(value)
+
+
+def _refs(value: Any) -> Iterable[TensorRef]:
+    if isinstance(value, TensorRef):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _refs(item)
+
+
+def to_python(trace: Iterable[Call]) -> str:
+    """A function `schedule(s)` that makes the same calls on a `Schedule` of the same fusion."""
+    calls = list(trace)
+    made: set[TensorRef] = set()
+    needed: dict[TensorRef, None] = {}
+    lines = []
+    for call in calls:
+        for ref in _refs((*call.args, *(v for _, v in call.kwargs))):
+            if ref not in made:
+                needed[ref] = None
+        arguments = [_text(a) for a in call.args] + [f"{k}={_text(v)}" for k, v in call.kwargs]
+        target = ""
+        if call.result is not None:
+            made.add(call.result)
+            target = f"{call.result} = "
+        lines.append(f"    {target}s.{call.method}({', '.join(arguments)})")
+    header = [f"    {ref} = s.tensor({ref.number})" for ref in sorted(needed, key=lambda r: r.number)]
+    return "\n".join(["def schedule(s):", *(header + lines or ["    pass"])]) + "\n"
+
+
+def replay(fusion: Fusion, trace: Iterable[Call]) -> Schedule:
+    """A new Schedule of `fusion` after the calls of `trace`."""
+    from fusewright.schedule.schedule import Schedule
+
+    schedule = Schedule(fusion)
+    for call in trace:
+        method = getattr(schedule, call.method, None)
+        if method is None or call.method not in Schedule.PRIMITIVES:
+            raise ScheduleError(f"trace: there is no primitive named {call.method!r}")
+        method(
+            *(_resolve(schedule, a) for a in call.args), **{k: _resolve(schedule, v) for k, v in call.kwargs}
+        )
+    return schedule
+
+
+def _resolve(schedule: Schedule, value: Any) -> Any:
+    if isinstance(value, TensorRef):
+        return schedule.tensor(value.number)
+    if isinstance(value, tuple):
+        return tuple(_resolve(schedule, item) for item in value)
+    return value

@@ -1,0 +1,134 @@
+"""Primitives on the loop axes of one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain, Merge, Split, Swizzle
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.sym import as_int, const
+
+
+def wrap(position: int, rank: int) -> int:
+    """`position` counted from the front; raises ScheduleError outside [-rank, rank)."""
+    wrapped = position + rank if position < 0 else position
+    if not 0 <= wrapped < rank:
+        raise ScheduleError(f"Tried to access out of boundary index {wrapped}. total index: {rank}")
+    return wrapped
+
+
+def _check_free(tensor: TensorView, position: int, what: str) -> None:
+    """An axis is free to transform while it is serial and not shared with consumers."""
+    axis = tensor.loop[position]
+    if axis.parallel is not ParallelType.serial:
+        raise ScheduleError(
+            f"Splitting an axis of non-Serial parallel type is not supported: {what} axis {position} of {tensor.name} "
+            f"is {axis.parallel.name}"
+            if what == "split"
+            else f"{what}: axis {position} of {tensor.name} is already parallelized as {axis.parallel.name}"
+        )
+    if position < tensor.inline_at:
+        raise ScheduleError(
+            f"{what}: axis {position} of {tensor.name} is inside its inlined position {tensor.inline_at}",
+            hint="transform axes before inlining",
+        )
+
+
+def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_split: bool = True) -> Split:
+    """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; the other way round with inner_split=False."""
+    position = wrap(position, len(tensor.loop))
+    if factor <= 0:
+        raise ScheduleError(
+            f"Invalid factor for split. Factor must be greater than 0. Factor = {factor}"
+        )
+    _check_free(tensor, position, "split")
+    transform = Split(tensor.loop[position], const(factor), inner_split, fusion.plain_axis)
+    tensor.loop[position : position + 1] = [transform.outer, transform.inner]
+    return transform
+
+
+def merge(fusion: Fusion, tensor: TensorView, outer: int, inner: int | None = None) -> Merge:
+    """[.., a, b, ..] -> [.., a*b, ..], in the place of the outer one; `inner` defaults to the next axis."""
+    rank = len(tensor.loop)
+    outer = wrap(outer, rank)
+    inner = wrap(outer + 1 if inner is None else inner, rank)
+    if outer == inner:
+        raise ScheduleError("Merging IterDomains requires two different axes")
+    for position in (outer, inner):
+        _check_free(tensor, position, "merge")
+    a, b = tensor.loop[outer], tensor.loop[inner]
+    if a.is_reduction != b.is_reduction:
+        raise ScheduleError(
+            "Merging IterDomains requires that their iteration types match", given=f"{a} and {b}"
+        )
+    transform = Merge(a, b, fusion.plain_axis)
+    tensor.loop[outer] = transform.outputs[0]
+    del tensor.loop[inner]
+    return transform
+
+
+def reorder(tensor: TensorView, old2new: Mapping[int, int]) -> None:
+    """Moves axis `old` to position `new`; the others keep their order in the places left."""
+    rank = len(tensor.loop)
+    moved: dict[int, int] = {}
+    for old, new in old2new.items():
+        for name, value in (("old", old), ("new", new)):
+            if value >= rank:
+                raise ScheduleError(
+                    "Reorder axes are not within the number of dimensions of the provided domain",
+                    expected=f"positions in [{-rank}, {rank})",
+                    given=str(value),
+                )
+            if value + rank < 0:
+                raise ScheduleError(
+                    f'Found "{name}" position that\'s less than 0 even though already adjusted by nDims: {value + rank}'
+                )
+        moved[old % rank] = new % rank
+    if len(moved) != len(old2new) or len(set(moved.values())) != len(moved):
+        raise ScheduleError("Reorder found duplicate axes", given=str(dict(old2new)))
+    order: list[IterDomain | None] = [None] * rank
+    for old, new in moved.items():
+        order[new] = tensor.loop[old]
+    rest = iter(axis for i, axis in enumerate(tensor.loop) if i not in moved)
+    arranged = [axis if axis is not None else next(rest) for axis in order]
+    shared = tensor.inline_at
+    if arranged[:shared] != tensor.loop[:shared]:
+        raise ScheduleError(f"reorder: moves axes of {tensor.name} inside its inlined position {shared}")
+    tensor.loop = arranged
+
+
+def swizzle(fusion: Fusion, tensor: TensorView, x: int, y: int) -> Swizzle:
+    """Exchanges columns within rows: y becomes y ^ x. Both extents: one constant power of two."""
+    x, y = wrap(x, len(tensor.loop)), wrap(y, len(tensor.loop))
+    a, b = tensor.loop[x], tensor.loop[y]
+    size = as_int(a.extent) or 0
+    if a.extent is not b.extent or size <= 0 or size & (size - 1):
+        raise ScheduleError(
+            "swizzle: axes must have the same constant power-of-two extent", given=f"{a} and {b}"
+        )
+    for position in (x, y):
+        _check_free(tensor, position, "swizzle")
+    transform = Swizzle(a, b, fusion.plain_axis)
+    tensor.loop[x], tensor.loop[y] = transform.outputs
+    return transform
+
+
+def parallelize(tensor: TensorView, position: int, parallel: ParallelType, *, pad: int = 1) -> None:
+    """Binds an axis to threads, blocks, unrolling or vector access; `pad` rounds the thread count up."""
+    axis = tensor.loop[wrap(position, len(tensor.loop))]
+    if parallel.is_block or parallel.is_grid:
+        for other in tensor.loop:
+            if other is not axis and other.parallel is parallel:
+                raise ScheduleError(f"parallelize: {tensor.name} has two axes of parallel type {parallel.name}")
+    if parallel is ParallelType.vectorize:
+        size = as_int(axis.extent) or 0
+        if size <= 0 or size & (size - 1):
+            raise ScheduleError(
+                f"parallelize: a vectorized axis needs a constant power-of-two extent, not {axis.extent}",
+                hint="split the axis by the vector width first",
+            )
+    axis.parallelize(parallel)
+    axis.padded = pad

@@ -1,0 +1,38 @@
+"""Schedulers: each turns fusions of one kind into one kernel.
+
+What lives here: `base` (the protocol, what a scheduler is told, the registry), `params` (their decisions), `io` (caches
+of inputs and outputs, which all schedulers make alike), and one file a scheduler. `default_registry` lists
+them in the order in which they are asked. It may import core, sym, ir, ops, analyze, rewrite and schedule.
+"""
+
+from __future__ import annotations
+
+from fusewright.schedulers.base import Accept, Facts, Registry, Reject, Scheduler, first_accepting, rejection_text
+from fusewright.schedulers.params import (
+    CompileParams,
+    HeuristicParams,
+    LaunchParams,
+    PointwiseParams,
+)
+from fusewright.schedulers.pointwise import PointwiseScheduler
+
+__all__ = [
+    "Accept",
+    "CompileParams",
+    "Facts",
+    "HeuristicParams",
+    "LaunchParams",
+    "PointwiseParams",
+    "PointwiseScheduler",
+    "Registry",
+    "Reject",
+    "Scheduler",
+    "default_registry",
+    "first_accepting",
+    "rejection_text",
+]
+
+
+def default_registry() -> Registry:
+    """The built-in schedulers in order of priority (api.md 6.4)."""
+    return Registry([PointwiseScheduler()])

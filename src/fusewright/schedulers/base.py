@@ -1,0 +1,115 @@
+"""What a scheduler is, what it is told, and how one is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Union
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import SchedulerType
+from fusewright.core.errors import OptionError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.schedule.schedule import Schedule
+from fusewright.sym import Expr, Symbol, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The scheduler takes the fusion."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The scheduler does not take the fusion, and why, as the user reads it."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Verdict = Union[Accept, Reject]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one call of a fusion.
+
+    sizes: the value of every size symbol. strides: elements, one tuple an input in logical order
+    (empty for scalars). alignment: bytes that each input's pointer is a multiple of (at most 256).
+    index_dtype: Int32 if every offset fits in 32 bits, else Int.
+    """
+
+    sizes: Mapping[Symbol, int]
+    strides: tuple[tuple[int, ...], ...] = ()
+    alignment: tuple[int, ...] = ()
+    index_dtype: DataType = DataType.Int
+
+    def value(self, extent: Expr) -> int:
+        return evaluate(extent, self.sizes)
+
+
+class Scheduler(Protocol):
+    """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide `heuristic`."""
+
+    type: SchedulerType
+    params_type: type
+
+    def can_schedule(self, fusion: Fusion) -> Verdict:
+        """Whether this scheduler can make one kernel of `fusion`, whatever the sizes."""
+        ...
+
+    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:
+        """The params for this call, with `reason` saying why; reads nothing but its arguments."""
+        ...
+
+    def apply(self, schedule: Schedule, params: Any) -> None:
+        """Schedules through the public primitives of `schedule` only, so that the trace replays."""
+        ...
+
+
+@dataclass
+class Registry:
+    """Schedulers in the order in which they are asked."""
+
+    schedulers: list[Scheduler] = field(default_factory=list)
+
+    def register(self, scheduler: Scheduler, before: SchedulerType | None = None) -> None:
+        """Adds a scheduler: first of all, or just before the one of type `before`."""
+        position = 0 if before is None else self.schedulers.index(self.get(before))
+        self.schedulers.insert(position, scheduler)
+
+    def get(self, type: SchedulerType | str) -> Scheduler:
+        for scheduler in self.schedulers:
+            if scheduler.type == type or getattr(scheduler.type, "name", None) == type:
+                return scheduler
+        names = ", ".join(getattr(s.type, "name", str(s.type)) for s in self.schedulers)
+        raise OptionError("unknown scheduler", expected=f"one of {names}", given=str(type))
+
+    def __iter__(self) -> Iterator[Scheduler]:
+        return iter(self.schedulers)
+
+    def __len__(self) -> int:
+        return len(self.schedulers)
+
+
+def rejection_text(type: SchedulerType, reason: str) -> str:
+    """The sentence of api.md 6.4."""
+    return f"Scheduler _{type.name}_ ***rejected*** because : {reason}"
+
+
+def first_accepting(registry: Iterable[Scheduler], fusion: Fusion) -> tuple[Scheduler | None, list[str]]:
+    """The first scheduler that takes `fusion`, and the rejections before it."""
+    reasons = []
+    for scheduler in registry:
+        verdict = scheduler.can_schedule(fusion)
+        if isinstance(verdict, Reject):
+            reasons.append(rejection_text(scheduler.type, verdict.reason))
+        else:
+            return scheduler, reasons
+    return None, reasons
