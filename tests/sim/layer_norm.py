@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     Stmt,
     index_symbol,
 )
+from fusewright.ops.reductions import SUM
 from fusewright.sym import const, symbol
 from tests.kernel import builders as b
 
@@ -56,11 +57,11 @@ def layer_norm(columns: int = 1024, threads: int = 128, width: int = 4) -> Kerne
         mine = b.local(f"thread_{into.name}", FLOAT)
         return [
             Alloc(mine),
-            Init(b.SUM, (b.at(mine),)),
-            each([*compute, Combine(b.SUM, (b.at(mine),), (source,))]),
+            Init(SUM, (b.at(mine),)),
+            each([*compute, Combine(SUM, (b.at(mine),), (source,))]),
             Alloc(into),
-            Init(b.SUM, (b.at(into),)),
-            BlockReduce(b.SUM, (b.at(into),), (b.at(mine),), (b.BX,), TRUE, (workspace,)),
+            Init(SUM, (b.at(into),)),
+            BlockReduce(SUM, (b.at(into),), (b.at(mine),), (b.BX,), TRUE, (workspace,)),
             op(b.MUL, into, into, Imm(1 / columns, FLOAT)),
         ]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
-from fusewright.core.op import ReductionOp, States
+from fusewright.core.op import ReductionOp, States, converted
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -26,7 +26,7 @@ from fusewright.kernel.ir import (
 from fusewright.sim.faults import Fault
 from fusewright.sim.machine import Machine
 from fusewright.sim.memory import LinearMemory, LocalMemory
-from fusewright.sim.statements import convert, input_dtype, load_states, store_combined
+from fusewright.sim.statements import input_dtype, load_states, store_combined
 from fusewright.sym import add
 
 # Linear threads (and blocks) run along x fastest, so in a tensor's shape x comes last.
@@ -95,7 +95,7 @@ def shifted(operand: OperandT, k: int) -> OperandT:
 def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
     """What each lane brings, (width, blocks, threads) a state; the identity where the predicate is 0."""
     op = stmt.op
-    dtype = input_dtype(stmt.dst)
+    dtype = input_dtype(stmt.op, stmt.dst)
     shape = (machine.blocks, machine.threads)
     identity = [
         machine.constant(value, type_).expand(shape)
@@ -133,7 +133,7 @@ def _reduce(
     groups = tuple(
         state.reshape(width, *shape).permute(order).reshape(width, *kept_shape, -1) for state in states
     )
-    combined = _combine_tree(stmt.op, input_dtype(stmt.dst), groups)
+    combined = _combine_tree(stmt.op, input_dtype(stmt.op, stmt.dst), groups)
     is_block_uniform = all(shape[dim] == 1 or dim in dims for dim in (-1, -2, -3))
     full = (*shape[:-3], 1, 1, 1) if is_block_uniform else shape
     with_ones = [1 if dim in dims else shape[dim] for dim in range(-len(shape), 0)]
@@ -152,7 +152,7 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
         half = count // 2
         left = tuple(state[..., :half] for state in states)
         right = tuple(state[..., half : 2 * half] for state in states)
-        merged = tuple(convert(state, type_) for state, type_ in zip(combine(left, right), types))
+        merged = tuple(converted(state, type_) for state, type_ in zip(combine(left, right), types))
         if count % 2:
             merged = tuple(
                 torch.cat([state, old[..., 2 * half :]], dim=-1) for state, old in zip(merged, states)

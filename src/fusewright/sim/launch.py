@@ -61,8 +61,18 @@ def size_symbols(kernel: Kernel, args: Sequence[Argument]) -> dict[Symbol, int]:
         if isinstance(param, ScalarParam) and param.symbol is not None:
             if isinstance(arg, bool) or not isinstance(arg, int):
                 raise SimulationError(f"argument `{param.name}` of `{kernel.name}` is no integer: {arg!r}")
+            _check_range(kernel, param.symbol, arg)
             values[param.symbol] = arg
     return values
+
+
+def _check_range(kernel: Kernel, symbol: Symbol, value: int) -> None:
+    """The kernel was simplified under what its symbols are declared to be, so that is a requirement too."""
+    too_large = isinstance(symbol.hi, int) and value > symbol.hi
+    if value < symbol.lo or too_large or value % symbol.multiple_of:
+        given = f"{symbol.lo} <= {symbol.name}" + (f" <= {symbol.hi}" if symbol.hi is not None else "")
+        multiple = f", a multiple of {symbol.multiple_of}" if symbol.multiple_of > 1 else ""
+        raise SimulationError(f"`{kernel.name}` was made for {given}{multiple}, not {value}")
 
 
 def launch_of(

@@ -26,10 +26,10 @@ from fusewright.kernel.ir import (
     Stmt,
     index_name,
 )
+from fusewright.kernel.text import statement_text
 from fusewright.sim import races
 from fusewright.sim.activity import Activity
 from fusewright.sim.arguments import Arguments
-from fusewright.sim.describe import describe
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import IndexEvaluator, Lanes
 from fusewright.sim.launch import Launch
@@ -316,7 +316,7 @@ class Machine:
         return fault.kind(
             None,
             problem=problem,
-            statement=describe(stmt),
+            statement=statement_text(stmt),
             block=launch.block_index(self.first_block + block),
             thread=launch.thread_index(thread),
             **facts,

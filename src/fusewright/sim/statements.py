@@ -9,8 +9,20 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import SimulationError
-from fusewright.core.op import ReductionOp
-from fusewright.kernel.ir import Alloc, Combine, Compute, Copy, For, If, Init, Let, Operand, Ref
+from fusewright.core.op import ReductionOp, converted
+from fusewright.kernel.ir import (
+    Alloc,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    If,
+    Init,
+    Let,
+    Operand,
+    Ref,
+    reduced_dtype,
+)
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
@@ -71,13 +83,13 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
 
 def run_compute(machine: Machine, stmt: Compute) -> None:
     types = stmt.op.operand_dtypes(stmt.dtype)
-    operands = [convert(machine.operand(arg), dtype) for arg, dtype in zip(stmt.args, types)]
+    operands = [converted(machine.operand(arg), dtype) for arg, dtype in zip(stmt.args, types)]
     result = stmt.op.spelling(stmt.dtype).torch(*operands)
-    machine.store(stmt.dst, [convert(result, stmt.dst.buffer.dtype)])
+    machine.store(stmt.dst, [converted(result, stmt.dst.buffer.dtype)])
 
 
 def run_init(machine: Machine, stmt: Init) -> None:
-    dtype = input_dtype(stmt.dst)
+    dtype = input_dtype(stmt.op, stmt.dst)
     for ref, value in zip(stmt.dst, stmt.op.identity(dtype)):
         machine.store(ref, [machine.constant(value, ref.buffer.dtype)] * stmt.width)
 
@@ -92,12 +104,12 @@ def load_states(
     machine: Machine, op: ReductionOp, dst: Sequence[Ref], src: Sequence[Operand], active: Activity
 ) -> tuple[Tensor, ...]:
     """The states to combine into `dst`, lifted from an input value where that is what `src` holds."""
-    dtype = input_dtype(dst)
+    dtype = input_dtype(op, dst)
     types = op.state_dtypes(dtype)
     if len(src) == len(types):
-        return tuple(convert(machine.operand(each, active), type_) for each, type_ in zip(src, types))
-    value = convert(machine.operand(src[0], active), dtype)
-    return tuple(convert(state, type_) for state, type_ in zip(op.lift_torch(value), types))
+        return tuple(converted(machine.operand(each, active), type_) for each, type_ in zip(src, types))
+    value = converted(machine.operand(src[0], active), dtype)
+    return tuple(converted(state, type_) for state, type_ in zip(op.lift_torch(value), types))
 
 
 def store_combined(
@@ -109,20 +121,15 @@ def store_combined(
     active: Activity | None = None,
 ) -> None:
     """dst = combine(into, states)."""
-    combined = op.combining(input_dtype(dst)).torch(into, states)
+    combined = op.combining(input_dtype(op, dst)).torch(into, states)
     for ref, value in zip(dst, combined):
-        machine.store(ref, [convert(value, ref.buffer.dtype)], active)
+        machine.store(ref, [converted(value, ref.buffer.dtype)], active)
 
 
-def input_dtype(dst: Sequence[Ref]) -> DataType:
-    """The input type of a reduction whose states `dst` holds: that of the first state."""
-    return dst[0].buffer.dtype
-
-
-def convert(value: Tensor, dtype: DataType) -> Tensor:
-    """`value` rounded to `dtype`; a complex number gives up its imaginary part for a real type."""
-    if value.dtype == dtype.torch:
-        return value
-    if value.is_complex() and not dtype.is_complex and not dtype.is_bool:
-        value = value.real
-    return value.to(dtype.torch)
+def input_dtype(op: ReductionOp, dst: Sequence[Ref]) -> DataType:
+    """The type of what `op` reduces, given the buffers of its states."""
+    states = [ref.buffer.dtype for ref in dst]
+    dtype = reduced_dtype(op, states)
+    if dtype is None:
+        raise Fault(SimulationError, f"{op.name} has no states of {', '.join(map(str, states))}")
+    return dtype

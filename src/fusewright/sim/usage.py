@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fusewright.kernel.ir import (
-    Alloc,
-    Barrier,
-    BlockReduce,
-    Buffer,
-    Combine,
-    Compute,
-    Copy,
-    For,
-    GridReduce,
-    If,
-    Init,
-    Kernel,
-    Let,
-    Operand,
-    Ref,
-    Space,
-    Stmt,
-    walk,
-)
+from fusewright.kernel.access import read_refs, written_refs
+from fusewright.kernel.ir import Alloc, Buffer, GridReduce, Kernel, Space, walk
 
-Accessed = tuple[Iterable[Operand], Iterable[Operand]]
+# The largest element (std::complex<double>).
+_MAX_ELEMENT_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Buffers that some statement reads or writes by element, and whether blocks must run all together.
+    """The buffers that some statement reads or writes, and whether all blocks must run together.
 
-    `shared_granule` is the bytes of the smallest element in shared memory.
+    A collective's scratch buffers are its own affair and not among them. `shared_granule` is the bytes of
+    the smallest element in shared memory.
     """
 
     read: frozenset[Buffer]
@@ -42,32 +25,15 @@ class Usage:
     shared_granule: int
 
 
-# (read, written) of each statement; a collective's scratch buffers are its own affair.
-ACCESSED: dict[type[Stmt], Callable[..., Accessed]] = {
-    Alloc: lambda stmt: ((), ()),
-    Let: lambda stmt: ((), ()),
-    For: lambda stmt: ((), ()),
-    If: lambda stmt: ((), ()),
-    Barrier: lambda stmt: ((), ()),
-    Copy: lambda stmt: ((stmt.src,), (stmt.dst,)),
-    Compute: lambda stmt: (stmt.args, (stmt.dst,)),
-    Init: lambda stmt: ((), stmt.dst),
-    Combine: lambda stmt: ((*stmt.src, *stmt.dst), stmt.dst),
-    BlockReduce: lambda stmt: ((*stmt.src, *stmt.dst), stmt.dst),
-    GridReduce: lambda stmt: ((*stmt.src, *stmt.dst), stmt.dst),
-}
-
-
 def usage_of(kernel: Kernel) -> Usage:
     """Walk the kernel once."""
     read: set[Buffer] = set()
     written: set[Buffer] = set()
     needs_whole_grid = False
-    shared_granule = 16
+    shared_granule = _MAX_ELEMENT_BYTES
     for stmt in walk(kernel.body):
-        sources, targets = ACCESSED[type(stmt)](stmt)
-        read.update(operand.buffer for operand in sources if isinstance(operand, Ref))
-        written.update(operand.buffer for operand in targets if isinstance(operand, Ref))
+        read.update(ref.buffer for ref in read_refs(stmt))
+        written.update(ref.buffer for ref in written_refs(stmt))
         needs_whole_grid |= isinstance(stmt, GridReduce)
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
             shared_granule = min(shared_granule, stmt.buffer.dtype.torch.itemsize)
