@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
-from fusewright.core.op import CombineSpelling, ElementwiseOp, ReductionOp, Rule, Spelling, States
+from fusewright.core.op import ReductionOp
 from fusewright.kernel.ir import (
     TRUE,
     Alignment,
@@ -43,77 +41,17 @@ from fusewright.kernel.ir import (
     WorkspaceParam,
     index_symbol,
 )
+from fusewright.ops.elementwise import CAST, ELEMENTWISE
+from fusewright.ops.reductions import MAX, SUM, WELFORD
 from fusewright.sym import Expr, Symbol, as_expr, ceildiv, const, eq, land, lt, symbol
 
 BX, BY = ParallelType.block_x, ParallelType.block_y
 GX, GY = ParallelType.grid_x, ParallelType.grid_y
 ONE = const(1)
 
-_NUMERIC = (Category.INT, Category.FLOAT, Category.COMPLEX)
-
-
-def _row(
-    name: str, arity: int, rule: Rule, cuda: str, function: object, categories: Sequence[Category] = _NUMERIC
-) -> ElementwiseOp:
-    return ElementwiseOp(name, arity, rule, {category: Spelling(cuda, function) for category in categories})
-
-
-ADD = _row("add", 2, Rule.SAME_UP, "{0} + {1}", torch.add)
-SUB = _row("sub", 2, Rule.SAME_UP, "{0} - {1}", torch.sub)
-MUL = _row("mul", 2, Rule.SAME_UP, "{0} * {1}", torch.mul)
-DIV = _row("div", 2, Rule.SAME_UP, "{0} / {1}", torch.div)
-EXP = _row("exp", 1, Rule.FLOAT_UP, "expf({0})", torch.exp, categories=(Category.FLOAT,))
-GT = _row("gt", 2, Rule.COMPARE, "{0} > {1}", torch.gt)
-WHERE = _row("where", 3, Rule.SELECT, "{0} ? {1} : {2}", torch.where, categories=tuple(Category))
-CAST = _row("cast", 1, Rule.CAST, "{0}", lambda x: x, categories=tuple(Category))
-
-
-def _same(dtype: DataType) -> tuple[DataType, ...]:
-    return (dtype,)
-
-
-def _combine_by(cuda: str, function: object) -> dict[Category, CombineSpelling]:
-    spelling = CombineSpelling(cuda, lambda a, b: (function(a[0], b[0]),))
-    return dict.fromkeys(_NUMERIC, spelling)
-
-
-def _welford_torch(a: States, b: States) -> States:
-    count = a[2] + b[2]
-    share = torch.where(count == 0, 0.0, b[2] / count)
-    delta = b[0] - a[0]
-    return a[0] + delta * share, a[1] + b[1] + delta * delta * a[2] * share, count
-
-
-SUM = ReductionOp(
-    "sum",
-    ("sum",),
-    _same,
-    lambda d: (0,),
-    ("{x}",),
-    lambda x: (x,),
-    _combine_by("{a0} = {a0} + {b0}", torch.add),
-    lambda x, dims: (x.sum(dims),),
+ADD, SUB, MUL, DIV, EXP, GT, WHERE = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "div", "exp", "gt", "where")
 )
-MAX = ReductionOp(
-    "max",
-    ("max",),
-    _same,
-    lambda d: (d.lowest,),
-    ("{x}",),
-    lambda x: (x,),
-    _combine_by("{a0} = {b0} > {a0} || {b0} != {b0} ? {b0} : {a0}", torch.maximum),
-    lambda x, dims: (x.amax(dims),),
-)
-WELFORD = ReductionOp(
-    "welford", ("avg", "m2", "count"), lambda d: (d, d, DataType.Float), lambda d: (0.0, 0.0, 0.0),
-    ("{x}", "0.0f", "1.0f"), lambda x: (x, torch.zeros_like(x), torch.ones_like(x)),
-    {Category.FLOAT: CombineSpelling(
-        "{{ float count = {a2} + {b2}, share = count == 0.0f ? 0.0f : {b2} / count, delta = {b0} - {a0}; "
-        "{a0} += delta * share; {a1} += {b1} + delta * delta * {a2} * share; {a2} = count; }}",
-        _welford_torch,
-    )},
-    lambda x, dims: (x.mean(dims), x.var(dims, correction=0) * x.numel(), torch.tensor(float(x.numel()))),
-)  # fmt: skip
 
 
 def size(name: str, multiple_of: int = 1) -> tuple[Symbol, ScalarParam]:
@@ -359,10 +297,12 @@ def row_welford(threads: int = 96) -> Kernel:
     steps = ceildiv(columns, threads)
     step = symbol("step", hi=steps - 1)
     value = local("value", DataType.Float)
-    mine = [local(f"thread_{name}", DataType.Float) for name in WELFORD.states]
-    total = [local(f"row_{name}", DataType.Float) for name in WELFORD.states]
+    dtypes = WELFORD.state_dtypes(DataType.Float)
+    states = tuple(zip(WELFORD.states, dtypes))
+    mine = [local(f"thread_{name}", dtype) for name, dtype in states]
+    total = [local(f"row_{name}", dtype) for name, dtype in states]
     workspace = [
-        shared(f"shared_{n}", DataType.Float, threads, 4 * threads * i) for i, n in enumerate(WELFORD.states)
+        shared(f"shared_{name}", dtype, threads, 8 * threads * i) for i, (name, dtype) in enumerate(states)
     ]
     column = step * threads + t
     accumulate = If(
@@ -387,7 +327,7 @@ def row_welford(threads: int = 96) -> Kernel:
         ),
     ]
     return kernel(
-        "row_welford", [x, mean, m2, rows_param, columns_param], body, [rows], [threads], 3 * 4 * threads
+        "row_welford", [x, mean, m2, rows_param, columns_param], body, [rows], [threads], 3 * 8 * threads
     )
 
 

@@ -1,0 +1,238 @@
+"""The device snippets: their registry, and their results where the host can run them."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import InternalError
+from fusewright.cuda import snippets
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
+from tests.cuda.host import build, needs_compiler, run
+from tests.kernel import builders
+
+# Binary16 by the host's own conversion, in place of the snippet, which is PTX.
+HOST_HALF = """
+namespace fw {
+struct half {
+  unsigned short bits;
+  operator float() const { return float(host::bit_cast<_Float16>(bits)); }
+};
+}
+"""
+
+
+def test_closure_puts_requirements_first_and_depends_on_the_set_only() -> None:
+    order = snippets.closure(["vec", "grid_reduce", "fp8"])
+    assert order == snippets.closure(["fp8", "vec", "grid_reduce", "vec"])
+    for name in order:
+        assert all(order.index(other) < order.index(name) for other in snippets.requires(name))
+    assert {"warp_reduce", "block_reduce", "half"} <= set(order)
+    assert len(order) == len(set(order))
+
+
+def test_unknown_snippet() -> None:
+    with pytest.raises(InternalError, match=r"no device snippet 'nothing'; there are .*vec"):
+        snippets.closure(["nothing"])
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
+def test_all_snippets_compile_together(arch: str) -> None:
+    text = "".join(map(snippets.text, snippets.closure(snippets.names())))
+    assert "#include" not in text
+    compile_cubin(text + 'extern "C" __global__ void nothing() {}', NvrtcOptions(arch))
+
+
+@pytest.mark.parametrize("name", snippets.names())
+def test_snippet_states_all_it_requires(name: str) -> None:
+    text = "".join(map(snippets.text, snippets.closure([name])))
+    compile_cubin(text + 'extern "C" __global__ void nothing() {}', NvrtcOptions("sm_80"))
+
+
+# ---- conversions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def conversions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    text = HOST_HALF + snippets.text("fp8") + snippets.text("e8m0")
+    for name in ("e4m3", "e5m2", "e8m0"):
+        text += f"""
+        extern "C" void to_{name}(const float* from, unsigned char* to, long long count) {{
+          for (long long i = 0; i < count; ++i) to[i] = fw::{name}(from[i]).bits;
+        }}
+        extern "C" void from_{name}(float* to) {{
+          for (int i = 0; i < 256; ++i) {{ fw::{name} x; x.bits = i; to[i] = x; }}
+        }}"""
+    return build(text, tmp_path_factory.mktemp("conversions"))
+
+
+TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "e8m0": torch.float8_e8m0fnu}
+
+
+def _floats() -> torch.Tensor:
+    """Every float with a lower half of 0, and its neighbours: all ties between eight-bit floats are there."""
+    upper = torch.arange(2**16, dtype=torch.int64) << 16
+    bits = torch.cat([upper, upper + 1, (upper - 1) % 2**32])
+    return bits.to(torch.int32).view(torch.float32)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TYPES)
+def test_conversion_to_eight_bits_is_torchs(conversions: ctypes.CDLL, name: str) -> None:
+    values = _floats()
+    result = torch.empty(len(values), dtype=torch.uint8)
+    convert = getattr(conversions, f"to_{name}")
+    convert(
+        ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(result.data_ptr()), ctypes.c_longlong(len(values))
+    )
+    expected = values.to(TYPES[name])
+    # Any NaN is as good as another.
+    same = (result == expected.view(torch.uint8)) | (
+        result.view(TYPES[name]).float().isnan() & expected.float().isnan()
+    )
+    wrong = values[~same]
+    assert not len(wrong), f"{len(wrong)} differ, such as {wrong[0].item().hex()}"
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TYPES)
+def test_conversion_from_eight_bits_is_torchs(conversions: ctypes.CDLL, name: str) -> None:
+    result = torch.empty(256)
+    getattr(conversions, f"from_{name}")(ctypes.c_void_p(result.data_ptr()))
+    expected = torch.arange(256, dtype=torch.uint8).view(TYPES[name]).float()
+    torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+# ---- collectives ---------------------------------------------------------------------------------
+
+_CHECK_BLOCK_REDUCE = """
+struct Sum {
+  long long total;
+  static constexpr bool symmetric = %s;
+  static Sum identity() { return {0}; }
+  static Sum combine(Sum a, Sum b) { return {a.total + b.total}; }
+  Sum shuffle_xor(int mask) const { return {fw::shuffle_xor(total, mask)}; }
+  Sum shuffle(int lane) const { return {fw::shuffle(total, lane)}; }
+  struct Memory {
+    long long* totals;
+    Sum load(long long i) const { return {totals[i]}; }
+    void store(long long i, Sum value) const { totals[i] = value.total; }
+  };
+};
+
+template <int AXES, int WIDTH, class Shape> int wrong(dim3 block) {
+  int errors = 0;
+  host::launch({1, 1, 1}, block, [&] {
+    auto input = [](int x, int y, int z, int k) { return 1ll + x * 3 + y * 1000 + z * 1000000 + k * 17; };
+    const int i = threadIdx.x, j = threadIdx.y, l = threadIdx.z;
+    Sum value[WIDTH];
+    for (int k = 0; k < WIDTH; ++k) value[k] = {input(i, j, l, k)};
+    // Twice: the second must not see what the first left in the workspace.
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      Sum result[WIDTH];
+      for (int k = 0; k < WIDTH; ++k) result[k] = value[k];
+      fw::block_reduce<Sum, AXES, Shape>(result, {reinterpret_cast<long long*>(fw_smem)});
+      for (int k = 0; k < WIDTH; ++k) {
+        long long expected = 0;
+        for (int x = 0; x < int(block.x); ++x)
+          for (int y = 0; y < int(block.y); ++y)
+            for (int z = 0; z < int(block.z); ++z)
+              if ((AXES & 1 || x == i) && (AXES & 2 || y == j) && (AXES & 4 || z == l))
+                expected += input(x, y, z, k);
+        errors += result[k].total != expected;
+      }
+    }
+  });
+  return errors;
+}
+
+template <int AXES> int wrong_at(dim3 block) {
+  return wrong<AXES, 1, fw::block_shape<0, 0, 0>>(block) + wrong<AXES, 3, fw::block_shape<0, 0, 0>>(block);
+}
+
+extern "C" int wrong_results(int axes, unsigned x, unsigned y, unsigned z) {
+  using Function = int (*)(dim3);
+  const Function functions[] = {
+      wrong_at<1>, wrong_at<2>, wrong_at<3>, wrong_at<4>, wrong_at<5>, wrong_at<6>, wrong_at<7>};
+  return functions[axes - 1]({x, y, z});
+}
+
+extern "C" int wrong_results_of_constant_shape() {
+  return wrong<1, 2, fw::block_shape<96, 2, 1>>({96, 2, 1}) +
+         wrong<2, 2, fw::block_shape<32, 9, 1>>({32, 9, 1}) +
+         wrong<7, 2, fw::block_shape<8, 4, 2>>({8, 4, 2});
+}
+"""
+
+# Whole warps, parts of a warp that are powers of two and that are not, one thread, blocks with a broken last
+# warp, extents of 1 that make the reduced threads neighbours after all.
+SHAPES = [
+    (64, 1, 1),
+    (96, 2, 1),
+    (16, 3, 2),
+    (24, 2, 1),
+    (1, 1, 1),
+    (1, 32, 3),
+    (33, 1, 2),
+    (1, 1, 17),
+    (8, 4, 2),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("symmetric", ["true", "false"])
+def test_block_reduce_over_every_set_of_axes(tmp_path: Path, symmetric: str) -> None:
+    text = "".join(map(snippets.text, snippets.closure(["block_reduce"])))
+    library = build(text + _CHECK_BLOCK_REDUCE % symmetric, tmp_path)
+    for axes in range(1, 8):
+        for shape in SHAPES:
+            assert library.wrong_results(axes, *shape) == 0, (axes, shape)
+    assert library.wrong_results_of_constant_shape() == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(32, 8), (4, 8), (16, 3)])
+def test_column_sum_on_the_host(tmp_path: Path, shape: tuple[int, int]) -> None:
+    x = torch.randint(-50, 50, (29, 72)).float()
+    y = torch.full((72,), float("nan"))
+    run(builders.column_sum(*shape, width=4), [x, y, *x.shape], tmp_path)
+    torch.testing.assert_close(y, x.sum(0), rtol=0, atol=0)
+
+
+@needs_compiler
+def test_grid_sum_on_the_host_leaves_the_semaphore_ready(tmp_path: Path) -> None:
+    x = torch.randint(-50, 50, (3001,)).float()
+    y, partials, semaphore = torch.full((1,), float("nan")), torch.empty(5), torch.zeros(1, dtype=torch.int32)
+    run(builders.grid_sum(threads=48, blocks=5), [x, y, partials, semaphore, len(x)], tmp_path)
+    assert y.item() == x.sum().item()
+    assert semaphore.item() == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [96, 40])
+def test_welford_on_the_host(tmp_path: Path, threads: int) -> None:
+    x = torch.randn(3, 517) * 3 + 100
+    mean, m2 = torch.empty(3), torch.empty(3)
+    run(builders.row_welford(threads), [x, mean, m2, *x.shape], tmp_path)
+    torch.testing.assert_close(mean, x.double().mean(1).float())
+    torch.testing.assert_close(m2, (x.double().var(1) * 516).float(), rtol=1e-5, atol=0)
+
+
+@needs_compiler
+def test_shared_memory_on_the_host(tmp_path: Path) -> None:
+    x = torch.arange(512.0)
+    y = torch.empty(512)
+    run(builders.block_reverse(), [x, y, 512], tmp_path)
+    torch.testing.assert_close(y, x.view(2, 64, 4).flip(1).reshape(-1), rtol=0, atol=0)
+
+
+@needs_compiler
+def test_complex_on_the_host(tmp_path: Path) -> None:
+    a, b = torch.randn(70, dtype=torch.complex64), torch.randn(70, dtype=torch.complex64)
+    result = torch.empty_like(a)
+    run(builders.complex_product(DataType.ComplexFloat), [a, b, result, 70], tmp_path)
+    torch.testing.assert_close(result, a * b + (0.5 - 2j))
