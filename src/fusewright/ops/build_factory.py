@@ -1,0 +1,119 @@
+"""Builders of tensors that are made from scalars alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fusewright.core.dtype import Category, DataType
+from fusewright.core.errors import DtypeError, ShapeError
+from fusewright.ir import Full, Fusion, Iota, IterKind, Scalar, TensorView
+from fusewright.ops.build_elementwise import as_value, convert, convert_tensor
+from fusewright.ops.build_shape import check_extent, extent_of
+from fusewright.ops.registry import ScalarLike, Shape, op
+from fusewright.sym import Expr, as_int
+
+
+def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataType) -> TensorView:
+    """A tensor of these sizes, every element `value` in `dtype`."""
+    axes = [
+        fusion.new_axis(extent, IterKind.BROADCAST if as_int(extent) == 1 else IterKind.ITERATION)
+        for extent in extents
+    ]
+    # A reduced float is filled as the Float that it is computed with, then rounded like any other.
+    fill = convert(fusion, value, dtype.compute)
+    assert isinstance(fill, Scalar)
+    out = fusion.new_tensor(axes, dtype.compute)
+    fusion.add_node(Full(fill, out))
+    return convert_tensor(fusion, out, dtype)
+
+
+def _scalar(fusion: Fusion, value: ScalarLike) -> Scalar:
+    scalar = as_value(fusion, value)
+    assert isinstance(scalar, Scalar)
+    return scalar
+
+
+@op()
+def full(fusion: Fusion, shape: Shape, fill_value: ScalarLike, dtype: DataType) -> TensorView:
+    """A tensor of `shape` with every element `fill_value`, converted to `dtype`."""
+    for i, size in enumerate(shape):
+        if isinstance(size, int):
+            check_extent(size, i)
+    return filled(fusion, [extent_of(size) for size in shape], _scalar(fusion, fill_value), dtype)
+
+
+@op()
+def zeros(fusion: Fusion, shape: Shape, dtype: DataType = DataType.Float) -> TensorView:
+    """A tensor of zeros."""
+    return full(fusion, shape, 0, dtype)
+
+
+@op()
+def ones(fusion: Fusion, shape: Shape, dtype: DataType = DataType.Float) -> TensorView:
+    """A tensor of ones."""
+    return full(fusion, shape, 1, dtype)
+
+
+@op()
+def full_like(
+    fusion: Fusion, arg: TensorView, fill_value: ScalarLike, dtype: DataType = DataType.Null
+) -> TensorView:
+    """A tensor of the sizes of `arg`, and of its type unless `dtype` is given, with one value everywhere."""
+    result = arg.dtype if dtype is DataType.Null else dtype
+    return filled(fusion, arg.extents, _scalar(fusion, fill_value), result)
+
+
+@op()
+def zeros_like(fusion: Fusion, arg: TensorView, dtype: DataType = DataType.Null) -> TensorView:
+    """`full_like` with 0."""
+    return full_like(fusion, arg, 0, dtype)
+
+
+@op()
+def ones_like(fusion: Fusion, arg: TensorView, dtype: DataType = DataType.Null) -> TensorView:
+    """`full_like` with 1."""
+    return full_like(fusion, arg, 1, dtype)
+
+
+@op()
+def iota(
+    fusion: Fusion,
+    length: ScalarLike,
+    start: ScalarLike | None = None,
+    step: ScalarLike | None = None,
+    dtype: DataType = DataType.Int,
+) -> TensorView:
+    """start, start + step, ...: `length` elements of `dtype`; by default from 0 in steps of 1."""
+    count = _scalar(fusion, length)
+    first = _scalar(fusion, _typed(0, dtype) if start is None else start)
+    stride = _scalar(fusion, _typed(1, dtype) if step is None else step)
+    if any(isinstance(s.value, float) and not math.isfinite(s.value) for s in (count, first, stride)):
+        raise ShapeError("iota: length, start, step must be finite numbers.")
+    if not count.dtype.is_integral:
+        raise DtypeError("iota: length must be integer", expected="an integer", given=count.dtype)
+    for name, scalar in (("start", first), ("step", stride)):
+        if scalar.dtype.category is not dtype.category:
+            raise DtypeError(
+                f"iota: {name} dtype does not match specified dtype argument",
+                expected=dtype,
+                given=scalar.dtype,
+            )
+    if dtype.category not in (Category.INT, Category.FLOAT):
+        raise DtypeError(what="iota", expected="an integer or floating type", given=dtype)
+    if stride.value == 0:
+        raise ShapeError("iota: step value must not equal zero.")
+    if isinstance(count.value, int):
+        check_extent(count.value, 0)
+    extent = extent_of(count)
+    axis = fusion.new_axis(extent, IterKind.BROADCAST if as_int(extent) == 1 else IterKind.ITERATION)
+    out = fusion.new_tensor([axis], dtype.compute)
+    operands = [convert(fusion, s, dtype.compute) for s in (first, stride)]
+    start_value, step_value = (s for s in operands if isinstance(s, Scalar))
+    fusion.add_node(Iota(start_value, step_value, out))
+    return convert_tensor(fusion, out, dtype)
+
+
+def _typed(value: int, dtype: DataType) -> int | float:
+    """A number of the category of `dtype`."""
+    return float(value) if dtype.is_floating else value

@@ -1,0 +1,173 @@
+"""Builders of what a definition says outside `fd.ops`: its inputs, constants and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.core.dtype import DataType, of_python_value
+from fusewright.core.errors import ContiguityError, DtypeError, OutputError, RankError
+from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
+from fusewright.ops.build_elementwise import constant, convert_tensor, copy_tensor
+from fusewright.ops.build_shape import check_extent, memory_order, vector_of
+from fusewright.ops.registry import Contiguity, OpDef, Operand, ScalarLike, ScalarVector, Values, op
+from fusewright.sym import Expr, const
+
+DEFINERS: dict[str, OpDef] = {}
+"""The methods of a definition itself, by name: rows like those of `OPS`."""
+
+
+# ---- inputs ------------------------------------------------------------------------------------------------
+
+
+def _declared_extents(fusion: Fusion, shape: Sequence[int]) -> list[Expr]:
+    """One extent a dimension. Each takes a scalar's number, and the first tensor one more for the constant
+    zero: the numbers of later scalars, which messages show, are as in nvFuser."""
+    extents: list[Expr] = []
+    for size in shape:
+        if size == -1:
+            extents.append(fusion.new_extent())
+        else:
+            fusion.new_scalar(DataType.Int, size)
+            extents.append(const(size))
+    if not any(isinstance(value, TensorView) for value in fusion.inputs):
+        fusion.new_scalar(DataType.Int, 0)
+    return extents
+
+
+def _declared_contiguity(
+    shape: Sequence[int], order: Sequence[int], contiguity: Contiguity
+) -> tuple[bool | None, ...]:
+    """One entry a dimension in memory order."""
+    if isinstance(contiguity, bool):
+        return tuple(None if shape[dim] == 1 else contiguity for dim in order)
+    if len(contiguity) != len(shape):
+        raise ContiguityError(
+            f"Length of contiguity argument ({len(contiguity)}) "
+            f"must match that of shape argument ({len(shape)})"
+        )
+    for dim, entry in zip(order, contiguity):
+        if shape[dim] == 1 and entry is not None:
+            raise ContiguityError(
+                f"dimension {dim} has size 1, so its contiguity must be None",
+                expected=None,
+                given=entry,
+                hint="contiguity is listed in memory order, outermost first",
+            )
+    return tuple(contiguity)
+
+
+@op(DEFINERS)
+def define_tensor(
+    fusion: Fusion,
+    shape: Sequence[int],
+    contiguity: Contiguity = False,
+    dtype: DataType = DataType.Float,
+    is_cpu: bool = False,
+    stride_order: Sequence[int] = (),
+) -> TensorView:
+    """The next input, a tensor.
+
+    Args:
+        shape: -1 for a size known at the call, 0, 1 for a broadcast dimension, or a fixed size.
+        contiguity: in memory order, outermost first: True if the stride is the product of the sizes inside,
+            None for a broadcast. A bool stands for every dimension whose size is not 1.
+        is_cpu: a rank-0 tensor in host memory.
+        stride_order: 0 for the innermost dimension in memory; empty for row-major.
+    """
+    for i, size in enumerate(shape):
+        check_extent(size, i, least=-1)
+    if dtype is DataType.Null:
+        raise DtypeError(what="a tensor", expected="a type with values", given=dtype)
+    if is_cpu and shape:
+        raise RankError("CPU non-scalar tensor is not supported!", expected=0, given=len(shape))
+    order = memory_order(stride_order, len(shape)) if stride_order else list(range(len(shape)))
+    flags = _declared_contiguity(shape, order, contiguity)
+    extents = _declared_extents(fusion, shape)
+    broadcast = {dim for dim, flag in zip(order, flags) if flag is None}
+    axes = []
+    for dim, extent in enumerate(extents):
+        if dim in broadcast:
+            axes.append(fusion.new_axis(const(1), IterKind.BROADCAST, None if shape[dim] == 1 else extent))
+        else:
+            axes.append(fusion.new_axis(extent))
+    tensor = fusion.new_tensor(
+        axes, dtype, allocation=[axes[dim] for dim in order], contiguity=flags, is_cpu=is_cpu
+    )
+    fusion.add_input(tensor)
+    return tensor
+
+
+@op(DEFINERS)
+def define_scalar(fusion: Fusion, value: ScalarLike | None = None, dtype: DataType = DataType.Null) -> Scalar:
+    """A constant of the value's own type or `dtype`; with None the next input, a Double unless said."""
+    if value is None:
+        scalar = fusion.new_scalar(DataType.Double if dtype is DataType.Null else dtype)
+        fusion.add_input(scalar)
+        return scalar
+    if isinstance(value, Scalar):
+        raise DtypeError("define_scalar: a Scalar is no constant", expected="a number", given=value.dtype)
+    return constant(fusion, value, of_python_value(value) if dtype is DataType.Null else dtype)
+
+
+@op(DEFINERS)
+def define_vector(fusion: Fusion, values: Values, dtype: DataType = DataType.Int) -> ScalarVector:
+    """A vector: of that many Int inputs, or of these sizes (integers of at least -1, and Scalars)."""
+    if not isinstance(values, int):
+        return vector_of(fusion, values)
+    scalars = []
+    for _ in range(values):
+        scalar = fusion.new_scalar(dtype)
+        fusion.add_input(scalar)
+        scalars.append(scalar)
+    return ScalarVector(scalars)
+
+
+# ---- outputs -----------------------------------------------------------------------------------------------
+
+
+@op(DEFINERS)
+def add_output(
+    fusion: Fusion,
+    output: Operand,
+    alias_input: TensorView | None = None,
+    stride_order: Sequence[int] = (),
+) -> None:
+    """The next output; with `alias_input` it is written into that input's memory and not returned.
+
+    `stride_order` fixes the order in memory (0 for the innermost dimension). A tensor that is also added
+    without alias is returned once for each time, in the input's memory.
+    """
+    if not isinstance(output, TensorView):
+        raise OutputError(what=f"{output}, a scalar,", problem="only tensors may be outputs")
+    if alias_input is not None:
+        _add_aliased(fusion, output, alias_input)
+        return
+    if stride_order:
+        output = copy_tensor(fusion, output, memory_order=memory_order(stride_order, output.ndim))
+    alias = next((o.alias for o in fusion.outputs if o.tensor is output), None)
+    fusion.add_output(output, alias)
+
+
+def _add_aliased(fusion: Fusion, output: TensorView, alias: TensorView) -> None:
+    if not fusion.is_input(alias):
+        raise OutputError(
+            what=f"an alias of {alias.name}",
+            problem="alias_input must be an input of the fusion",
+            hint="pass the tensor that define_tensor returned",
+        )
+    if output.ndim != alias.ndim:
+        raise RankError(what=f"the output that aliases {alias.name}", expected=alias.ndim, given=output.ndim)
+    for i, (ours, theirs) in enumerate(zip(output.extents, alias.extents)):
+        fusion.equate(ours, theirs, f"output written into {alias.name}, dimension {i}")
+    written = convert_tensor(fusion, output, alias.dtype)
+    taken = next((o.alias for o in fusion.outputs if o.tensor is written and o.alias is not None), None)
+    if fusion.is_input(written) or taken not in (None, alias):
+        written = copy_tensor(fusion, written)
+    order = [alias.shape.index(axis) for axis in alias.allocation]
+    written.allocation = tuple(written.shape[i] for i in order)
+    written.contiguity = tuple(
+        None if axis.is_broadcast else bool(flag) for axis, flag in zip(written.allocation, alias.contiguity)
+    )
+    # Plain outputs of the same tensor share the input's memory.
+    fusion.outputs = [Output(o.tensor, alias, o.hidden) if o.tensor is written else o for o in fusion.outputs]
+    fusion.add_output(written, alias, hidden=True)

@@ -1,0 +1,250 @@
+"""Builders of reductions and of the statistics made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusewright.core.dtype import Category, DataType
+from fusewright.core.errors import DtypeError, RankError, ShapeError
+from fusewright.core.op import ReductionOp
+from fusewright.ir import Fusion, IterKind, Reduction, Scalar, TensorView
+from fusewright.ops.build_elementwise import (
+    apply,
+    apply_to_tensor,
+    convert_tensor,
+    copy_tensor,
+    insert_axes,
+    scalar_of_extent,
+)
+from fusewright.ops.build_factory import filled
+from fusewright.ops.build_shape import remove_axes, wrap_dims
+from fusewright.ops.reductions import MAX, MIN, PROD, SUM, WELFORD, reduction_dtypes
+from fusewright.ops.registry import Dims, op
+from fusewright.sym import Expr, product
+
+# ---- axes --------------------------------------------------------------------------------------------------
+
+
+def reduced_dims(tensor: TensorView, dims: Dims | None) -> list[int]:
+    """The dimensions to reduce, from the front, ascending; None is all of them."""
+    if dims is None:
+        return list(range(tensor.ndim))
+    return sorted(wrap_dims([dims] if isinstance(dims, int) else dims, tensor.ndim, "reduction"))
+
+
+def _without_broadcasts(
+    fusion: Fusion, tensor: TensorView, dims: Sequence[int]
+) -> tuple[TensorView, list[int], Expr]:
+    """`tensor` with the broadcast axes among `dims` squeezed away, the positions of the others then, and how
+    many copies of each element the squeezed axes show."""
+    broadcasts = [dim for dim in dims if tensor.shape[dim].is_broadcast]
+    copies = product(tensor.shape[dim].visible_extent for dim in broadcasts)
+    kept = [dim for dim in range(tensor.ndim) if dim not in broadcasts]
+    positions = [kept.index(dim) for dim in dims if dim not in broadcasts]
+    return remove_axes(fusion, tensor, broadcasts), positions, copies
+
+
+def _reduce(fusion: Fusion, row: ReductionOp, tensor: TensorView, dims: Sequence[int]) -> list[TensorView]:
+    """The node: one output a state, whose axes `dims` are reduced."""
+    outputs = []
+    for dtype in row.state_dtypes(tensor.dtype):
+        axes = [
+            fusion.copy_axis(axis, IterKind.REDUCTION if i in dims else None)
+            for i, axis in enumerate(tensor.shape)
+        ]
+        outputs.append(fusion.new_tensor(axes, dtype))
+    fusion.add_node(Reduction(row, (tensor,), outputs))
+    return outputs
+
+
+def _kept_dims(fusion: Fusion, tensor: TensorView, dims: Sequence[int], keepdim: bool) -> TensorView:
+    """`tensor` with size-1 axes at `dims` again, if `keepdim`."""
+    if not keepdim:
+        return tensor
+    return insert_axes(fusion, tensor, [i in dims for i in range(tensor.ndim + len(dims))])
+
+
+def _count(fusion: Fusion, tensor: TensorView, dims: Sequence[int]) -> Scalar:
+    """How many elements `dims` hold."""
+    return scalar_of_extent(fusion, product(tensor.shape[dim].visible_extent for dim in dims))
+
+
+# ---- sum, prod, max, min -----------------------------------------------------------------------------------
+
+# Combining n equal values.
+_REPEATED = {SUM: "mul", PROD: "pow"}
+
+
+def _reduced(
+    fusion: Fusion, row: ReductionOp, arg: TensorView, dims: Dims | None, keepdim: bool, dtype: DataType
+) -> TensorView:
+    positions = reduced_dims(arg, dims)
+    computed, result = reduction_dtypes(row, arg.dtype, dtype)
+    # A dtype that the user asks for is what the input is rounded to, even where it is then widened.
+    source = arg if dtype is DataType.Null else convert_tensor(fusion, arg, dtype)
+    if not positions:
+        out = convert_tensor(fusion, source, result)
+        return copy_tensor(fusion, arg) if out is arg else out
+    source = convert_tensor(fusion, source, computed)
+    source, left, copies = _without_broadcasts(fusion, source, positions)
+    out = _reduce(fusion, row, source, left)[0] if left else source
+    if row in _REPEATED and copies is not product(()):
+        out = apply_to_tensor(fusion, _REPEATED[row], out, scalar_of_extent(fusion, copies))
+    return _kept_dims(fusion, convert_tensor(fusion, out, result), positions, keepdim)
+
+
+def _dtype_in_place_of_dims(values: list[Any]) -> None:
+    """The overload (arg, dtype)."""
+    if isinstance(values[1], DataType):
+        values[1], values[3] = None, values[1]
+
+
+_OVERLOADS: dict[str, Any] = {"aliases": {"dim": "dims"}, "arrange": _dtype_in_place_of_dims}
+
+
+@op(name="sum", **_OVERLOADS)
+def sum_(
+    fusion: Fusion,
+    arg: TensorView,
+    dims: Dims | None = None,
+    keepdim: bool = False,
+    dtype: DataType = DataType.Null,
+) -> TensorView:
+    """The sum over `dims` (None: all). Bools and integers give Int; `dtype` is cast to first.
+
+    Reduced floats are summed in Float and rounded once.
+    """
+    return _reduced(fusion, SUM, arg, dims, keepdim, dtype)
+
+
+@op(name="prod", **_OVERLOADS)
+def prod(
+    fusion: Fusion,
+    arg: TensorView,
+    dims: Dims | None = None,
+    keepdim: bool = False,
+    dtype: DataType = DataType.Null,
+) -> TensorView:
+    """The product over `dims` (None: all), typed as `sum`."""
+    return _reduced(fusion, PROD, arg, dims, keepdim, dtype)
+
+
+@op(name="max", **_OVERLOADS)
+def max_(
+    fusion: Fusion,
+    arg: TensorView,
+    dims: Dims | None = None,
+    keepdim: bool = False,
+    dtype: DataType = DataType.Null,
+) -> TensorView:
+    """The greatest value over `dims` (None: all), in the input's type; NaN if there is one. No `dtype`."""
+    return _reduced(fusion, MAX, arg, dims, keepdim, dtype)
+
+
+@op(name="min", **_OVERLOADS)
+def min_(
+    fusion: Fusion,
+    arg: TensorView,
+    dims: Dims | None = None,
+    keepdim: bool = False,
+    dtype: DataType = DataType.Null,
+) -> TensorView:
+    """The least value over `dims` (None: all), in the input's type; NaN if there is one. No `dtype`."""
+    return _reduced(fusion, MIN, arg, dims, keepdim, dtype)
+
+
+# ---- mean and variance -------------------------------------------------------------------------------------
+
+
+@op(**_OVERLOADS)
+def mean(
+    fusion: Fusion,
+    arg: TensorView,
+    dims: Dims | None = None,
+    keepdim: bool = False,
+    dtype: DataType = DataType.Null,
+) -> TensorView:
+    """The mean over `dims` (None: all). Bools and integers give Float; `dtype` is cast to first."""
+    result = arg.dtype if dtype is DataType.Null else dtype
+    if result.category < Category.FLOAT:
+        result = DataType.Float
+    positions = reduced_dims(arg, dims)
+    source = convert_tensor(fusion, convert_tensor(fusion, arg, result), result.compute)
+    total = _reduced(fusion, SUM, source, positions, keepdim, DataType.Null)
+    quotient = apply_to_tensor(fusion, "truediv", total, _count(fusion, arg, positions))
+    return convert_tensor(fusion, quotient, result)
+
+
+def _welford(
+    fusion: Fusion, arg: TensorView, dims: Sequence[int]
+) -> tuple[TensorView, TensorView, TensorView]:
+    """Mean, sum of squared deviations and count over `dims`, which vanish."""
+    computed, _ = reduction_dtypes(WELFORD, arg.dtype)
+    source, left, copies = _without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
+    if left:
+        avg, m2, n = _reduce(fusion, WELFORD, source, left)
+        if copies is not product(()):
+            times = scalar_of_extent(fusion, copies)
+            m2 = apply_to_tensor(fusion, "mul", m2, times)
+            n = apply_to_tensor(fusion, "mul", n, times)
+        return avg, m2, n
+    # Every element is its own mean; x - x is 0, or NaN where the deviation of an infinity is NaN.
+    count = filled(fusion, source.extents, scalar_of_extent(fusion, copies), DataType.Index)
+    return copy_tensor(fusion, source), apply_to_tensor(fusion, "sub", source, source), count
+
+
+@op()
+def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView, TensorView]:
+    """(avg, m2, n) over `dims`: the mean, the sum of squared deviations from it, and the count (Index).
+
+    One pass. Reduced floats give Float.
+    """
+    if not arg.ndim:
+        raise RankError(what="the input of welford", expected="at least 1", given=0)
+    return _welford(fusion, arg, reduced_dims(arg, dims))
+
+
+def _variance(
+    fusion: Fusion, arg: TensorView, dims: Sequence[int], correction: int
+) -> tuple[TensorView, TensorView]:
+    """Variance and mean over `dims`, which vanish."""
+    if correction < 0:
+        raise ShapeError("the correction must not be negative", expected="at least 0", given=correction)
+    if arg.dtype.is_complex:
+        parts = [apply_to_tensor(fusion, part, arg) for part in ("real", "imag")]
+        (real_var, real_mean), (imag_var, imag_mean) = (_variance(fusion, p, dims, correction) for p in parts)
+        return (
+            apply_to_tensor(fusion, "add", real_var, imag_var),
+            apply_to_tensor(fusion, "complex", real_mean, imag_mean),
+        )
+    avg, m2, _ = _welford(fusion, arg, dims)
+    # max(n - correction, 0): a correction that is too large gives infinity, not a negative variance.
+    divisor = apply(fusion, "maximum", apply(fusion, "sub", _count(fusion, arg, dims), correction), 0)
+    return apply_to_tensor(fusion, "truediv", m2, divisor), avg
+
+
+@op()
+def var(
+    fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
+) -> TensorView:
+    """The variance over `dims` (None: all): m2 / max(n - correction, 0). Reduced floats give Float."""
+    positions = reduced_dims(arg, dims)
+    return _kept_dims(fusion, _variance(fusion, arg, positions, correction)[0], positions, keepdim)
+
+
+@op()
+def var_mean(
+    fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
+) -> tuple[TensorView, TensorView]:
+    """(variance, mean) over `dims` (None: all). No reduced floats; complex gives a real variance."""
+    if arg.dtype.is_reduced_float:
+        raise DtypeError(
+            what="the input of var_mean",
+            expected="Float, Double or complex",
+            given=arg.dtype,
+            hint="cast it to Float first",
+        )
+    positions = reduced_dims(arg, dims)
+    variance, avg = _variance(fusion, arg, positions, correction)
+    return _kept_dims(fusion, variance, positions, keepdim), _kept_dims(fusion, avg, positions, keepdim)

@@ -1,0 +1,189 @@
+"""Runs a fusion node by node with torch: the values that generated kernels must reproduce.
+
+Every value is rounded to its own type after the node that makes it, and computed in that type's compute type,
+as kernels do. Reductions differ from kernels' in the order of their additions only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import PyScalar
+from fusewright.core.errors import InputError, InternalError, ShapeError
+from fusewright.core.op import converted
+from fusewright.ir import (
+    Broadcast,
+    Copy,
+    Expand,
+    Full,
+    Fusion,
+    Iota,
+    Node,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    Squeeze,
+    TensorView,
+    Val,
+)
+from fusewright.ops.elementwise import CAST
+from fusewright.sym import Expr, Symbol, as_int, evaluate
+
+__all__ = ["bind_sizes", "evaluate_fusion"]
+
+Value = torch.Tensor | PyScalar
+Values = dict[Val, torch.Tensor]
+Sizes = dict[Symbol, int]
+
+
+def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
+    """The value of every symbol that sizes of the inputs, or integer inputs, stand for.
+
+    Raises:
+        InputError: the number of inputs, or a tensor's rank, is wrong.
+        ShapeError: two sizes that the fusion takes as one differ.
+    """
+    if len(inputs) != len(fusion.inputs):
+        raise InputError(f"Expected {len(fusion.inputs)} inputs, but got {len(inputs)}")
+    sizes: Sizes = {}
+
+    def bind(extent: Expr, size: int, what: str) -> None:
+        known = sizes.setdefault(extent, size) if isinstance(extent, Symbol) else as_int(extent)
+        if known != size:
+            raise ShapeError(
+                f"{what}: a conflict was found with 2 different sizes", expected=known, given=size
+            )
+
+    for i, (value, given) in enumerate(zip(fusion.inputs, inputs)):
+        if isinstance(value, TensorView):
+            if not isinstance(given, torch.Tensor) or given.ndim != value.ndim:
+                raise InputError(
+                    index=i, name=value.name, expected=f"a tensor of rank {value.ndim}", given=given
+                )
+            for dim, (extent, size) in enumerate(zip(value.extents, given.shape)):
+                bind(extent, size, f"input {i}, dimension {dim}")
+        elif isinstance(value.extent, Symbol) and value.dtype.is_integral:
+            bind(value.extent, int(given.real), f"input {i}")
+    return sizes
+
+
+def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value]) -> list[torch.Tensor]:
+    """The visible outputs, on the device of the inputs (the CPU if there is no tensor among them).
+
+    Nothing is written: an output that aliases an input is returned, where visible, as a tensor of its own.
+    """
+    sizes = bind_sizes(fusion, inputs)
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    device = next((t.device for t in tensors if t.device.type != "cpu"), torch.device("cpu"))
+    values: Values = {}
+    for value, given in zip(fusion.inputs, inputs):
+        if isinstance(given, torch.Tensor):
+            values[value] = given.to(device) if not given.ndim else given
+        else:
+            values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
+    run = _Evaluation(values, sizes, device)
+    for node in fusion.ordered_nodes():
+        results = _RULES[type(node)](run, node)
+        for out, result in zip(node.outputs, results):
+            run.values[out] = converted(result, out.dtype)
+    return [run.values[o.tensor] for o in fusion.outputs if not o.hidden]
+
+
+class _Evaluation:
+    """The values found so far."""
+
+    def __init__(self, values: Values, sizes: Sizes, device: torch.device) -> None:
+        self.values = values
+        self.sizes = sizes
+        self.device = device
+
+    def get(self, value: Val) -> torch.Tensor:
+        """A value in its compute type; a scalar as a tensor of rank 0."""
+        if value not in self.values:
+            assert isinstance(value, Scalar)
+            number = value.value if value.value is not None else self.size(value)
+            self.values[value] = torch.tensor(number, dtype=value.dtype.torch, device=self.device)
+        return converted(self.values[value], value.dtype.compute)
+
+    def size(self, scalar: Scalar) -> int:
+        if scalar.extent is None:
+            raise InternalError(problem=f"scalar {scalar} has neither a value nor a definition")
+        return evaluate(scalar.extent, self.sizes)
+
+    def shape(self, tensor: TensorView) -> list[int]:
+        return [evaluate(extent, self.sizes) for extent in tensor.extents]
+
+
+Rule = Callable[[_Evaluation, Any], Sequence[torch.Tensor]]
+
+
+def _pointwise(run: _Evaluation, node: Pointwise) -> Sequence[torch.Tensor]:
+    operands = [run.get(v) for v in node.inputs]
+    if node.op is CAST:
+        return operands
+    # The last operand has the compute type: the first of `where` is its condition.
+    result = node.op.spelling(node.inputs[-1].dtype.compute).torch(*operands)
+    out = node.outputs[0]
+    return [result.expand(run.shape(out)) if isinstance(out, TensorView) else result]
+
+
+def _reduction(run: _Evaluation, node: Reduction) -> Sequence[torch.Tensor]:
+    dims = tuple(i for i, axis in enumerate(node.output.maybe_root) if axis.is_reduction)
+    if len(node.inputs) > 1:
+        raise InternalError(
+            problem="a reduction of partial results belongs to a schedule, not to a definition"
+        )
+    return node.op.reduce(run.get(node.inputs[0]), dims)
+
+
+def _same(run: _Evaluation, node: Copy) -> Sequence[torch.Tensor]:
+    return [run.get(node.inputs[0])]
+
+
+def _broadcast(run: _Evaluation, node: Broadcast) -> Sequence[torch.Tensor]:
+    def insert(x: torch.Tensor, dim: int) -> torch.Tensor:
+        return x.unsqueeze(dim)
+
+    return [functools.reduce(insert, [i for i, new in enumerate(node.flags) if new], run.get(node.inputs[0]))]
+
+
+def _squeeze(run: _Evaluation, node: Squeeze) -> Sequence[torch.Tensor]:
+    x = run.get(node.inputs[0])
+    for dim in sorted(node.dims, reverse=True):
+        x = x.select(dim, 0)  # all points of an expanded dimension are one
+    return [x]
+
+
+def _permute(run: _Evaluation, node: Permute) -> Sequence[torch.Tensor]:
+    return [run.get(node.inputs[0]).permute(node.dims)]
+
+
+def _expand(run: _Evaluation, node: Expand) -> Sequence[torch.Tensor]:
+    return [run.get(node.inputs[0]).expand(run.shape(node.output))]
+
+
+def _full(run: _Evaluation, node: Full) -> Sequence[torch.Tensor]:
+    return [run.get(node.inputs[0]).expand(run.shape(node.output))]
+
+
+def _iota(run: _Evaluation, node: Iota) -> Sequence[torch.Tensor]:
+    start, step = (run.get(v) for v in node.inputs)
+    return [start + torch.arange(run.shape(node.output)[0], device=run.device).to(step.dtype) * step]
+
+
+_RULES: Mapping[type[Node], Rule] = {
+    Pointwise: _pointwise,
+    Reduction: _reduction,
+    Copy: _same,
+    Broadcast: _broadcast,
+    Squeeze: _squeeze,
+    Permute: _permute,
+    Expand: _expand,
+    Full: _full,
+    Iota: _iota,
+}

@@ -1,0 +1,237 @@
+"""The table of everything that a definition may say: one `OpDef` a method of `fd.ops`.
+
+A builder is a function that takes a `Fusion` first and appends nodes to it. The decorator `op` makes its row:
+the method's signature, its argument checks, its docstring, its record and its printed form all come from the
+function's own signature.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import ArgumentTypeError
+from fusewright.ir import Fusion, Scalar, TensorView
+
+__all__ = [
+    "OPS",
+    "Contiguity",
+    "Dims",
+    "Kind",
+    "OpDef",
+    "Operand",
+    "Result",
+    "ScalarLike",
+    "ScalarVector",
+    "Shape",
+    "Values",
+    "op",
+    "register",
+]
+
+
+class ScalarVector(tuple[Scalar, ...]):
+    """Several scalars that a user holds by one handle."""
+
+    __slots__ = ()
+
+
+# What builders declare their parameters as. Each has a row in `KINDS`, which checks values of it.
+ScalarLike = Scalar | bool | int | float | complex
+Operand = TensorView | Scalar | bool | int | float | complex
+Shape = ScalarVector | Sequence[int | Scalar]
+Dims = int | Sequence[int]
+Contiguity = bool | Sequence[bool | None]
+Values = int | Sequence[int | Scalar]
+
+Result = TensorView | Scalar | ScalarVector | tuple[Any, ...] | list[Any] | None
+
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and value in _INT64
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (bool, float, complex) or _is_int(value)
+
+
+def _sequence_of(accepts: Callable[[object], bool]) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        return isinstance(value, (list, tuple)) and all(map(accepts, value))
+
+    return check
+
+
+_is_ints = _sequence_of(_is_int)
+_is_extents = _sequence_of(lambda v: isinstance(v, Scalar) or _is_int(v))
+_is_flags = _sequence_of(lambda v: v is None or isinstance(v, bool))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an argument may be. `is_operand`: a value of the fusion, printed without its keyword."""
+
+    text: str
+    accepts: Callable[[object], bool]
+    is_operand: bool = False
+    is_shape: bool = False
+
+
+KINDS: Mapping[object, Kind] = {
+    TensorView: Kind("Tensor", lambda v: isinstance(v, TensorView), is_operand=True),
+    Operand: Kind(
+        "Tensor, Scalar or number",
+        lambda v: isinstance(v, (TensorView, Scalar)) or _is_number(v),
+        is_operand=True,
+    ),
+    ScalarLike: Kind("Scalar or number", lambda v: isinstance(v, Scalar) or _is_number(v)),
+    ScalarVector: Kind("Vector", lambda v: isinstance(v, ScalarVector), is_operand=True),
+    Shape: Kind("Vector or list of ints and Scalars", _is_extents, is_shape=True),
+    Dims: Kind("int or list of ints", lambda v: _is_int(v) or _is_ints(v)),
+    Values: Kind("int, or list of ints and Scalars", lambda v: _is_int(v) or _is_extents(v)),
+    Contiguity: Kind("bool or list of bools", lambda v: isinstance(v, bool) or _is_flags(v)),
+    Sequence[int]: Kind("list of ints", _is_ints),
+    Sequence[bool]: Kind("list of bools", _sequence_of(lambda v: isinstance(v, bool))),
+    int: Kind("int", _is_int),
+    bool: Kind("bool", lambda v: isinstance(v, bool)),
+    DataType: Kind("DataType", lambda v: isinstance(v, DataType)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of an operation. `default` is `inspect.Parameter.empty` where it must be given."""
+
+    name: str
+    kind: Kind
+    default: Any
+    positional_only: bool
+    optional: bool
+
+    @property
+    def by_keyword(self) -> bool:
+        """Whether it is printed as `name=value`."""
+        return not (self.positional_only or self.kind.is_operand)
+
+    def accepts(self, value: object) -> bool:
+        return (value is None and self.optional) or self.kind.accepts(value)
+
+
+Arrange = Callable[[list[Any]], None]
+_MISSING = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpDef:
+    """One operation: how its method is called, and what builds it.
+
+    `build(fusion, *values)` takes one value a parameter: `TensorView`, `Scalar`, `ScalarVector`, or a plain
+    Python value. `aliases` are other names of parameters. `arrange` rewrites the bound values in place,
+    for overloads that one signature cannot tell.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    signature: inspect.Signature
+    build: Callable[..., Any]
+    doc: str
+    aliases: Mapping[str, str]
+    arrange: Arrange | None
+    index: Mapping[str, int]
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """One value a parameter, defaults filled in. ArgumentTypeError if the call does not fit."""
+        parameters = self.parameters
+        if len(args) > len(parameters):
+            raise self.mismatch(args, kwargs)
+        values = list(args)
+        values += [p.default for p in parameters[len(args) :]]
+        for name, value in kwargs.items():
+            position = self.index.get(self.aliases.get(name, name))
+            if position is None or position < len(args) or parameters[position].positional_only:
+                raise self.mismatch(args, kwargs)
+            values[position] = value
+        if _MISSING in values[len(args) :]:
+            raise self.mismatch(args, kwargs)
+        if self.arrange is not None:
+            self.arrange(values)
+        return values
+
+    def check(self, values: Sequence[Any]) -> None:
+        """Raises ArgumentTypeError if a bound value is of a type that its parameter does not take."""
+        for parameter, value in zip(self.parameters, values):
+            if not parameter.accepts(value):
+                raise self.mismatch(values, {})
+
+    def mismatch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ArgumentTypeError:
+        """The error of a call whose arguments do not fit."""
+        given = [type(a).__name__ for a in args] + [f"{k}: {type(v).__name__}" for k, v in kwargs.items()]
+        expected = ", ".join(
+            f"{p.name}: {p.kind.text}"
+            + ("" if p.default is _MISSING else f" = {getattr(p.default, 'name', p.default)}")
+            for p in self.parameters
+        )
+        return ArgumentTypeError(function=self.name, expected=f"({expected})", given=f"({', '.join(given)})")
+
+
+OPS: dict[str, OpDef] = {}
+"""Every operation by name, in the order of definition. Filled while `fusewright.ops` is imported."""
+
+_Builder = typing.TypeVar("_Builder", bound=Callable[..., Any])
+
+
+def _parameter(name: str, hint: object, default: Any, positional_only: bool) -> Parameter:
+    optional = False
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = tuple(a for a in typing.get_args(hint) if a is not type(None))
+        optional = len(members) < len(typing.get_args(hint))
+        hint = functools.reduce(operator.or_, members)  # as the keys of KINDS are written
+    return Parameter(name, KINDS[hint], default, positional_only, optional)
+
+
+def register(
+    table: dict[str, OpDef],
+    name: str,
+    signature: inspect.Signature,
+    build: Callable[..., Any],
+    doc: str,
+    aliases: Mapping[str, str] | None = None,
+    arrange: Arrange | None = None,
+) -> None:
+    """Adds a row to `table`. The annotations of `signature` are keys of `KINDS`, or optional ones."""
+    parameters = tuple(
+        _parameter(p.name, p.annotation, p.default, p.kind is inspect.Parameter.POSITIONAL_ONLY)
+        for p in signature.parameters.values()
+    )
+    index = {p.name: i for i, p in enumerate(parameters)}
+    table[name] = OpDef(name, parameters, signature, build, doc, aliases or {}, arrange, index)
+
+
+def op(
+    table: dict[str, OpDef] = OPS,
+    *,
+    name: str | None = None,
+    aliases: Mapping[str, str] | None = None,
+    arrange: Arrange | None = None,
+) -> Callable[[_Builder], _Builder]:
+    """Registers a builder under its own name, or `name`; its first parameter is the `Fusion`."""
+
+    def decorate(build: _Builder) -> _Builder:
+        hints = typing.get_type_hints(build)
+        declared = list(inspect.signature(build).parameters.values())
+        assert hints[declared[0].name] is Fusion
+        signature = inspect.Signature([p.replace(annotation=hints[p.name]) for p in declared[1:]])
+        doc = inspect.cleandoc(build.__doc__ or "")
+        register(table, name or build.__name__.rstrip("_"), signature, build, doc, aliases, arrange)
+        return build
+
+    return decorate
