@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -128,7 +129,11 @@ def store_combined(
 
 def input_dtype(op: ReductionOp, dst: Sequence[Ref]) -> DataType:
     """The type of what `op` reduces, given the buffers of its states."""
-    states = [ref.buffer.dtype for ref in dst]
+    return _input_dtype(op, tuple([ref.buffer.dtype for ref in dst]))
+
+
+@lru_cache(maxsize=256)  # asked for at every step of a reduction's loop
+def _input_dtype(op: ReductionOp, states: tuple[DataType, ...]) -> DataType:
     dtype = reduced_dtype(op, states)
     if dtype is None:
         raise Fault(SimulationError, f"{op.name} has no states of {', '.join(map(str, states))}")
