@@ -67,6 +67,10 @@ def _int_pow(base: Tensor, exponent: Tensor) -> Tensor:
     return torch.where(exponent < 0, negative, result)
 
 
+def _gcd(a: Tensor, b: Tensor) -> Tensor:
+    return torch.gcd(a, b).abs()  # torch gives a negative one where an operand is the least integer
+
+
 _FMOD = Spelling("fmod({0}, {1})", torch.fmod)
 _INT_MOD = Spelling("{0} % {1}", _int_mod)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
@@ -127,7 +131,7 @@ _ARITHMETIC = (
         Rule.MAKE_COMPLEX,
         {FLOAT: Spelling("fw::complex<{T}>({0}, {1})", torch.complex, ("complex",))},
     ),
-    _binary("gcd", Rule.SAME_UP, {INT: Spelling("fw::gcd({0}, {1})", torch.gcd, ("gcd",))}),
+    _binary("gcd", Rule.SAME_UP, {INT: Spelling("fw::gcd({0}, {1})", _gcd, ("gcd",))}),
 )
 
 # ---- order -------------------------------------------------------------------------------------------------

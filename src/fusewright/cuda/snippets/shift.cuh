@@ -1,10 +1,7 @@
-// requires:
+// requires: unsigned_of
 // Shifts that are defined for every amount: a negative one, or one of the width or more, moves out all bits.
 
 namespace fw {
-
-template <class T> struct unsigned_of { using type = unsigned int; };
-template <> struct unsigned_of<long long> { using type = unsigned long long; };
 
 template <class T>
 __device__ __forceinline__ bool shifts_within(T amount) {
