@@ -34,17 +34,9 @@ COMBINES = [
 ]
 
 
-def result_type(op, dtype):
-    if op.rule in (Rule.COMPARE, Rule.LOGICAL, Rule.PREDICATE):
-        return D.Bool
-    if op.rule is Rule.TO_REAL:
-        return dtype.real
-    return dtype.complex if op.rule is Rule.MAKE_COMPLEX else dtype
-
-
 def needed(op, dtype):
     """The snippets of a spelling, and those of the types that it stands between."""
-    types = (dtype, result_type(op, dtype))
+    types = (dtype, op.result_of(dtype))
     return {*op.spelling(dtype).snippets, *(("complex",) if any(t.is_complex for t in types) else ())}
 
 
@@ -53,7 +45,7 @@ def function(op, dtype, name):
     types = op.operand_dtypes(dtype)
     loads = "".join(f"auto x{i} = (({t.cuda}*)in[{i}])[k]; " for i, t in enumerate(types))
     value = op.spelling(dtype).render([f"x{i}" for i in range(op.arity)], dtype)
-    result = result_type(op, dtype).cuda
+    result = op.result_of(dtype).cuda
     return f"ENTRY {name}(void** in, {result}* out, long n) {{ EACH(k) {{ {loads}out[k] = {value}; }} }}"
 
 

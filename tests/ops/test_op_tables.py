@@ -185,19 +185,11 @@ def rows(arity):
                     yield pytest.param(op, dtype, id=f"{op.name}-{dtype.name}")
 
 
-def result_type(op, dtype):
-    if op.rule in (Rule.COMPARE, Rule.LOGICAL, Rule.PREDICATE):
-        return D.Bool
-    if op.rule is Rule.TO_REAL:
-        return dtype.real
-    return dtype.complex if op.rule is Rule.MAKE_COMPLEX else dtype
-
-
 def check(op, dtype, operands, expected):
     """`operands`: one list of values an operand; `expected`: the values the function should give."""
     tensors = [torch.tensor(list(column), dtype=dtype.torch) for column in operands]
     got = op.spelling(dtype).torch(*tensors)
-    result = result_type(op, dtype)
+    result = op.result_of(dtype)
     assert got.dtype == result.torch
     want = torch.tensor(expected, dtype=result.torch)
     if result.category < Category.FLOAT:
@@ -213,7 +205,7 @@ def test_unary_values(op, dtype):
     kind = {Category.FLOAT: np.float64, Category.COMPLEX: np.complex128}.get(dtype.category, lambda x: x)
     given = torch.tensor(values(dtype), dtype=dtype.torch).tolist()  # as rounded to the type
     with np.errstate(all="ignore"):
-        expected = [wrapped(function(kind(x)), result_type(op, dtype)) for x in given]
+        expected = [wrapped(function(kind(x)), op.result_of(dtype)) for x in given]
     check(op, dtype, [given], expected)
 
 
@@ -259,7 +251,7 @@ def test_binary_values(op, dtype):
     if op.name == "atan2" or (op.name == "pow" and dtype.is_floating):
         pairs = [(a, b) for a, b in pairs if not (a == b == 0)]  # signed zeros, below
     with np.errstate(all="ignore"):
-        expected = [wrapped(function(kind(a), kind(b)), result_type(op, dtype)) for a, b in pairs]
+        expected = [wrapped(function(kind(a), kind(b)), op.result_of(dtype)) for a, b in pairs]
     check(op, dtype, zip(*pairs), expected)
 
 

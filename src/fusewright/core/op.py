@@ -125,6 +125,14 @@ class ElementwiseOp:
             return (DataType.Bool, *(dtype,) * (self.arity - 1))
         return (dtype,) * self.arity
 
+    def result_of(self, dtype: DataType) -> DataType:
+        """The type that computing in `dtype` gives: Bool for a comparison, a real type for abs."""
+        if self.rule in (Rule.COMPARE, Rule.LOGICAL, Rule.PREDICATE):
+            return DataType.Bool
+        if self.rule is Rule.TO_REAL:
+            return dtype.real
+        return dtype.complex if self.rule is Rule.MAKE_COMPLEX else dtype
+
     def domain(self, operand: int) -> Domain:
         return self.domains[operand] if self.domains else Domain()
 
@@ -243,15 +251,7 @@ def result_dtype(
     elif common is None:
         common = _common(op, operand_types)
     computed = _operand_dtype(op, common, operand_types)
-    if rule is Rule.COMPARE or rule is Rule.PREDICATE:
-        result = DataType.Bool
-    elif rule is Rule.TO_REAL:
-        result = computed.real
-    elif rule is Rule.MAKE_COMPLEX:
-        result = computed.complex
-    else:
-        result = computed
-    return op.operand_dtypes(computed), result
+    return op.operand_dtypes(computed), op.result_of(computed)
 
 
 def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[DataType]) -> DataType:
