@@ -1,0 +1,188 @@
+"""The kernel verifier: well-formed kernels pass, each fault is named with its statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.errors import VerifyError
+from fusewright.kernel import verify as verifier
+from fusewright.kernel.ir import (
+    TRUE,
+    Alloc,
+    Barrier,
+    BlockReduce,
+    Buffer,
+    Combine,
+    Compute,
+    Copy,
+    For,
+    GridReduce,
+    If,
+    Imm,
+    Init,
+    Kernel,
+    Let,
+    ScalarParam,
+    ScalarRef,
+    Space,
+    Stmt,
+    WorkspaceParam,
+    index_symbol,
+)
+from fusewright.kernel.verify import verify
+from fusewright.ops.reductions import SUM, WELFORD
+from fusewright.sym import const, lt, symbol
+from tests.kernel import builders
+from tests.kernel.builders import ADD, EXP, at, local, shared, size, tensor
+
+F = DataType.Float
+BX, GX = ParallelType.block_x, ParallelType.grid_x
+N, N_PARAM = size("n")
+OUT = tensor("out", F, N, output=True)
+X = tensor("x", DataType.Half, N)
+SEMAPHORE = Buffer("semaphore", DataType.Int32, Space.GLOBAL, const(1))
+PARTIALS = Buffer("partials", F, Space.GLOBAL, const(8))
+T = index_symbol(BX, const(64))
+A, B = local("a", F), local("b", F)
+H = local("h", DataType.Half)
+WIDE = local("wide", F, 8)
+S = shared("s", F, 64)
+ONE = Imm(1.0, F)
+K = symbol("k", hi=3)
+STORE = Copy(at(OUT.buffer, T), ONE)
+GRID_SUM = GridReduce(
+    SUM, (at(A),), (at(B),), (GX,), (BX,), TRUE, (S,), (PARTIALS,), SEMAPHORE, symbol("last", hi=1)
+)
+BLOCK_SUM = BlockReduce(SUM, (at(A),), (at(B),), (BX,), TRUE, (S,))
+
+
+def _kernel(body: Sequence[Stmt]) -> Kernel:
+    params = [OUT, X, N_PARAM, WorkspaceParam(PARTIALS), WorkspaceParam(SEMAPHORE, zeroed=True)]
+    return builders.kernel("k", params, [*body, STORE], [8], [64], 256)
+
+
+WELL_FORMED = {
+    "pointwise": builders.pointwise,
+    "row_softmax": builders.row_softmax,
+    "column_sum": builders.column_sum,
+    "grid_sum": builders.grid_sum,
+    "row_welford": builders.row_welford,
+    "block_reverse": builders.block_reverse,
+    "complex_product": builders.complex_product,
+    "iota_select": builders.iota_select,
+    "nothing": lambda: _kernel([]),
+    "names reused one after the other": lambda: _kernel([For(K, const(4), ()), For(K, const(4), ())]),
+    "collective under a condition of the block": lambda: _kernel(
+        [If(lt(index_symbol(GX, const(8)), 4), (Barrier(),))]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WELL_FORMED)
+def test_well_formed(name: str) -> None:
+    verify(WELL_FORMED[name]())
+
+
+STRAY = ScalarParam("stray", F)
+TAINTED = symbol("tainted", hi=63)
+
+FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
+    "undeclared buffer": ([Copy(at(A), ONE)], "buffer a is not declared here"),
+    "out of scope": ([If(TRUE, (Alloc(A),)), Copy(at(A), ONE)], "buffer a is not declared here"),
+    "declared twice": ([Alloc(A), Alloc(A)], "the name a is already in use"),
+    "shadowed": ([Let(K, T), For(K, const(4), ())], "the name k is already in use"),
+    "CUDA's name": ([Let(symbol("threadIdx.x"), const(0))], "the name threadIdx.x is CUDA's"),
+    "global Alloc": ([Alloc(SEMAPHORE)], "buffer semaphore is global"),
+    "local of symbolic size": (
+        [Alloc(Buffer("l", F, Space.LOCAL, N))],
+        "has the size n, not a positive constant",
+    ),
+    "undefined symbol": ([Copy(at(OUT.buffer, K), ONE)], "k is not defined here"),
+    "symbol with other bounds": (
+        [Let(K, T), Copy(at(OUT.buffer, symbol("k", hi=7)), ONE)],
+        "k has other bounds here",
+    ),
+    "scalar that is no parameter": ([Alloc(A), Copy(at(A), ScalarRef(STRAY))], "stray is not a parameter"),
+    "dtypes of a copy": ([Alloc(A), Copy(at(A), at(X.buffer))], "x[0] is Half, its destination Float"),
+    "odd width": ([Alloc(WIDE), Copy(at(OUT.buffer), at(WIDE), 3)], "the width 3 is not a power of two"),
+    "too wide": (
+        [Alloc(WIDE), Copy(at(OUT.buffer), at(WIDE), 8)],
+        "8 elements of Float are more than 16 bytes",
+    ),
+    "vector of constants": ([Alloc(WIDE), Copy(at(WIDE), ONE, 4)], "only elements of a buffer"),
+    "hint on registers": (
+        [Alloc(A), Alloc(B), Copy(at(A), at(B), cache=CacheOp.streaming)],
+        "a cache hint without global memory",
+    ),
+    "arity": ([Alloc(A), Compute(ADD, at(A), (at(A),), F)], "add takes 2 operands, not 1"),
+    "computed in half": (
+        [Alloc(H), Compute(EXP, at(H), (at(H),), DataType.Half)],
+        "nothing is computed in Half",
+    ),
+    "unsupported type": (
+        [Alloc(A), Compute(EXP, at(A), (at(A),), DataType.Int)],
+        "exp is not defined for Int",
+    ),
+    "number of states": ([Alloc(A), Init(WELFORD, (at(A),))], "welford has 3 states, but 1 accumulators"),
+    "types of states": (
+        [Alloc(A), Alloc(B), Alloc(H), Init(WELFORD, (at(A), at(B), at(H)))],
+        "welford has no states of types Float, Float, Half",
+    ),
+    "operands of a combination": (
+        [Alloc(A), Combine(SUM, (at(A),), (at(A), at(A)))],
+        "sum takes one value or 1 states, not 2",
+    ),
+    "shared accumulator": ([Alloc(S), Init(SUM, (at(S),))], "the accumulator s is not local"),
+    "varying extent": ([For(K, T, ())], "the extent threadIdx.x differs between threads"),
+    "condition that is a number": ([If(N, ())], "the condition n is not boolean"),
+    "divergent barrier": ([If(lt(T, 3), (Barrier(),))], "not all threads arrive here: `threadIdx.x < 3`"),
+    "divergent by way of a name": (
+        [Let(TAINTED, T), If(lt(TAINTED, 3), (For(K, const(4), (Barrier(),)),))],
+        "not all threads arrive here: `tainted < 3`",
+    ),
+    "divergent reduction": (
+        [Alloc(A), Alloc(B), Alloc(S), If(lt(T, 3), (BLOCK_SUM,))],
+        "not all threads arrive here",
+    ),
+    "local workspace": (
+        [Alloc(A), Alloc(B), Alloc(WIDE), BlockReduce(SUM, (at(A),), (at(B),), (BX,), TRUE, (WIDE,))],
+        "buffer wide is in local memory, not shared",
+    ),
+    "axis of the grid in a block reduction": (
+        [Alloc(A), Alloc(B), Alloc(S), BlockReduce(SUM, (at(A),), (at(B),), (GX,), TRUE, (S,))],
+        "not axes of the block: blockIdx.x",
+    ),
+    "grid reduction in a loop": (
+        [Alloc(A), Alloc(B), Alloc(S), For(K, const(4), (GRID_SUM,))],
+        "a grid reduction inside the loop over k",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_named_with_its_statement(name: str) -> None:
+    body, problem = FAULTS[name]
+    with pytest.raises(VerifyError, match=re.escape(problem)) as raised:
+        verify(_kernel(body), after="a pass")
+    assert "kernel verifier, after a pass" in str(raised.value)
+    assert f"in `{verifier.statement_text(raised.value.facts['node'])}`" in str(raised.value)
+
+
+def test_output_must_be_written() -> None:
+    with pytest.raises(VerifyError, match="nothing writes the output out"):
+        verify(builders.kernel("k", [OUT, N_PARAM], [], [1], [32]))
+
+
+def test_launch_depends_on_parameters_only() -> None:
+    with pytest.raises(VerifyError, match="the launch n depends on n, no parameter"):
+        verify(builders.kernel("k", [OUT], [STORE], [N], [32]))
+
+
+def test_every_statement_has_its_rule() -> None:
+    assert set(verifier.RULES) == set(get_args(Stmt))
