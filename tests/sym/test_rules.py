@@ -6,6 +6,7 @@ instances of its pattern and comparing with naive evaluation over all small assi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import pytest
@@ -263,6 +264,29 @@ def test_rule_holds_for_all_integers(statement: Statement) -> None:
 )
 def test_normal_form(expression: Expr, expected: Expr) -> None:
     assert expression is expected
+
+
+@pytest.mark.parametrize("compare", [sym.lt, sym.le, sym.eq])
+@pytest.mark.parametrize("scale", [-1, 1, 2])
+def test_comparison_of_multiples_keeps_its_truth(compare: Callable[..., Expr], scale: int) -> None:
+    """A low part, of any width and offset, beside terms that are multiples of four or six."""
+    meaning = {sym.lt: operator.lt, sym.le: operator.le, sym.eq: operator.eq}[compare]
+    row = symbol("row", hi=2)
+    for width in range(5):
+        low = symbol("low", hi=width)
+        for offset in range(-9, 10):
+            for step in (4, 6):
+                left, right = step * row + scale * low + offset, 3 * V
+                cond = compare(left, right)
+                for env in assignments({row, low, V}, 8):
+                    holds = meaning(sym.evaluate(left, env), sym.evaluate(right, env))
+                    assert sym.evaluate(cond, env) == holds, (left, right, cond, env)
+
+
+def test_a_rule_that_would_lose_the_sign_refuses() -> None:
+    assert division.quotient_of_remainder(sym.mod(s, A * B), A) is None
+    assert division.remainder_of_remainder(sym.mod(s, A * B), A) is None
+    assert ((4 * K - k) // K).kind == "floordiv"
 
 
 def test_division_by_a_constant_zero_raises() -> None:
