@@ -18,7 +18,7 @@ from typing import Any
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import InternalError
-from fusewright.core.op import ReductionOp, Rule
+from fusewright.core.op import ReductionOp
 from fusewright.cuda import snippets
 from fusewright.cuda.expressions import AND, OR, ExpressionPrinter
 from fusewright.cuda.spelling import (
@@ -71,14 +71,6 @@ _BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
 _ARENA = "extern __shared__ __align__(128) unsigned char fw_smem[];"
 # The number of an element in a loop that the printer itself makes. A name with a dot is nobody else's.
 _ELEMENT = symbol("printer.w")
-# The C++ type of an operation's text, where it is not the compute type.
-_RESULT_TYPES: dict[Rule, Callable[[DataType], DataType]] = {
-    Rule.COMPARE: lambda dtype: DataType.Bool,
-    Rule.LOGICAL: lambda dtype: DataType.Bool,
-    Rule.PREDICATE: lambda dtype: DataType.Bool,
-    Rule.TO_REAL: lambda dtype: dtype.real,
-    Rule.MAKE_COMPLEX: lambda dtype: dtype.complex,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +189,10 @@ class KernelPrinter:
             self._names[given] = found
         return found
 
+    def call(self, given: str, identifier: str) -> None:
+        """From now on `given` is printed as `identifier`."""
+        self._names[given] = identifier
+
     def symbol_name(self, symbol: Symbol) -> str:
         name = self.name(symbol.name)
         if symbol.name in _BUILTINS:
@@ -309,7 +305,10 @@ def _tensor_param(printer: KernelPrinter, param: TensorParam) -> str:
 
 def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:
     passed = "_passed" if printer.passed_as_other_type(param) else ""
-    return f"{printer.type(param.dtype)} {printer.name(param.name)}{passed}"
+    name = printer.name(param.name)
+    if param.symbol is not None:
+        printer.call(param.symbol.name, name)
+    return f"{printer.type(param.dtype)} {name}{passed}"
 
 
 def _workspace_param(printer: KernelPrinter, param: WorkspaceParam) -> str:
@@ -419,7 +418,7 @@ def _compute(printer: KernelPrinter, stmt: Compute) -> None:
     printer.required.update(spelling.snippets)
     args = [printer.operand(arg, dtype) for arg, dtype in zip(stmt.args, op.operand_dtypes(stmt.dtype))]
     value = spelling.render(args, stmt.dtype)
-    result = _RESULT_TYPES[op.rule](stmt.dtype) if op.rule in _RESULT_TYPES else stmt.dtype
+    result = op.result_of(stmt.dtype)
     for used in (result, target):
         printer.type(used)
     printer.assign(stmt.dst, convert(value, result, target, printer.index_dtype))

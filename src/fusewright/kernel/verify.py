@@ -92,6 +92,7 @@ class _Verifier:
                 self.scalars.add(param)
                 if param.symbol is not None:
                     self.symbols.add(param.symbol)
+                    self.names.setdefault(param.symbol.name, param)
                 continue
             self.declare(param.buffer.name, param.buffer)
             self.buffers.add(param.buffer)
