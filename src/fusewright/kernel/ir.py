@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Union
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
@@ -103,7 +102,7 @@ class IndexValue:
     dtype: DataType
 
 
-Operand = Union[Ref, Imm, ScalarRef, IndexValue]
+Operand = Ref | Imm | ScalarRef | IndexValue
 
 
 # ---- parameters -------------------------------------------------------------------------------
@@ -137,7 +136,7 @@ class WorkspaceParam:
     zeroed: bool = False
 
 
-Param = Union[TensorParam, ScalarParam, WorkspaceParam]
+Param = TensorParam | ScalarParam | WorkspaceParam
 
 
 # ---- statements -------------------------------------------------------------------------------
@@ -275,7 +274,7 @@ class Barrier:
     """All threads of the block arrive before any goes on; orders shared and global memory among them."""
 
 
-Stmt = Union[Alloc, Let, For, If, Copy, Compute, Init, Combine, BlockReduce, GridReduce, Barrier]
+Stmt = Alloc | Let | For | If | Copy | Compute | Init | Combine | BlockReduce | GridReduce | Barrier
 
 
 # ---- the kernel -------------------------------------------------------------------------------
