@@ -14,6 +14,7 @@ from fusewright.lower.interface import (
     StrideArgument,
     TensorArgument,
     WorkspaceArgument,
+    check_symbols,
 )
 from fusewright.lower.lowering import lower
 
@@ -26,5 +27,6 @@ __all__ = [
     "StrideArgument",
     "TensorArgument",
     "WorkspaceArgument",
+    "check_symbols",
     "lower",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import ScheduleError
 from fusewright.ir.value import Scalar, TensorView
 from fusewright.kernel.ir import Kernel
 from fusewright.sym import Expr, Symbol
@@ -14,10 +15,15 @@ from fusewright.sym import Expr, Symbol
 
 @dataclass(frozen=True, slots=True)
 class LowerOptions:
-    """name: of the kernel. index_dtype: Int32 or Int, the type of index arithmetic."""
+    """name: of the kernel. index_dtype: Int32 or Int, the type of index arithmetic.
+
+    max_threads: the largest block that the kernel will be launched with, which bounds its registers; 0: what
+    the schedule says if it is constant, else 1024.
+    """
 
     name: str
     index_dtype: DataType = DataType.Int
+    max_threads: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +71,8 @@ Argument = Union[TensorArgument, SizeArgument, StrideArgument, ScalarArgument, W
 class Lowered:
     """A kernel, for each of `kernel.params` what to pass, and the meaning of every symbol in it.
 
-    `symbols` covers all size and stride symbols in `kernel.grid`, `.block`, `.shared_bytes`, `.requirements`, the
+    A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (what vector access
+    needs of a size or stride): `check_symbols`. `symbols` covers all size and stride symbols in `kernel.grid`, `.block`, `.shared_bytes`, `.requirements`, the
     workspace sizes and the body. They may differ from the fusion's symbols of the same name: a kernel
     may know more of a size, such as a divisor.
     """
@@ -73,3 +80,15 @@ class Lowered:
     kernel: Kernel
     arguments: tuple[Argument, ...]
     symbols: Mapping[Symbol, SizeArgument | StrideArgument]
+
+
+def check_symbols(values: Mapping[Symbol, int]) -> None:
+    """Raises ScheduleError if a size or stride is not the multiple that the kernel was lowered for."""
+    for symbol, value in values.items():
+        if value % symbol.multiple_of:
+            raise ScheduleError(
+                f"the schedule vectorizes along {symbol.name}",
+                expected=f"a multiple of {symbol.multiple_of}",
+                given=str(value),
+                hint="use a narrower vector for these sizes",
+            )

@@ -14,9 +14,8 @@ from fusewright.kernel.ir import For, Stmt, index_symbol
 from fusewright.lower.domains import ONE, Domains
 from fusewright.sym import Expr, Symbol, as_int, const, symbol
 
-# Loops of constant extent up to this many iterations are unrolled if they index registers: an
-# array that is indexed by a loop variable otherwise goes to local memory.
-MAX_UNROLL = 128
+
+_UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 
 @dataclass(eq=False)
@@ -105,7 +104,9 @@ def _make_loop(spots: Sequence[tuple[TensorView, int]], domains: Domains) -> Loo
             f"inlined tensors {t1.name} and {t2.name} share a loop that one binds to {k1.name}, the other to {k2.name}",
             hint="call parallelize_like before inlining",
         )
-    return Loop(next(iter(extents), ONE), next(iter(kinds)), padded)
+    kind = next(iter(kinds))
+    extent = next(iter(extents), ONE)
+    return Loop(extent, kind, padded, unroll=kind in _UNROLLED and as_int(extent) is not None)
 
 
 def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, Expr]) -> None:
@@ -135,7 +136,10 @@ def _position(parallel: ParallelType, dim: Expr) -> Expr:
 
 @dataclass(eq=False)
 class Item:
-    """Statements of one node (or part of one), the loops around them, and what they read and write."""
+    """Statements of one node (or part of one), the loops around them, and what they read and write.
+
+    Axes of threads and blocks, and of extent 1, are no loops: work under them need not stand together.
+    """
 
     loops: tuple[Loop, ...]
     emit: Callable[[], list[Stmt]]
@@ -143,6 +147,9 @@ class Item:
     writes: tuple[object, ...]
     order: int
     depends: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.loops = tuple(loop for loop in self.loops if loop.is_real)
 
 
 def link(items: Sequence[Item]) -> None:
@@ -201,8 +208,5 @@ def _emit(key: object, members: list[Item], depth: int) -> list[Stmt]:
     if isinstance(key, Item):
         return key.emit()
     assert isinstance(key, Loop)
-    inner = build_nest(members, depth + 1)
-    if not key.is_real:
-        return inner
     assert isinstance(key.index, Symbol)
-    return [For(key.index, key.extent, tuple(inner), key.unroll)]
+    return [For(key.index, key.extent, tuple(build_nest(members, depth + 1)), key.unroll)]

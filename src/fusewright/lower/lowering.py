@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from fusewright.analyze.axis_map import operand_map
-from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.enums import MemoryType
 from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import TensorView, Val
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
@@ -28,11 +28,11 @@ from fusewright.lower.interface import (
     TensorArgument,
     WorkspaceArgument,
 )
-from fusewright.lower.loops import MAX_UNROLL, Item, LoopMap, build_nest, link, name_loops
+from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prepare import prepare
-from fusewright.sym import Expr, Symbol, as_int, const, eq, mod, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, symbol
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -47,17 +47,17 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         VerifyError: a fault of a pass.
     """
     with tracer.stage("lower: nest"):
-        fusion = prepare(fusion)
-        kernel, context = _build(fusion, options)
-    tracer.dump("kernel", lambda: f"// after nest\n{kernel_text(kernel)}")
+        prepared, original = prepare(fusion)
+        kernel, context = _build(prepared, options)
+    tracer.dump("kernel", lambda: kernel_text(kernel), "nest")
     verify(kernel, "nest")
     for name, run in PASSES:
         with tracer.stage(f"lower: {name}"):
             kernel = run(kernel)
-        tracer.dump("kernel", lambda name=name, kernel=kernel: f"// after {name}\n{kernel_text(kernel)}")
+        tracer.dump("kernel", lambda kernel=kernel: kernel_text(kernel), name)
         verify(kernel, name)
     with tracer.stage("lower: arguments"):
-        return _bind(kernel, context)
+        return _bind(kernel, context, original)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -68,7 +68,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     domains = Domains(nodes, {})
     facts = _vector_facts(nodes, domains)
-    known = refine([(size, width) for size, width, _ in facts])
+    known = refine(facts)
     if known:
         domains = Domains(nodes, known)
     buffers = Buffers(domains)
@@ -77,7 +77,6 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
     ctx = Context(fusion, nodes, domains, loops, buffers, dims)
-    _choose_unrolling(ctx)
     items: list[Item] = []
     for position, node in enumerate(nodes):
         items += node_items(ctx, node, position * _ORDER_STEP)
@@ -86,11 +85,6 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     body = (*_allocations(ctx), *nest)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
-    requirements = tuple(
-        k.Requirement(eq(mod(size, width), 0), f"{tensor} is vectorized, so {size} must be a multiple of {width}")
-        for size, width, tensor in facts
-    )
-    requirements += _stride_requirements(buffers)
     kernel = k.Kernel(
         options.name,
         (),
@@ -99,9 +93,9 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         (threads[0], threads[1], threads[2]),
         const(0),
         options.index_dtype,
-        _thread_bound(threads),
+        options.max_threads or _thread_bound(threads),
         0,
-        requirements,
+        (),
         tuple(
             k.Alignment(buffers.of(t), bytes_)
             for t, bytes_ in buffers.alignment.items()
@@ -109,17 +103,6 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         ),
     )
     return dataclasses.replace(kernel, params=_params(ctx, kernel)), ctx
-
-
-def _stride_requirements(buffers: Buffers) -> tuple[k.Requirement, ...]:
-    return tuple(
-        k.Requirement(
-            eq(mod(symbol(s.name, lo=0), s.multiple_of), 0),
-            f"{a.tensor.name} is vectorized, so the stride of its dimension {a.dim} must be a multiple of {s.multiple_of}",
-        )
-        for s, a in buffers.stride_symbols.items()
-        if s.multiple_of > 1
-    )
 
 
 def _thread_bound(threads: list[Expr]) -> int:
@@ -132,17 +115,17 @@ def _thread_bound(threads: list[Expr]) -> int:
     return bound
 
 
-def _vector_facts(nodes: list[Node], domains: Domains) -> list[tuple[Expr, int, str]]:
-    """(size, width, tensor): sizes that vector access needs to be multiples of its width."""
-    facts: dict[tuple[Expr, int], str] = {}
+def _vector_facts(nodes: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
+    """(size, width): sizes that vector access needs to be multiples of its width."""
+    facts: dict[tuple[Expr, int], None] = {}
     for node in nodes:
         if is_vector_access(node):
             out = node.output
             width = as_int(domains.extent(out, out.loop[-1])) or 1
             size = vector_size(out, domains, width)
             if isinstance(size, Symbol):
-                facts.setdefault((size, width), out.name)
-    return [(size, width, name) for (size, width), name in facts.items()]
+                facts.setdefault((size, width))
+    return list(facts)
 
 
 def _align_buffers(nodes: list[Node], domains: Domains, buffers: Buffers) -> None:
@@ -170,24 +153,6 @@ def _moves_with_lane(node: Node) -> bool:
     )
 
 
-def _choose_unrolling(ctx: Context) -> None:
-    """Loops of small constant extent are unrolled where asked for, and where they index registers."""
-    for node in ctx.nodes:
-        loops = dict(zip(node.output.loop, ctx.loops.of(node)))
-        for tensor in node.outputs:
-            assert isinstance(tensor, TensorView)
-            indexed = set(ctx.buffers.stored_axes(tensor)) if tensor.memory is MemoryType.local else set()
-            for axis, loop in zip(tensor.loop, loops.values()):
-                size = as_int(loop.extent)
-                wanted = axis in indexed or loop.parallel in (
-                    ParallelType.unroll,
-                    ParallelType.unswitch,
-                    ParallelType.vectorize,
-                )
-                if wanted and size is not None and size <= MAX_UNROLL:
-                    loop.unroll = True
-
-
 def _allocations(ctx: Context) -> list[k.Stmt]:
     """All local and shared buffers, at the top of the kernel: the compiler finds where registers live."""
     found: list[k.Stmt] = []
@@ -211,16 +176,20 @@ def _global_tensors(ctx: Context) -> list[TensorView]:
     return list(dict.fromkeys((*inputs, *(t for t in ctx.fusion.output_tensors() if t.definition is not None))))
 
 
-def _used_symbols(kernel: k.Kernel) -> list[Symbol]:
-    """Size and stride symbols of the body, by name."""
+def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
+    """Size and stride symbols of the body, the launch and the buffers, by name."""
     bound: set[Symbol] = set()
     used: dict[Symbol, None] = {}
+    exprs: list[Expr] = [*kernel.grid, *kernel.block, *(b.size for b in buffers)]
     for stmt in k.walk(kernel.body):
-        for expr in access.expressions(stmt):
-            used.update(dict.fromkeys(expr.free_symbols))
+        exprs += access.expressions(stmt)
+        if isinstance(stmt, k.Alloc):
+            exprs.append(stmt.buffer.size)
         defined = access.defined_symbol(stmt)
         if defined is not None:
             bound.add(defined)
+    for expr in exprs:
+        used.update(dict.fromkeys(expr.free_symbols))
     builtin = {k.index_name(p) for p in (*k.THREAD_AXES, *k.BLOCK_AXES)}
     return sorted((s for s in used if s not in bound and s.name not in builtin), key=lambda s: s.name)
 
@@ -228,18 +197,26 @@ def _used_symbols(kernel: k.Kernel) -> list[Symbol]:
 def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
     outputs = set(ctx.fusion.output_tensors())
     params: list[k.Param] = [k.TensorParam(ctx.buffers.of(t), t in outputs) for t in _global_tensors(ctx)]
-    params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel)]
+    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *(b for b, _ in ctx.partials)]
+    params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]
     params += ctx.scalars.values()
     params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
     return tuple(params)
 
 
-def _bind(kernel: k.Kernel, ctx: Context) -> Lowered:
-    tensors = {ctx.buffers.of(t): t for t in _global_tensors(ctx)}
-    scalars = {param: value for value, param in ctx.scalars.items()}
+def _tensor(value: Val) -> TensorView:
+    assert isinstance(value, TensorView)
+    return value
+
+
+def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
+    tensors = {ctx.buffers.of(t): _tensor(original[t]) for t in _global_tensors(ctx)}
+    scalars = {param: original[value] for value, param in ctx.scalars.items()}
     symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
 
-    strides = {s.name: argument for s, argument in ctx.buffers.stride_symbols.items()}
+    strides = {
+        s.name: StrideArgument(_tensor(original[a.tensor]), a.dim) for s, a in ctx.buffers.stride_symbols.items()
+    }
 
     def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
         return strides.get(s.name) or SizeArgument(symbol(s.name, lo=0))

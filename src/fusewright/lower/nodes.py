@@ -15,7 +15,7 @@ from fusewright.lower.context import Context
 from fusewright.lower.guards import all_guards, guarded
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
-from fusewright.ops.elementwise import ROWS
+from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import Expr, as_int, divides, substitute, symbol
 
 Rule_ = Callable[[Context, Node, int], list[Item]]
@@ -127,7 +127,7 @@ def _full(ctx: Context, node: Node, order: int) -> list[Item]:
     statement: k.Stmt = (
         k.Copy(dst, fill)
         if dtype is node.output.dtype
-        else k.Compute(ROWS["cast"], dst, (fill,), dtype.compute)
+        else k.Compute(ELEMENTWISE["cast"], dst, (fill,), dtype.compute)
     )
     body = guarded(all_guards(ctx, node, indices), [statement])
     return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
@@ -141,8 +141,8 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     position = k.IndexValue(indices.of(next(a for a in out.maybe_root if not a.is_broadcast)), dtype)
     start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
     statements = [
-        k.Compute(ROWS["mul"], dst, (position, step), dtype),
-        k.Compute(ROWS["add"], dst, (dst, start), dtype),
+        k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
+        k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
     ]
     body = guarded(all_guards(ctx, node, indices), statements)
     return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]

@@ -9,19 +9,19 @@ from __future__ import annotations
 from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import TensorView, Val
 from fusewright.schedule.caching import cache_before
 from fusewright.schedule.inlining import max_inline_position
 from fusewright.schedule.propagate import parallelize_like, replay_loops
 
 
-def prepare(fusion: Fusion) -> Fusion:
-    """A copy of `fusion` in which every reduction accumulates in registers."""
-    fusion, _ = fusion.clone()
+def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
+    """A copy of `fusion` in which every reduction accumulates in registers, and the map from its values back."""
+    fusion, copies = fusion.clone()
     for tensor in fusion.tensors():
         if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:
             _accumulate_in_registers(fusion, tensor)
-    return fusion
+    return fusion, {copy: value for value, copy in copies.items()}
 
 
 def _accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> None:

@@ -114,6 +114,11 @@ def _collective_item(
     work = ctx.workspace(node.op, dtypes, threads, width) if threads else ()
     statement: k.Stmt
     if grid:
+        if any(loop.is_real for loop in loops):
+            raise ScheduleError(
+                f"the grid reduction {out.name} stands in a serial loop, where its iterations would share scratch memory",
+                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis",
+            )
         statement, flag = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
         flags = (*flags, (flag, grid))
     else:

@@ -74,6 +74,26 @@ def cache_before(
     return new
 
 
+def recompute(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
+    """tensor -> a, b  becomes  tensor -> a, twin -> b: every use after the first computes the tensor anew.
+
+    Trades work for registers: nothing is kept between the uses. Returns the twins. Their loops are
+    those of the tensor.
+    """
+    node = tensor.definition
+    if node is None or tensor in fusion.output_tensors() or len(node.outputs) > 1 or tensor.is_reduction:
+        raise ScheduleError(
+            f"recompute: {tensor.name} must be computed in the fusion, and be no output and no reduction"
+        )
+    twins: list[TensorView] = []
+    for use in list(tensor.uses)[1:]:
+        twin = _shape_twin(fusion, tensor)
+        fusion.replace_inputs(use, {tensor: twin})
+        fusion.add_node(node.copy({tensor: twin}))
+        twins.append(twin)
+    return twins
+
+
 def cache_fork(fusion: Fusion, tensor: TensorView) -> TensorView:
     """An output that is also used gets a copy that is the output instead. Returns the new output."""
     if tensor not in fusion.output_tensors() or not tensor.uses:

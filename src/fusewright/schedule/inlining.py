@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fusewright.analyze.axis_map import loop_keys, sibling_keys
+from fusewright.analyze.persistent import Reach
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 
@@ -14,8 +16,12 @@ from fusewright.ir.value import TensorView
 _STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
 
 
-def max_inline_position(fusion: Fusion, tensor: TensorView) -> int:
-    """The most loops that `tensor` can share with every consumer: equal axes, none reduced by it or vectorized."""
+def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None = None) -> int:
+    """The most loops that `tensor` can share with every consumer.
+
+    These are equal axes, none reduced by it or vectorized; and none that a reduction reduces whose result another
+    consumer awaits, for its loop must end before that consumer's begins.
+    """
     if tensor.definition is None or not tensor.consumers:
         return 0
     limit = len(tensor.loop)
@@ -33,12 +39,20 @@ def max_inline_position(fusion: Fusion, tensor: TensorView) -> int:
                 break
             shared += 1
         limit = min(limit, shared)
+    for reduction in (reach or Reach(fusion)).reductions_between(tensor):
+        serial = (i for i, axis in enumerate(reduction.loop) if axis.is_reduction and _is_loop(axis))
+        first = next(serial, len(reduction.loop))
+        limit = min(limit, first)
     # Outputs of one node share one loop nest.
     for sibling in _siblings(tensor):
         ours, theirs = sibling_keys(tensor, sibling)
         same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
         limit = min(limit, same)
     return limit
+
+
+def _is_loop(axis: IterDomain) -> bool:
+    return not axis.parallel.is_thread
 
 
 def _siblings(tensor: TensorView) -> list[TensorView]:
@@ -62,8 +76,9 @@ def inline_at(
     target = pos + rank + 1 if pos < 0 else pos
     if not 0 <= target <= rank:
         raise ScheduleError(f"inline_at: position {pos} is outside [{-rank - 1}, {rank}] of {tensor.name}")
+    reach = Reach(fusion)
     for candidate in _inlinable(fusion, selected):
-        reached = max_inline_position(fusion, candidate)
+        reached = max_inline_position(fusion, candidate, reach)
         wanted = min(target, len(candidate.loop))
         if reached < wanted and not best_effort and candidate in (selected or [tensor]):
             raise ScheduleError(
@@ -75,8 +90,9 @@ def inline_at(
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
     """Inlines every tensor (or the selected ones) as far as it can be."""
+    reach = Reach(fusion)
     for candidate in _inlinable(fusion, selected):
-        candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate))
+        candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate, reach))
 
 
 def _inlinable(fusion: Fusion, selected: Collection[TensorView]) -> list[TensorView]:

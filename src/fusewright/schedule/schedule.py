@@ -71,6 +71,7 @@ class Schedule:
         "cache_after",
         "cache_before",
         "cache_fork",
+        "recompute",
         "set_memory_type",
         "transform_like",
         "parallelize_like",
@@ -174,6 +175,11 @@ class Schedule:
     def cache_fork(self, tensor: TensorView) -> TensorView:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
         return caching.cache_fork(self.fusion, tensor)
+
+    @_primitive
+    def recompute(self, tensor: TensorView) -> list[TensorView]:
+        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+        return caching.recompute(self.fusion, tensor)
 
     @_primitive
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:

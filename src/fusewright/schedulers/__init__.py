@@ -8,22 +8,28 @@ them in the order in which they are asked. It may import core, sym, ir, ops, ana
 from __future__ import annotations
 
 from fusewright.schedulers.base import Accept, Facts, Registry, Reject, Scheduler, first_accepting, rejection_text
+from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     CompileParams,
     HeuristicParams,
     LaunchParams,
     PointwiseParams,
+    ReductionParams,
 )
 from fusewright.schedulers.pointwise import PointwiseScheduler
+from fusewright.schedulers.reduction import ReductionScheduler
 
 __all__ = [
     "Accept",
     "CompileParams",
     "Facts",
     "HeuristicParams",
+    "InnerPersistentScheduler",
     "LaunchParams",
     "PointwiseParams",
     "PointwiseScheduler",
+    "ReductionParams",
+    "ReductionScheduler",
     "Registry",
     "Reject",
     "Scheduler",
@@ -35,4 +41,4 @@ __all__ = [
 
 def default_registry() -> Registry:
     """The built-in schedulers in order of priority (api.md 6.4)."""
-    return Registry([PointwiseScheduler()])
+    return Registry([ReductionScheduler(), PointwiseScheduler(), InnerPersistentScheduler()])

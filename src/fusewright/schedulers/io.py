@@ -53,9 +53,13 @@ def cache_inputs_and_outputs(schedule: Schedule, cache_op: CacheOp = CacheOp.uns
         else:
             schedule.cache_before(output)
             stores.append(output)
+    return Ports(find_loads(fusion), tuple(stores))
+
+
+def find_loads(fusion: Fusion) -> tuple[TensorView, ...]:
+    """Tensors in registers that are copied from inputs."""
     outputs = set(fusion.output_tensors())
-    loads = [tensor for tensor in fusion.tensors() if _is_load(fusion, tensor) and tensor not in outputs]
-    return Ports(tuple(loads), tuple(stores))
+    return tuple(t for t in fusion.tensors() if _is_load(fusion, t) and t not in outputs)
 
 
 def _is_load(fusion: Fusion, tensor: TensorView) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fusewright.core.dtype import DataType
+from fusewright.core.enums import ParallelType
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +60,45 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: int = 1
     unroll_factor_inner: int = 1
     unroll_factor_outer: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionParams(HeuristicParams):
+    """How a reduction, or a normalization that holds its rows (`persistent_kernel`), is cut up.
+
+    fastest_dim: the reduced dimensions include the one that is contiguous in memory ("inner"); else "outer".
+
+    Inner: a block reduces a row (lparams.bdimy rows, if multiple_reds_per_blk) with lparams.bdimx threads.
+    unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the row and
+    unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
+    gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads the row
+    again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only inputs are
+    held, what follows from them is computed again.
+
+    Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom), and
+    lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
+
+    cross_grid_inner_reduction: lparams.gdimy blocks share one reduction.
+    """
+
+    fastest_dim: bool = False
+    persistent_kernel: bool = False
+    project_persistent_buffers: bool = False
+    persistent_in_shared_memory: bool = False
+    schedule_3d: bool = False
+    flip_grid: bool = False
+    cross_block_inner_reduction: bool = False
+    cross_grid_inner_reduction: bool = False
+    unroll_factor_inner_reduction: int = 1
+    unroll_factor_top_of_vectorization: int = 1
+    vectorize_inner_reduction: bool = False
+    split_grid_dim_inner_reduction: bool = False
+    pad_inner_reduction_to_warp: bool = False
+    batches_per_block_inner_reduction: int = 1
+    block_dim_inner_reduction: ParallelType = ParallelType.serial
+    grid_dim_inner_reduction: ParallelType = ParallelType.serial
+    multiple_reds_per_blk: bool = False
+    unroll_factor_iter_dom: int = 1
+    vectorize_iter_dom: bool = False
+    block_dim_iter_dom: ParallelType = ParallelType.serial
+    grid_dim_iter_dom: ParallelType = ParallelType.serial

@@ -1,0 +1,39 @@
+"""Unrolls loops of small constant extent that index registers.
+
+An array that is indexed by a loop variable at run time goes to local memory, hundreds of times slower.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.sym import as_int
+
+# Iterations beyond which the code that unrolling makes costs more than it saves.
+MAX_UNROLL = 128
+
+
+def unroll_register_loops(kernel: k.Kernel) -> k.Kernel:
+    return dataclasses.replace(kernel, body=_unroll(kernel.body))
+
+
+def _unroll(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, (k.For, k.If)):
+            stmt = dataclasses.replace(stmt, body=_unroll(stmt.body))
+        if isinstance(stmt, k.For) and not stmt.unroll and _indexes_registers(stmt):
+            extent = as_int(stmt.extent)
+            stmt = dataclasses.replace(stmt, unroll=extent is not None and extent <= MAX_UNROLL)
+        result.append(stmt)
+    return tuple(result)
+
+
+def _indexes_registers(loop: k.For) -> bool:
+    return any(
+        ref.buffer.space is k.Space.LOCAL and loop.symbol in ref.index.free_symbols
+        for stmt in k.walk(loop.body)
+        for ref in (*access.read_refs(stmt), *access.written_refs(stmt))
+    )

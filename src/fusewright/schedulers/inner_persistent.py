@@ -1,0 +1,213 @@
+"""The inner persistent scheduler: normalizations along the contiguous dimension, one pass over memory.
+
+A block holds its row (or rows) while reductions over it complete, and then uses it again:
+
+    [I, R] -> [I blocks, I threads y, R threads x | batches, vector]
+
+What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared memory, or, for
+rows too long for both, nowhere: the row is loaded again for each use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.analyze.persistent import persistent_tensors
+from fusewright.core.enums import CacheOp, MemoryType, ParallelType, SchedulerType
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.op import Rule
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Pointwise
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
+from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads, vector_width, vectorize_ports
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction import WARP, bind_rows, finish, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+
+# Threads of the widest block: more leave fewer than 64 registers each.
+MAX_BLOCK = 1024
+# Of a thread's registers, those that hold rows; the rest serve addresses, partial results and work in flight.
+REGISTERS_TO_HOLD = 64
+# A row is spread over more threads until each holds this many vectors at most, while the block may grow.
+BATCHES = 4
+# Threads of a block that handles several short rows.
+SHORT_ROW_BLOCK = 128
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Bytes a row element that have to be kept, for all persistent tensors and for those computed from inputs alone."""
+
+    all: int
+    projected: int
+
+
+class InnerPersistentScheduler:
+    """Accepts reductions over the contiguous dimension whose results are used with the reduced dimension again."""
+
+    type = SchedulerType.inner_persistent
+    params_type = ReductionParams
+
+    def can_schedule(self, fusion: Fusion) -> Verdict:
+        space = reduction_space(fusion)
+        if isinstance(space, str):
+            return Reject(space)
+        if not space.is_inner:
+            return Reject(f"the contiguous dimension of {space.main_input.name} is not reduced")
+        if not space.after:
+            return Reject("nothing uses the result of the reduction")
+        return Accept()
+
+    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+        space = reduction_space(fusion)
+        assert isinstance(space, ReductionSpace)
+        inner = space.inner_axis
+        width = 1
+        if inner is not None:
+            width = vector_width(fusion, facts, inner, {t: m.get(inner) for t, m in space.maps.items()})
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        held = _held_bytes(fusion, space)
+        vectors = max(1, -(-length // width))
+        threads, batches = _threads_and_batches(vectors)
+        project = False
+        shared = False
+        where = "registers"
+        words = batches * width * held.all // 4
+        if words > REGISTERS_TO_HOLD:
+            project = True
+            words = batches * width * held.projected // 4
+            where = "registers, inputs only"
+        if words > REGISTERS_TO_HOLD:
+            row_bytes = batches * threads * width * held.projected
+            shared = row_bytes + MAX_BLOCK * 16 <= hardware.shared_memory_per_block_optin
+            where = "shared memory, inputs only" if shared else "not held, loaded again"
+        if words > REGISTERS_TO_HOLD and not shared:
+            batches = 0
+            threads = min(threads, MAX_BLOCK // 2)
+        row_threads = 1
+        while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
+            row_threads *= 2
+        return ReductionParams(
+            fastest_dim=True,
+            persistent_kernel=True,
+            project_persistent_buffers=project,
+            persistent_in_shared_memory=shared,
+            cross_block_inner_reduction=True,
+            unroll_factor_inner_reduction=width,
+            vectorize_inner_reduction=width > 1,
+            batches_per_block_inner_reduction=batches,
+            pad_inner_reduction_to_warp=True,
+            multiple_reds_per_blk=row_threads > 1,
+            block_dim_inner_reduction=ParallelType.block_x,
+            block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
+            grid_dim_iter_dom=ParallelType.grid_x,
+            lparams=LaunchParams(bdimx=threads, bdimy=row_threads),
+            reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
+            f"held in {where}; {row_threads} rows a block",
+        )
+
+    def apply(self, schedule: Schedule, params: ReductionParams) -> None:
+        ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
+        _recompute_casts(schedule)
+        if params.project_persistent_buffers:
+            _project(schedule, keep_loads=params.batches_per_block_inner_reduction > 0)
+        ports = Ports(find_loads(schedule.fusion), ports.stores)
+        space = reduction_space(schedule.fusion)
+        assert isinstance(space, ReductionSpace)
+        reference = merge_to_rows_and_reduction(schedule, space)
+        if params.persistent_in_shared_memory:
+            for tensor in persistent_tensors(schedule.fusion):
+                if space.reduction[0] in space.maps[tensor]:
+                    schedule.set_memory_type(tensor, MemoryType.shared)
+        moved = _cut(schedule, reference, params, bool(space.iteration))
+        position = moved[0] if params.batches_per_block_inner_reduction else moved[0] + 1
+        finish(schedule, space, reference, ports, moved, params.unroll_factor_inner_reduction, position)
+
+
+def _threads_and_batches(vectors: int) -> tuple[int, int]:
+    """Threads for a row of `vectors`, a multiple of the warp, and the vectors each of them holds."""
+    batches = 1
+    while -(-vectors // batches) > 256 and batches < BATCHES:
+        batches += 1
+    per_batch = -(-vectors // batches)
+    while per_batch > MAX_BLOCK:
+        batches += 1
+        per_batch = -(-vectors // batches)
+    return -(-per_batch // WARP) * WARP, batches
+
+
+def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
+    """Counts persistent tensors; inputs that are read before and after a reduction persist through their loads."""
+    everything = projected = 0
+    reads_twice: set[TensorView] = set()
+    inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v.uses]
+    for value in inputs:
+        covered = space.maps.get(value, {})
+        if not any(a in covered and not covered[a].is_broadcast for a in space.reduction):
+            continue
+        if any(u.output not in space.after for u in value.uses):
+            reads_twice.add(value)
+    for value in reads_twice:
+        everything += value.dtype.size
+        projected += value.dtype.size
+    for tensor in persistent_tensors(fusion):
+        covered = space.maps[tensor]
+        if not _widens(tensor) and any(a in covered and not covered[a].is_broadcast for a in space.reduction):
+            everything += tensor.dtype.size
+    return _Held(everything, projected)
+
+
+def _widens(tensor: TensorView) -> bool:
+    """Whether it is a cast to a wider type, which is cheaper to do again than to hold."""
+    node = tensor.definition
+    return (
+        isinstance(node, Pointwise)
+        and node.op.rule is Rule.CAST
+        and not tensor.is_reduction
+        and node.inputs[0].dtype.size < tensor.dtype.size
+    )
+
+
+def _recompute_casts(schedule: Schedule) -> None:
+    for tensor in list(persistent_tensors(schedule.fusion)):
+        if _widens(tensor) and tensor not in schedule.fusion.output_tensors():
+            schedule.recompute(tensor)
+
+
+def _project(schedule: Schedule, keep_loads: bool) -> None:
+    """Recomputes what persists until only loads do (or, if not keep_loads, nothing that has the reduced axes)."""
+    while True:
+        fusion = schedule.fusion
+        for tensor in persistent_tensors(fusion):
+            node = tensor.definition
+            assert node is not None
+            is_load = any(fusion.is_input(v) for v in node.inputs)
+            if tensor.is_reduction or (is_load and keep_loads) or tensor in fusion.output_tensors():
+                continue
+            if any(v.is_reduction for v in node.inputs if isinstance(v, TensorView)):
+                continue
+            schedule.recompute(tensor)
+            break
+        else:
+            return
+
+
+def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+    """[I, R] -> [BIDx, TIDy, TIDx | batches, vector]; returns the positions after the bar."""
+    schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    batches = params.batches_per_block_inner_reduction
+    if batches:
+        # batches is constant, so that registers hold them; the threads follow from the size of the row
+        schedule.split(tensor, -2, batches, inner_split=False)
+        schedule.reorder(tensor, {-2: -3})
+    else:
+        schedule.split(tensor, -2, params.lparams.bdimx)
+        schedule.reorder(tensor, {-2: -3})
+    pad = WARP if params.pad_inner_reduction_to_warp else 1
+    schedule.parallelize(tensor, -3, ParallelType.block_x, pad)
+    if has_rows:
+        bind_rows(schedule, tensor, params)
+    end = len(tensor.loop)
+    return [end - 2, end - 1]

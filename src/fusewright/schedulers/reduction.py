@@ -1,0 +1,276 @@
+"""The reduction scheduler: reductions, and elementwise work before and after them.
+
+Inner (the contiguous dimension is reduced): a block reduces one or several rows,
+
+    [I, R] -> [I blocks, I threads y, (R blocks y,) R threads x | serial, unroll, vector]
+
+Outer: threads x lie along the rows that are contiguous, threads y down the columns,
+
+    [I, R] -> [I blocks, I threads x, (R blocks y,) R threads y | serial, unroll, I vector]
+
+The serial part is factored into partial results of each thread, which one collective then combines.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.enums import CacheOp, ParallelType, SchedulerType
+from fusewright.core.hardware import HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
+from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, vector_width, vectorize_ports
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+
+WARP = 32
+# Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half occupancy.
+LOADS_IN_FLIGHT = 4
+# More threads in a block than this gain nothing once every SM has work, and make its barriers slower.
+MAX_BLOCK = 512
+# A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
+MIN_LOADS_PER_THREAD = 4
+
+
+class ReductionScheduler:
+    """Accepts reductions that do not depend on each other, of which nothing is broadcast back."""
+
+    type = SchedulerType.reduction
+    params_type = ReductionParams
+
+    def can_schedule(self, fusion: Fusion) -> Verdict:
+        space = reduction_space(fusion)
+        if isinstance(space, str):
+            return Reject(space)
+        for tensor in space.reductions:
+            if tensor in space.after:
+                return Reject(f"the reduction {tensor.name} depends on another reduction")
+        for tensor in space.after:
+            mapped = space.maps[tensor]
+            for axis in space.reduction:
+                if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
+                    return Reject(f"{tensor.name} uses a reduced dimension again after the reduction")
+        return Accept()
+
+    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+        space = reduction_space(fusion)
+        assert isinstance(space, ReductionSpace)
+        inner = space.inner_axis
+        width = 1
+        if inner is not None:
+            width = vector_width(fusion, facts, inner, {t: m.get(inner) for t, m in space.maps.items()})
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        if space.is_inner:
+            return _inner_params(rows, length, width, hardware)
+        return _outer_params(rows, length, width, hardware)
+
+    def apply(self, schedule: Schedule, params: ReductionParams) -> None:
+        ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
+        space = reduction_space(schedule.fusion)
+        assert isinstance(space, ReductionSpace)
+        reference = merge_to_rows_and_reduction(schedule, space)
+        if params.fastest_dim:
+            moved = _cut_inner(schedule, reference, params, bool(space.iteration))
+            width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
+        else:
+            moved = _cut_outer(schedule, reference, params, bool(space.iteration))
+            width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
+        finish(schedule, space, reference, ports, moved, width, load_position=moved[0] + 1)
+
+
+def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:
+    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other."""
+    reference = space.reference
+    order = [*space.iteration, *space.reduction]
+    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in positions.items()):
+        schedule.reorder(reference, positions)
+    for _ in range(len(space.reduction) - 1):
+        schedule.merge(reference, len(space.iteration))
+    for _ in range(len(space.iteration) - 1):
+        schedule.merge(reference, 0)
+    return reference
+
+
+def finish(
+    schedule: Schedule,
+    space: ReductionSpace,
+    reference: TensorView,
+    ports: Ports,
+    moved: list[int],
+    width: int,
+    load_position: int,
+) -> None:
+    """Factors the serial axes at `moved` of every reduction, propagates, vectorizes and inlines.
+
+    Loads before a reduction are inlined at `load_position`, so that those of a whole unrolled stretch are in flight
+    together.
+    """
+    schedule.transform_like(reference)
+    partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
+    lead = partials[0]
+    schedule.transform_like(lead)
+    schedule.parallelize_like(lead)
+    vectorize_ports(schedule, ports, width)
+    reduced = set(space.after)
+    early = [load for load in ports.loads if load not in reduced and _feeds(load, set(partials))]
+    if early:
+        schedule.inline_at(lead, load_position, best_effort=True, selected=early)
+    rest = [
+        t
+        for t in schedule.fusion.tensors()
+        if t.definition is not None and t.consumers and not t.definition.is_scalar and t not in early
+    ]
+    if rest:
+        schedule.inline_most(rest)
+
+
+def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:
+    return list({tensor.definition: tensor for tensor in reductions}.values())
+
+
+def _feeds(load: TensorView, targets: set[TensorView]) -> bool:
+    """Whether a reduction is computed from `load`."""
+    stack, seen = [load], {load}
+    while stack:
+        tensor = stack.pop()
+        if tensor in targets:
+            return True
+        for consumer in tensor.consumers:
+            if consumer not in seen:
+                seen.add(consumer)
+                stack.append(consumer)
+    return False
+
+
+# ---- inner ------------------------------------------------------------------------------------
+
+
+def _power_of_two_at_least(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
+    vectors = max(1, -(-length // width))
+    threads = min(MAX_BLOCK, max(WARP, _power_of_two_at_least(-(-vectors // LOADS_IN_FLIGHT))))
+    unroll = max(1, min(LOADS_IN_FLIGHT, vectors // threads))
+    row_threads = 1
+    if threads == WARP:
+        while row_threads < 4 and rows >= row_threads * 2 * hardware.sm_count:
+            row_threads *= 2
+    blocks = max(1, -(-rows // row_threads))
+    # Rows too few to fill the GPU: several blocks share one.
+    wanted = 2 * hardware.sm_count * hardware.max_threads_per_sm // (2 * MAX_BLOCK)
+    grid = 1
+    if blocks < hardware.sm_count and threads == MAX_BLOCK:
+        grid = min(max(1, wanted // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
+    return ReductionParams(
+        fastest_dim=True,
+        cross_block_inner_reduction=True,
+        cross_grid_inner_reduction=grid > 1,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=unroll,
+        pad_inner_reduction_to_warp=True,
+        multiple_reds_per_blk=row_threads > 1,
+        block_dim_inner_reduction=ParallelType.block_x,
+        grid_dim_inner_reduction=ParallelType.grid_y if grid > 1 else ParallelType.serial,
+        block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
+        grid_dim_iter_dom=ParallelType.grid_x,
+        lparams=LaunchParams(bdimx=threads, bdimy=row_threads, gdimy=grid),
+        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors of {width} "
+        f"in flight, {row_threads} rows a block, {grid} blocks a row",
+    )
+
+
+def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar."""
+    width = params.unroll_factor_inner_reduction
+    schedule.split(tensor, -1, width)
+    schedule.split(tensor, -2, params.lparams.bdimx)
+    schedule.split(tensor, -3, params.unroll_factor_top_of_vectorization)
+    # now [.., serial, unroll, threads, vector]
+    end = len(tensor.loop)
+    schedule.reorder(tensor, {end - 2: end - 4})
+    if params.cross_grid_inner_reduction:
+        schedule.split(tensor, -3, params.lparams.gdimy, inner_split=False)
+        end = len(tensor.loop)
+        schedule.reorder(tensor, {end - 4: end - 5})
+        schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
+    end = len(tensor.loop)
+    pad = WARP if params.pad_inner_reduction_to_warp else 1
+    schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
+    schedule.parallelize(tensor, end - 2, ParallelType.unroll)
+    moved = 3
+    if has_rows:
+        bind_rows(schedule, tensor, params)
+    end = len(tensor.loop)
+    return list(range(end - moved, end))
+
+
+def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
+    """[I, ..] -> [BIDx, ..], or [BIDx, TIDy, ..] with several rows a block."""
+    if params.multiple_reds_per_blk:
+        schedule.split(tensor, 0, params.lparams.bdimy)
+        schedule.parallelize(tensor, 1, ParallelType.block_y)
+    schedule.parallelize(tensor, 0, ParallelType.grid_x)
+
+
+# ---- outer ------------------------------------------------------------------------------------
+
+
+def _outer_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
+    # Few columns: narrower vectors spread them over more threads.
+    while width > 1 and rows // width < WARP:
+        width //= 2
+    columns = max(1, -(-rows // width))
+    threads_x = min(WARP, _power_of_two_at_least(columns))
+    threads_y = max(1, min(256 // threads_x, _power_of_two_at_least(length) // 2 or 1))
+    unroll = max(1, min(LOADS_IN_FLIGHT, length // threads_y))
+    blocks = -(-columns // threads_x)
+    wanted = 4 * hardware.sm_count
+    grid = 1
+    if blocks < wanted:
+        grid = min(max(1, wanted // blocks), max(1, length // (threads_y * unroll * 2)))
+    return ReductionParams(
+        fastest_dim=False,
+        cross_block_inner_reduction=threads_y > 1,
+        cross_grid_inner_reduction=grid > 1,
+        unroll_factor_inner_reduction=unroll,
+        vectorize_iter_dom=width > 1,
+        unroll_factor_iter_dom=width,
+        block_dim_inner_reduction=ParallelType.block_y,
+        grid_dim_inner_reduction=ParallelType.grid_y if grid > 1 else ParallelType.serial,
+        block_dim_iter_dom=ParallelType.block_x,
+        grid_dim_iter_dom=ParallelType.grid_x,
+        lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
+        reason=f"{rows} contiguous columns of {length}: {threads_x} threads of {width} columns, {threads_y} down "
+        f"the columns with {unroll} rows in flight, {grid} blocks a column",
+    )
+
+
+def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns the positions between the bars."""
+    reduction = 1 if has_rows else 0
+    schedule.split(tensor, reduction, params.lparams.bdimy)
+    schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)
+    # [I, serial, unroll, TIDy] -> [I, TIDy, serial, unroll]
+    schedule.reorder(tensor, {reduction + 2: reduction})
+    schedule.parallelize(tensor, reduction, ParallelType.block_y)
+    schedule.parallelize(tensor, reduction + 2, ParallelType.unroll)
+    first = reduction + 1
+    if params.cross_grid_inner_reduction:
+        schedule.split(tensor, reduction + 1, params.lparams.gdimy, inner_split=False)
+        schedule.reorder(tensor, {reduction + 1: reduction})
+        schedule.parallelize(tensor, reduction, ParallelType.grid_y)
+        first += 1
+    if has_rows:
+        schedule.split(tensor, 0, params.unroll_factor_iter_dom)
+        schedule.split(tensor, 0, params.lparams.bdimx)
+        schedule.reorder(tensor, {2: len(tensor.loop) - 1})
+        schedule.parallelize(tensor, 0, ParallelType.grid_x)
+        schedule.parallelize(tensor, 1, ParallelType.block_x)
+        if params.unroll_factor_iter_dom > 1:
+            schedule.parallelize(tensor, -1, ParallelType.unroll)
+        first += 1
+    return [first, first + 1]
