@@ -1,0 +1,264 @@
+"""Checks the inputs of a call against the definition and finds the value of every size symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import (
+    ContiguityError,
+    DeviceError,
+    InputDtypeError,
+    InputError,
+    RankError,
+    ShapeError,
+    UnsupportedDeviceError,
+)
+from fusewright.host.layout import size_value
+from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
+from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.ir import Fusion, IterDomain, Scalar, TensorView, Val
+from fusewright.sym import Expr, Symbol, as_int, evaluate, product
+
+INT32_MAX = 2**31 - 1
+# Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of a
+# block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
+INDEX_HEADROOM = 1024 * 16 * 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """What is known of a call once its inputs are checked.
+
+    sizes: of every size symbol of the inputs. values: of the scalars that are sizes. shapes, strides: one a
+    tensor input, () a scalar; strides are those that kernels may assume (a size-1 dimension's is free).
+    alignment: bytes that each pointer is a multiple of. device: where the tensors are.
+    """
+
+    sizes: dict[Symbol, int]
+    values: dict[Val, Number]
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    alignment: tuple[int, ...]
+    device: torch.device
+    index_dtype: DataType
+
+
+class Binder:
+    """Binds calls of one fusion; holds what all calls need."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.size_scalars = SizeScalars(fusion)
+        self._tensors = {
+            i: _TensorInput(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
+        }
+        self._domains = list(dict.fromkeys(_domain(tensor) for tensor in fusion.tensors()))
+
+    def flatten(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs with lists and tuples among them (vectors) unpacked.
+
+        Raises:
+            InputError: their number is not that of the definition's inputs.
+        """
+        flat: list[Any] = []
+        for value in inputs:
+            flat.extend(value) if isinstance(value, (list, tuple)) else flat.append(value)
+        expected = len(self.fusion.inputs)
+        if len(flat) != expected:
+            names = ", ".join(v.name for v in self.fusion.inputs)
+            raise InputError(f"Expected {expected} inputs ({names}), but got {len(flat)}")
+        return flat
+
+    def bind(self, inputs: Sequence[Any], device: torch.device | None) -> Binding:
+        """Checks `inputs` (one an input of the fusion). `device` counts if none of them is on one.
+
+        Raises:
+            InputError, InputDtypeError, RankError, ShapeError, ContiguityError, DeviceError: it does not fit.
+        """
+        values: dict[Val, Number] = {}
+        for i, value in enumerate(self.fusion.inputs):
+            if isinstance(value, Scalar):
+                values[value] = checked_scalar(i, value, inputs[i])
+            else:
+                self._tensors[i].check_tensor(inputs[i])
+        place = self._device(inputs, device)
+        sizes: dict[Symbol, int] = {}
+        sources: dict[Symbol, str] = {}
+        shapes: list[tuple[int, ...]] = [()] * len(inputs)
+        strides: list[tuple[int, ...]] = [()] * len(inputs)
+        alignment = [ALIGNMENT_BYTES] * len(inputs)
+        for i, spec in self._tensors.items():
+            shapes[i] = spec.bind_sizes(inputs[i], sizes, sources)
+            strides[i] = spec.kernel_strides(inputs[i])
+            address = inputs[i].data_ptr()
+            alignment[i] = min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
+        values = {v: n for v, n in values.items() if v in self.size_scalars.inputs}
+        self.size_scalars.bind(values, sizes)
+        self._check_equalities(sizes)
+        index_dtype = self._index_dtype(shapes, strides, sizes)
+        return Binding(sizes, values, tuple(shapes), tuple(strides), tuple(alignment), place, index_dtype)
+
+    def _device(self, inputs: Sequence[Any], device: torch.device | None) -> torch.device:
+        found: dict[torch.device, int] = {}
+        for i, spec in self._tensors.items():
+            given = inputs[i].device
+            if spec.tensor.is_cpu:
+                if given.type != "cpu":
+                    raise DeviceError(what=f"input {i}, {spec.name},", expected="the CPU", given=given)
+            else:
+                found.setdefault(given, i)
+        if len(found) > 1:
+            given = " and ".join(f"input {i} on {d}" for d, i in found.items())
+            raise DeviceError(what="all input tensors", expected="one device", given=given)
+        if found:
+            place = next(iter(found))
+        elif device is not None:
+            place = device
+        else:
+            place = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        if place.type not in ("cpu", "cuda"):
+            raise UnsupportedDeviceError(given=place)
+        return place
+
+    def _check_equalities(self, sizes: Mapping[Symbol, int]) -> None:
+        """Sizes that the definition found equal, where both are known only now."""
+        for size, same in self.fusion.equalities:
+            if size.free_symbols <= sizes.keys() and same.free_symbols <= sizes.keys():
+                a, b = evaluate(size, sizes), evaluate(same, sizes)
+                if a != b:
+                    raise ShapeError(
+                        f"{size} and {same}: a conflict was found with 2 different sizes", expected=b, given=a
+                    )
+
+    def _index_dtype(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        strides: Sequence[tuple[int, ...]],
+        sizes: Mapping[Symbol, int],
+    ) -> DataType:
+        """Int32 if every offset and every position in an iteration space stays below 2^31."""
+        limit = INT32_MAX - INDEX_HEADROOM
+        for shape, steps in zip(shapes, strides):
+            if sum((size - 1) * step for size, step in zip(shape, steps) if size > 0) > limit:
+                return DataType.Int
+        if any(size_value(domain, sizes) > limit for domain in self._domains):
+            return DataType.Int
+        return DataType.Int32
+
+
+def _domain(tensor: TensorView) -> Expr:
+    """The number of points that computing the tensor goes over."""
+    return product(axis.visible_extent for axis in tensor.logical)
+
+
+class _TensorInput:
+    """What the definition says of one tensor input."""
+
+    def __init__(self, index: int, tensor: TensorView) -> None:
+        self.index = index
+        self.tensor = tensor
+        self.name = tensor.name
+        self._label = f"input {index}, {tensor.name},"
+        self._axes: tuple[IterDomain, ...] = tensor.shape
+        position = {axis: i for i, axis in enumerate(self._axes)}
+        dims = [position[axis] for axis in tensor.allocation if axis in position]
+        # (dimension, contiguity), innermost first
+        self._memory = list(zip(dims, tensor.contiguity))[::-1]
+
+    def check_tensor(self, given: Any) -> None:
+        if not isinstance(given, torch.Tensor):
+            described = (
+                f"scalar {given}" if isinstance(given, (bool, int, float, complex)) else type(given).__name__
+            )
+            raise InputError(index=self.index, name=self.name, expected="an at::Tensor", given=described)
+        if given.layout is not torch.strided or given.is_quantized:
+            raise InputError(
+                index=self.index,
+                name=self.name,
+                expected="a dense tensor",
+                given=f"one of layout {given.layout}",
+            )
+        expected = self.tensor.dtype
+        if given.dtype != expected.torch:
+            raise InputDtypeError(
+                index=self.index, name=self.name, expected=expected.ir_name, given=dtype_name(given)
+            )
+        if given.dim() != len(self._axes):
+            raise RankError(what=self._label, expected=len(self._axes), given=given.dim())
+        if given.is_neg():
+            raise InputError(
+                index=self.index,
+                name=self.name,
+                expected="a tensor that holds its values",
+                given="a lazily negated view",
+                hint="call resolve_neg() on it",
+            )
+
+    def bind_sizes(
+        self, given: torch.Tensor, sizes: dict[Symbol, int], sources: dict[Symbol, str]
+    ) -> tuple[int, ...]:
+        """Adds the sizes of the tensor to `sizes`; `sources` remembers where each came from, for messages."""
+        shape = tuple(given.shape)
+        for dim, (axis, size) in enumerate(zip(self._axes, shape)):
+            extent = axis.visible_extent
+            if isinstance(extent, Symbol):
+                known = sizes.setdefault(extent, size)
+                source = sources.setdefault(extent, f"{self.name}.size({dim})")
+                if known != size:
+                    raise ShapeError(
+                        f"{self._label} dimension {dim}: a conflict was found with 2 different sizes",
+                        expected=f"{known}, as {source}",
+                        given=size,
+                    )
+            elif size != as_int(extent):
+                raise ShapeError(
+                    f"Expected {self._label} dimension {dim}, to have size {extent}, but got {size}: "
+                    "a conflict was found with 2 different sizes",
+                    hint="a dimension that is defined with size 1 is broadcast, and serves no other size"
+                    if axis.is_broadcast
+                    else "define the dimension with size -1 to serve all sizes",
+                )
+        return shape
+
+    def kernel_strides(self, given: torch.Tensor) -> tuple[int, ...]:
+        """The strides that kernels are to use, checked against the contiguity of the definition.
+
+        A dimension of one element has no stride of its own: it takes the one that the definition implies.
+        """
+        shape, strides = given.shape, list(given.stride())
+        if given.numel() == 0:
+            return tuple(strides)
+        expected: int | None = 1  # what the next contiguous dimension must have; None: anything
+        free: int | None = None  # a dimension of one element whose stride the next one decides
+        for dim, contiguous in self._memory:
+            axis, size, stride = self._axes[dim], shape[dim], strides[dim]
+            if axis.is_broadcast or contiguous is None:
+                if axis.expanded is not None and size != 1 and stride != 0:
+                    self._refuse_strides(given, "0 where it is expanded", dim)
+                continue
+            if size == 1:
+                if contiguous and expected is not None:
+                    strides[dim] = expected
+                elif not contiguous:
+                    free, expected = dim, None
+                continue
+            if contiguous and expected is not None and stride != expected:
+                self._refuse_strides(given, f"{expected} for a contiguous dimension", dim)
+            if contiguous and free is not None:
+                strides[free] = stride
+            free, expected = None, stride * size
+        return tuple(strides)
+
+    def _refuse_strides(self, given: torch.Tensor, expected: str, dim: int) -> None:
+        raise ContiguityError(
+            f"Expected {self._label} to have contiguity {list(self.tensor.contiguity)} as defined, "
+            f"but its strides contradict that",
+            expected=f"stride {expected} in dimension {dim}",
+            given=f"shape {tuple(given.shape)}, strides {given.stride()}",
+            hint="define the tensor with contiguity=False (any strides), or pass tensor.contiguous()",
+        )

@@ -1,0 +1,90 @@
+"""Builds the host program of a fusion from its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.host.ir import (
+    Allocate,
+    AllocateWorkspace,
+    CopyInto,
+    EvaluateScalar,
+    Free,
+    HostProgram,
+    LaunchKernel,
+    Operation,
+    ReadHostTensor,
+    Return,
+    Snapshot,
+)
+from fusewright.host.scalars import closure
+from fusewright.ir import Fusion, Node, Scalar, TensorView, Val
+from fusewright.runtime.arguments import Value, Workspace
+from fusewright.runtime.compiler import CompiledKernel
+
+
+@dataclass(frozen=True, eq=False)
+class KernelUse:
+    """A kernel of a fusion: `values` stand in its slots (see runtime.arguments), `outputs` it writes."""
+
+    kernel: CompiledKernel
+    values: tuple[Val, ...]
+    outputs: tuple[TensorView, ...]
+
+
+def build_program(
+    fusion: Fusion, uses: Sequence[KernelUse], in_place: dict[TensorView, TensorView], static: frozenset[Val]
+) -> HostProgram:
+    """The program that launches the kernels in order.
+
+    Args:
+        in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
+            are computed in memory of their own and copied.
+        static: scalars that a signature fixes.
+    """
+    operations: list[Operation] = []
+    operations += _scalars(fusion, uses, static)
+    aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
+    returned = [o.tensor for o in fusion.outputs if not o.hidden]
+    inputs = set(fusion.inputs)
+    copies = [CopyInto(tensor, alias) for tensor, alias in aliases.items() if tensor not in in_place]
+    targets = {copy.target for copy in copies} | set(in_place.values())
+    snapshots = [c.source for c in copies if c.source in inputs and c.source in targets]
+    operations += [Snapshot(tensor) for tensor in dict.fromkeys(snapshots)]
+    owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden}
+    kept = owned | {copy.source for copy in copies}
+    last = {tensor: i for i, use in enumerate(uses) for tensor in _touched(use)}
+    for i, use in enumerate(uses):
+        for tensor in use.outputs:
+            if tensor not in in_place:
+                operations.append(Allocate(tensor, tensor in owned))
+        for j, source in enumerate(use.kernel.arguments):
+            if isinstance(source, Workspace):
+                operations.append(AllocateWorkspace(i, j, source.zeroed))
+        operations.append(LaunchKernel(i, use.kernel, use.values, use.outputs))
+        done = [t for t in _touched(use) if last[t] == i and t not in kept | inputs and t not in in_place]
+        operations += [Free(tensor) for tensor in done]
+    operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
+    operations.append(Return(tuple(returned)))
+    memory = {**in_place, **{copy.source: copy.target for copy in copies if copy.source not in inputs}}
+    return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static)
+
+
+def _touched(use: KernelUse) -> list[TensorView]:
+    """The tensors that a kernel reads or writes, each once."""
+    return list(dict.fromkeys(v for v in (*use.values, *use.outputs) if isinstance(v, TensorView)))
+
+
+def _scalars(fusion: Fusion, uses: Sequence[KernelUse], static: frozenset[Val]) -> list[Operation]:
+    """What the host computes at each call: the scalars that kernels take and no signature fixes."""
+    taken = dict.fromkeys(
+        use.values[source.slot]
+        for use in uses
+        for source in use.kernel.arguments
+        if isinstance(source, Value)
+    )
+    read = [ReadHostTensor(value) for value in taken if isinstance(value, TensorView)]
+    needed = closure(v for v in taken if isinstance(v, Scalar)) - static
+    computed: list[Node] = [node for node in fusion.nodes if node.is_scalar and node.outputs[0] in needed]
+    return [*read, *(EvaluateScalar(node) for node in computed)]

@@ -1,0 +1,189 @@
+"""A host program as one straight Python function.
+
+The text names what a signature decides (shapes, launches, constant arguments) instead of spelling it out, so
+one compilation serves all signatures: binding a program makes a function over another set of names.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from fusewright.host.ir import (
+    Allocate,
+    AllocateWorkspace,
+    CopyInto,
+    EvaluateScalar,
+    Free,
+    HostProgram,
+    LaunchKernel,
+    Operation,
+    ReadHostTensor,
+    Return,
+    Snapshot,
+)
+from fusewright.ir import Scalar, TensorView, Val
+from fusewright.runtime.arguments import Pointer, Value, Workspace
+
+Program = Callable[[Sequence[Any]], list[torch.Tensor]]
+
+_INDENT = " " * 4
+
+
+@dataclass(frozen=True, eq=False)
+class HostCode:
+    """The text of a program's function and its compiled code."""
+
+    source: str
+    code: CodeType
+
+    def bind(self, names: Mapping[str, Any]) -> Program:
+        """The function over these names; see `codegen` for those that it uses."""
+        return FunctionType(self.code, {"__builtins__": {}, **names})
+
+
+def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, several_devices: bool) -> HostCode:
+    """Writes and compiles the function `run(inputs)`.
+
+    It uses these names, which the caller binds: for a tensor T3 that is allocated `shape_T3`, `stride_T3` and
+    `dtype_T3`; for the launch of segment i `launch_i`, for its constant arguments `c<i>_<argument>`, for those
+    that need another form `as<i>_<argument>`, for its workspaces `alloc_work<i>_<argument>`; for a scalar s that
+    a signature fixes `fixed_s`, for one that is computed `eval_s`; and `empty`, `device`, `stream`,
+    `current_device`, `device_index`, `on_device`, and `run_here` for the function itself.
+
+    Args:
+        takes_pointers: whether launches take addresses of tensors.
+        has_stream: whether some argument depends on the stream, or launches go to one.
+        several_devices: whether another device than that of the tensors may be current.
+    """
+    writer = _Writer(program, takes_pointers)
+    lines: list[str] = []
+    if several_devices:
+        lines += ["if current_device() != device_index:", f"{_INDENT}with on_device():"]
+        lines.append(f"{_INDENT * 2}return run_here(inputs)")
+    names = [writer.input_name(value) for value in program.inputs]
+    lines.append(f"{', '.join(names)}, = inputs" if names else "() = inputs")
+    for value in program.inputs:
+        if isinstance(value, TensorView) and value.dtype.is_complex:
+            name = writer.name(value)
+            lines.append(f"{name} = {name}.resolve_conj()")
+    lines.append("s = stream()" if has_stream else "s = 0")
+    for operation in program.operations:
+        lines += writer.write(operation)
+    source = "def run(inputs):\n" + textwrap.indent("\n".join(lines), _INDENT) + "\n"
+    module = compile(source, "<fusewright host program>", "exec")
+    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    return HostCode(source, code)
+
+
+class _Writer:
+    """Writes operations as statements; one method a class, by name."""
+
+    def __init__(self, program: HostProgram, takes_pointers: bool) -> None:
+        self.program = program
+        self.takes_pointers = takes_pointers
+        allocated = {op.tensor for op in program.operations if isinstance(op, Allocate)}
+        self.in_place = program.memory.keys() - allocated
+
+    def write(self, operation: Operation) -> list[str]:
+        return _WRITE[type(operation)](self, operation)
+
+    # ---- names
+
+    def input_name(self, value: Val) -> str:
+        return value.name if isinstance(value, TensorView) else f"scalar_{value.name}"
+
+    def name(self, value: Val) -> str:
+        """The variable of a tensor, or the expression of a scalar's value."""
+        if isinstance(value, TensorView):
+            return value.name
+        if value.value is not None or value in self.program.static:
+            return f"fixed_{value.name}"
+        is_size = value.definition is None and value not in self.program.inputs
+        return f"fixed_{value.name}" if is_size else f"scalar_{value.name}"
+
+    def home(self, tensor: TensorView) -> str:
+        """The variable that holds the memory which a kernel reads the tensor from or writes it to."""
+        return self.program.memory[tensor].name if tensor in self.in_place else tensor.name
+
+    # ---- operations
+
+    def read_host_tensor(self, op: ReadHostTensor) -> list[str]:
+        return [f"value_{op.tensor.name} = {op.tensor.name}.item()"]
+
+    def evaluate(self, op: EvaluateScalar) -> list[str]:
+        (result,) = op.node.outputs
+        operands = ", ".join(self.name(v) for v in op.node.inputs)
+        return [f"scalar_{result.name} = eval_{result.name}({operands})"]
+
+    def allocate(self, op: Allocate) -> list[str]:
+        name = op.tensor.name
+        return [f"{name} = empty(shape_{name}, stride_{name}, dtype=dtype_{name}, device=device)"]
+
+    def workspace(self, op: AllocateWorkspace) -> list[str]:
+        return [f"{op.name} = alloc_{op.name}(s)"]
+
+    def launch(self, op: LaunchKernel) -> list[str]:
+        pointer = ".data_ptr()" if self.takes_pointers else ""
+        arguments: list[str] = []
+        for j, (param, source) in enumerate(zip(op.kernel.kernel.params, op.kernel.arguments)):
+            if isinstance(source, Pointer):
+                tensor = op.values[source.slot]
+                assert isinstance(tensor, TensorView)
+                arguments.append(self.home(tensor) + pointer)
+            elif isinstance(source, Workspace):
+                arguments.append(f"work{op.segment}_{j}{pointer}")
+            elif isinstance(source, Value):
+                value = op.values[source.slot]
+                text = f"value_{value.name}" if isinstance(value, TensorView) else self.name(value)
+                dtype = getattr(param, "dtype", None)
+                converts = self.takes_pointers and dtype is not None and dtype.is_reduced_float
+                arguments.append(f"as{op.segment}_{j}({text})" if converts else text)
+            else:
+                arguments.append(f"c{op.segment}_{j}")
+        return [f"launch_{op.segment}(s, [{', '.join(arguments)}])"]
+
+    def snapshot(self, op: Snapshot) -> list[str]:
+        return [f"old_{op.tensor.name} = {op.tensor.name}.clone()"]
+
+    def copy_into(self, op: CopyInto) -> list[str]:
+        source = f"old_{op.source.name}" if op.old else op.source.name
+        return [f"{op.target.name}.copy_({source})"]
+
+    def free(self, op: Free) -> list[str]:
+        return [f"del {op.tensor.name}"]
+
+    def return_(self, op: Return) -> list[str]:
+        memory = self.program.memory
+        return [f"return [{', '.join(memory.get(t, t).name for t in op.tensors)}]"]
+
+
+_WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
+    ReadHostTensor: _Writer.read_host_tensor,
+    EvaluateScalar: _Writer.evaluate,
+    Allocate: _Writer.allocate,
+    AllocateWorkspace: _Writer.workspace,
+    LaunchKernel: _Writer.launch,
+    Snapshot: _Writer.snapshot,
+    CopyInto: _Writer.copy_into,
+    Free: _Writer.free,
+    Return: _Writer.return_,
+}
+
+
+def fixed_scalars(program: HostProgram) -> dict[str, Scalar]:
+    """The scalars that the function expects under the name `fixed_<name>`, by that name."""
+    writer = _Writer(program, takes_pointers=False)
+    used: list[Val] = []
+    for op in program.operations:
+        if isinstance(op, EvaluateScalar):
+            used += op.node.inputs
+        elif isinstance(op, LaunchKernel):
+            used += [op.values[source.slot] for source in op.kernel.arguments if isinstance(source, Value)]
+    named = {writer.name(value): value for value in used if isinstance(value, Scalar)}
+    return {name: scalar for name, scalar in named.items() if name.startswith("fixed_")}

@@ -1,0 +1,302 @@
+"""Runs a fusion: finds the program that is bound to the signature of the inputs, or makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import ExecutionOrderError, InputError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.host.binding import Binder, Binding
+from fusewright.host.build import KernelUse
+from fusewright.host.layout import Layout
+from fusewright.host.plan import BoundProgram, Memory, Programs, options_key
+from fusewright.host.signature import compile_key_function
+from fusewright.ir import Fusion, TensorView
+from fusewright.runtime.arguments import slot_values
+from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
+from fusewright.runtime.once import OnceCache
+from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
+from fusewright.schedule import Schedule
+from fusewright.schedulers import Facts, HeuristicParams, Registry, default_registry
+from fusewright.segment import Segment, SegmentedFusion, partition
+
+# Programs kept for one fusion; the oldest goes when a new signature comes.
+MAX_PROGRAMS = 4096
+
+Inputs = Sequence[Any]
+Repro = Callable[[Inputs], str]
+
+
+class FusionExecutor:
+    """Executes one fusion for all inputs that fit it. Safe to call from several threads.
+
+    Three caches, each asked only if the one before misses: bound programs by the signature of a call;
+    compiled kernels by segment, parameters, index type and GPU, so that a new size with equal parameters
+    compiles nothing; and the disk cache of cubins.
+
+    Args:
+        registry: the schedulers to ask; None: the built-in ones.
+        options: for calls that give none.
+        repro: makes a script that reproduces a call, for errors that are faults of Fusewright.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        registry: Registry | None = None,
+        options: Options | None = None,
+        repro: Repro | None = None,
+    ) -> None:
+        self.fusion = fusion
+        self.registry = registry if registry is not None else default_registry()
+        self.options = options if options is not None else Options.from_environment()
+        self.repro = repro
+        self._binder = Binder(fusion)
+        self._key = compile_key_function(fusion, self._binder.size_scalars.inputs)
+        self._segments: OnceCache[None, SegmentedFusion] = OnceCache()
+        self._layouts: dict[TensorView, Layout] = {}
+        self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache()
+        self._latest = self._setting(self.options, None, None)
+
+    def execute(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        user_schedule: Schedule | None = None,
+    ) -> list[torch.Tensor]:
+        """The visible outputs, in the order in which they were added.
+
+        CUDA tensors run on their device, on torch's current stream of it; CPU tensors in the simulator. A
+        repeated call costs the key of its inputs, one look-up and the bound program.
+
+        Args:
+            inputs: one an input of the fusion; lists and tuples among them are unpacked.
+            device: where to run if no input is a tensor.
+            user_schedule: of the whole fusion; makes one kernel instead of the automatic segments.
+
+        Raises:
+            InputError, DtypeError, ShapeError, DeviceError, ContiguityError: inputs that do not fit.
+            ScheduleError: no scheduler takes the fusion, or a user's schedule does not work for these inputs.
+            CompileError, DriverError, SimulationError: see there.
+        """
+        setting = self._latest
+        if (
+            setting.device is not device
+            or setting.schedule is not user_schedule
+            or (options is not None and options is not setting.options)
+            or (options is None and setting.options is not self.options)
+        ):
+            setting = self._latest = self._setting(options or self.options, device, user_schedule)
+        try:
+            program = setting.programs.get(self._key(inputs))
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            program = None
+        if program is None:
+            inputs = self._binder.flatten(inputs)
+            program = self._bind(setting, inputs, tracer)
+        return program.run(inputs)
+
+    def compile(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        user_schedule: Schedule | None = None,
+    ) -> BoundProgram:
+        """The program that `execute` would run, without running it."""
+        setting = self._setting(options or self.options, device, user_schedule)
+        return self._bind(setting, self._binder.flatten(inputs), tracer)
+
+    def kernels_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        user_schedule: Schedule | None = None,
+    ) -> tuple[CompiledKernel, ...]:
+        """The kernels that serve these inputs, in launch order.
+
+        Raises:
+            ExecutionOrderError: no call with such inputs was executed or compiled before.
+        """
+        setting = self._setting(options or self.options, device, user_schedule)
+        program = setting.programs.get(self._key(self._binder.flatten(inputs)))
+        if program is None:
+            raise ExecutionOrderError(
+                "the fusion is not compiled for these inputs", hint="execute it with them first"
+            )
+        return program.kernels
+
+    def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
+        """The partition of the fusion into kernels."""
+
+        def cut() -> SegmentedFusion:
+            with (tracer or Tracer()).stage("segment"):
+                return partition(self.fusion, self.registry, tracer)
+
+        return self._segments.get(None, cut)
+
+    def compiler(self, options: Options | None = None) -> KernelCompiler:
+        """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
+        return self._setting(options or self.options, None, None).compiler
+
+    # ---- a call with a new signature
+
+    def _setting(self, options: Options, device: torch.device | None, schedule: Schedule | None) -> _Setting:
+        key = (options_key(options), device, schedule)
+        setting = self._settings.get(key, lambda: _Setting(options, device, schedule))
+        # Equal options make equal programs; the caller's object is compared by identity at the next call.
+        setting.options = options
+        return setting
+
+    def _bind(self, setting: _Setting, inputs: Inputs, tracer: Tracer | None) -> BoundProgram:
+        """Checks the inputs and makes their program; one thread does for each key, others wait for it."""
+        tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
+        with tracer.stage("bind"):
+            binding = self._binder.bind(inputs, setting.device)
+            self._check_aliased(inputs)
+
+        def make() -> BoundProgram:
+            # Another thread may have finished just before this one asked.
+            return setting.programs.get(key) or self._make(setting, inputs, binding, tracer)
+
+        while len(setting.programs) >= MAX_PROGRAMS:
+            setting.programs.pop(next(iter(setting.programs)), None)
+        key = self._key(inputs)
+        program = setting.making.get(key, make)
+        setting.programs[key] = program
+        setting.making.forget(key)
+        return program
+
+    def _check_aliased(self, inputs: Inputs) -> None:
+        homes = {o.alias for o in self.fusion.outputs if o.alias is not None}
+        for i, value in enumerate(self.fusion.inputs):
+            if value in homes and inputs[i].is_conj():
+                raise InputError(
+                    index=i,
+                    name=value.name,
+                    expected="a tensor that can be written in place",
+                    given="a lazily conjugated view",
+                )
+
+    def _make(self, setting: _Setting, inputs: Inputs, binding: Binding, tracer: Tracer) -> BoundProgram:
+        target = setting.target(binding.device)
+        repro = self.repro
+        script = None if repro is None else lambda: repro(inputs)
+        if setting.schedule is not None:
+            uses = [self._user_kernel(setting, binding, target, tracer, script)]
+        else:
+            segments = self.segments(tracer).segments
+            border = [tensor for segment in segments for tensor in segment.outputs]
+            memory = Memory(self.fusion, binding, self._layouts_of(border))
+            uses = [self._kernel(setting, s, binding, memory, target, tracer, script) for s in segments]
+        made = [tensor for use in uses for tensor in use.outputs]
+        memory = Memory(self.fusion, binding, self._layouts_of(made))
+        with tracer.stage("host program"):
+            return setting.programs_of(self.fusion, target).bind(uses, binding, memory, tracer)
+
+    def _layouts_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Layout]:
+        for tensor in tensors:
+            if tensor not in self._layouts:
+                self._layouts[tensor] = Layout(tensor)
+        return self._layouts
+
+    def _kernel(
+        self,
+        setting: _Setting,
+        segment: Segment,
+        binding: Binding,
+        memory: Memory,
+        target: Target,
+        tracer: Tracer,
+        script: Callable[[], str] | None,
+    ) -> KernelUse:
+        """The kernel of a segment with the parameters that its scheduler proposes for this call."""
+        known = [memory.of(value) for value in segment.inputs]
+        facts = Facts(
+            binding.sizes,
+            tuple(strides for _, strides, _ in known),
+            tuple(alignment for _, _, alignment in known),
+            binding.index_dtype,
+        )
+        with tracer.stage("heuristic"):
+            params = segment.scheduler.heuristic(segment.fusion, facts, target.hardware)
+        index_dtype = binding.index_dtype
+        if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
+            index_dtype = params.cparams.index_type
+
+        def compile_() -> CompiledKernel:
+            return setting.compiler.compile(
+                segment.fusion,
+                segment.scheduler,
+                params,
+                target.hardware,
+                index_dtype,
+                tracer=tracer,
+                repro=script,
+            )
+
+        key = (segment.index, params, index_dtype, target.hardware)
+        kernel = setting.kernels.get(key, compile_)
+        return KernelUse(kernel, (*segment.inputs, *segment.outputs), segment.outputs)
+
+    def _user_kernel(
+        self,
+        setting: _Setting,
+        binding: Binding,
+        target: Target,
+        tracer: Tracer,
+        script: Callable[[], str] | None,
+    ) -> KernelUse:
+        """The kernel of a user's schedule of the whole fusion."""
+        schedule = setting.schedule
+        assert schedule is not None
+
+        def compile_() -> CompiledKernel:
+            return setting.compiler.compile_schedule(
+                schedule, target.hardware, binding.index_dtype, tracer=tracer, repro=script
+            )
+
+        key = ("user", None, binding.index_dtype, target.hardware)
+        kernel = setting.kernels.get(key, compile_)
+        outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
+        return KernelUse(kernel, slot_values(self.fusion), outputs)
+
+
+class _Setting:
+    """What calls with the same options, device and schedule share."""
+
+    def __init__(self, options: Options, device: torch.device | None, schedule: Schedule | None) -> None:
+        self.options = options
+        self.device = device
+        self.schedule = schedule
+        self.compiler = KernelCompiler(options)
+        #: by signature; the one look-up of a repeated call
+        self.programs: dict[tuple[Hashable, ...], BoundProgram] = {}
+        self.making: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache()
+        self.kernels: OnceCache[tuple[object, object, DataType, HardwareInfo], CompiledKernel] = OnceCache()
+        self._targets: OnceCache[torch.device, Target] = OnceCache()
+        self._programs: OnceCache[torch.device, Programs] = OnceCache()
+
+    def target(self, device: torch.device) -> Target:
+        def make() -> Target:
+            if device.type == "cuda":
+                return CudaTarget(device, self.options, self.compiler)
+            return SimulatedTarget(self.options)
+
+        return self._targets.get(device, make)
+
+    def programs_of(self, fusion: Fusion, target: Target) -> Programs:
+        return self._programs.get(target.device, lambda: Programs(fusion, target))

@@ -1,0 +1,159 @@
+"""The host IR: what a call does, as a straight list of operations over the values of the whole fusion.
+
+A program holds no sizes: it is made once for a combination of kernels and then bound to each signature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.ir import Node, Scalar, TensorView, Val
+from fusewright.runtime.compiler import CompiledKernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadHostTensor:
+    """Reads the value of a rank-0 tensor in host memory, which kernels take as a scalar."""
+
+    tensor: TensorView
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}.value = item({self.tensor.name})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluateScalar:
+    """Computes a scalar from scalars."""
+
+    node: Node
+
+    def __str__(self) -> str:
+        return f"{self.node.outputs[0]} = {self.node.label}({', '.join(map(str, self.node.inputs))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocate:
+    """Allocates a tensor that kernels write: an output, or an intermediate one."""
+
+    tensor: TensorView
+    is_output: bool
+
+    def __str__(self) -> str:
+        kind = "output" if self.is_output else "intermediate"
+        sizes = ", ".join(map(str, self.tensor.extents))
+        return f"{self.tensor.name} = allocate {kind} {self.tensor.dtype.ir_name}[{sizes}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocateWorkspace:
+    """Scratch memory for argument `argument` of launch `launch`; zeroed workspaces are kept between calls."""
+
+    launch: int
+    argument: int
+    zeroed: bool
+
+    @property
+    def name(self) -> str:
+        return f"work{self.launch}_{self.argument}"
+
+    def __str__(self) -> str:
+        return f"{self.name} = allocate workspace{' (zeroed)' if self.zeroed else ''}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchKernel:
+    """Launches a kernel. `values`: the whole fusion's value in each slot of it; `segment`: its number."""
+
+    segment: int
+    kernel: CompiledKernel
+    values: tuple[Val, ...]
+    outputs: tuple[TensorView, ...]
+
+    def __str__(self) -> str:
+        written = set(self.outputs)
+        reads = ", ".join(_name(v) for v in self.values if v not in written)
+        writes = ", ".join(v.name for v in self.outputs)
+        return f"launch {self.kernel.name}({reads}) -> {writes}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Keeps the values of an input that is overwritten before they are read."""
+
+    tensor: TensorView
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}.old = clone({self.tensor.name})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyInto:
+    """Copies a result into the memory of the input that it aliases. `old`: the source is a snapshot."""
+
+    source: TensorView
+    target: TensorView
+    old: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.target.name} <- copy of {self.source.name}{'.old' if self.old else ''}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Free:
+    """Drops a tensor after its last use."""
+
+    tensor: TensorView
+
+    def __str__(self) -> str:
+        return f"free {self.tensor.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Return:
+    """Ends the program with the visible outputs, each in the memory that holds it."""
+
+    tensors: tuple[TensorView, ...]
+
+    def __str__(self) -> str:
+        return f"return {', '.join(t.name for t in self.tensors)}"
+
+
+Operation = (
+    ReadHostTensor
+    | EvaluateScalar
+    | Allocate
+    | AllocateWorkspace
+    | LaunchKernel
+    | Snapshot
+    | CopyInto
+    | Free
+    | Return
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostProgram:
+    """The operations of a call.
+
+    memory: tensors that are written into (or returned from) the memory of an input, instead of their own.
+    static: scalars whose value a signature fixes; they are constants of a bound program.
+    """
+
+    inputs: tuple[Val, ...]
+    operations: tuple[Operation, ...]
+    memory: dict[TensorView, TensorView]
+    static: frozenset[Val]
+
+    @property
+    def launches(self) -> list[LaunchKernel]:
+        return [op for op in self.operations if isinstance(op, LaunchKernel)]
+
+    def __str__(self) -> str:
+        lines = [f"program({', '.join(_name(v) for v in self.inputs)}):"]
+        lines += [f"  # {tensor.name} is stored in {home.name}" for tensor, home in self.memory.items()]
+        lines += [f"  {op}" for op in self.operations]
+        return "\n".join(lines) + "\n"
+
+
+def _name(value: Val) -> str:
+    return value.name if isinstance(value, (TensorView, Scalar)) else str(value)

@@ -1,0 +1,42 @@
+"""Shapes and strides of the tensors that the host allocates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewright.ir import TensorView
+from fusewright.sym import Expr, Symbol, evaluate
+
+
+def size_value(extent: Expr, sizes: Mapping[Symbol, int]) -> int:
+    """The value of an extent; most are plain symbols or constants."""
+    if isinstance(extent, Symbol):
+        return sizes[extent]
+    return evaluate(extent, sizes)
+
+
+class Layout:
+    """How a tensor lies in memory of its own: dense, in its allocation order.
+
+    An expanded dimension is a size-1 dimension in memory, seen at its full size through stride 0.
+    """
+
+    __slots__ = ("_extents", "_order", "_expanded")
+
+    def __init__(self, tensor: TensorView) -> None:
+        shape = tensor.shape
+        position = {axis: i for i, axis in enumerate(shape)}
+        self._extents = tensor.extents
+        self._order = [position[axis] for axis in reversed(tensor.allocation) if axis in position]
+        self._expanded = [axis.expanded is not None for axis in shape]
+
+    def at(self, sizes: Mapping[Symbol, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides for these sizes."""
+        shape = tuple(size_value(extent, sizes) for extent in self._extents)
+        strides = [0] * len(shape)
+        step = 1
+        for dim in self._order:
+            if not self._expanded[dim]:
+                strides[dim] = step
+                step *= max(shape[dim], 1)
+        return shape, tuple(strides)

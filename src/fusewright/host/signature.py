@@ -1,0 +1,40 @@
+"""The key of a call: everything about its inputs that the bound program depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from fusewright.ir import Fusion, TensorView, Val
+
+# Pointers are told apart by their offset from the widest vector access.
+ALIGNMENT_BYTES = 16
+
+KeyFunction = Callable[[Sequence[Any]], tuple[Hashable, ...]]
+
+
+def compile_key_function(fusion: Fusion, sizes: frozenset[Val]) -> KeyFunction:
+    """A function from the inputs of a call to its key, as straight code: it runs at every call.
+
+    A tensor counts with shape, strides, dtype, device, alignment and its lazy conjugation, a scalar with its
+    class, and with its value too if it is in `sizes`. Inputs that the definition does not allow either raise
+    (AttributeError, TypeError, ValueError, RuntimeError) or get a key that no valid call has.
+    """
+    names = [f"a{i}" for i in range(len(fusion.inputs))]
+    parts: list[str] = []
+    for name, value in zip(names, fusion.inputs):
+        if not isinstance(value, TensorView):
+            parts += [f"{name}.__class__", name] if value in sizes else [f"{name}.__class__"]
+            continue
+        parts += [f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
+        if not value.is_cpu:
+            parts.append(f"{name}.data_ptr() & {ALIGNMENT_BYTES - 1}")
+        if value.dtype.is_complex:
+            parts.append(f"{name}.is_conj()")
+        elif value.dtype.is_floating:
+            parts.append(f"{name}.is_neg()")
+    unpack = f"    {', '.join(names)}, = inputs\n" if names else "    () = inputs\n"
+    source = f"def key(inputs):\n{unpack}    return ({', '.join(parts)}{',' if parts else ''})\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<fusewright key>", "exec"), namespace)
+    return namespace["key"]

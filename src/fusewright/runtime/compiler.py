@@ -1,0 +1,238 @@
+"""From a segment and its parameters to a `CompiledKernel`: all that is known of a kernel but its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import InternalError
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, sass
+from fusewright.cuda.printer import CudaSource, print_kernel
+from fusewright.ir import Fusion
+from fusewright.kernel.ir import Kernel
+from fusewright.kernel.text import kernel_text
+from fusewright.lower import LowerOptions, lower
+from fusewright.runtime.arguments import Size, Source, Stride, sources_of
+from fusewright.runtime.disk_cache import DiskCache, open_cache
+from fusewright.runtime.once import OnceCache
+from fusewright.schedule import Schedule
+from fusewright.schedulers.base import Scheduler
+from fusewright.schedulers.params import HeuristicParams
+from fusewright.sym import Symbol
+
+# Hex digits of the hash in a kernel's name: enough to tell the kernels of a process apart.
+NAME_DIGITS = 8
+# The name while a kernel is being made; the final one is made from the content.
+_UNNAMED = "fusewright"
+#: What a user-made schedule is called where a scheduler's name stands.
+USER = "user"
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledKernel:
+    """The immutable artefacts of one kernel.
+
+    name: of the kernel in CUDA, made from its content, so equal in every process. scheduler: its scheduler's
+    name, or "user". params: what the scheduler applied, None for a user's schedule. hardware: the GPU that it
+    was made for. arguments: what to pass for each of `kernel.params`; symbols: the meaning of each symbol of
+    the kernel. scheduled_ir, schedule_python: the scheduled fusion and the primitives that made it.
+    """
+
+    name: str
+    scheduler: str
+    params: Any
+    hardware: HardwareInfo
+    kernel: Kernel = field(repr=False)
+    arguments: tuple[Source, ...] = field(repr=False)
+    symbols: Mapping[Symbol, Size | Stride] = field(repr=False)
+    source: CudaSource = field(repr=False)
+    scheduled_ir: str = field(repr=False)
+    schedule_python: str = field(repr=False)
+
+    @property
+    def index_dtype(self) -> DataType:
+        return self.kernel.index_dtype
+
+    @property
+    def reason(self) -> str:
+        """Why the heuristic chose these parameters; "" for a user's schedule."""
+        return getattr(self.params, "reason", "")
+
+    @property
+    def cuda_text(self) -> str:
+        """The generated kernel, as people read it."""
+        return self.source.kernel
+
+    @property
+    def full_text(self) -> str:
+        """The complete compilable source."""
+        return self.source.text
+
+    @property
+    def launch_bounds(self) -> tuple[int, int]:
+        """Most threads a block, wished blocks an SM; 0: none given."""
+        return self.kernel.max_threads, self.kernel.min_blocks
+
+
+class KernelCompiler:
+    """Schedules, lowers, prints and compiles. Safe to use from several threads.
+
+    Args:
+        options: switches that change code, and the disk cache's place.
+        cache: of cubins; None: the one that the options name.
+    """
+
+    def __init__(self, options: Options, cache: DiskCache | None = None) -> None:
+        self.options = options
+        self._cache = cache
+        self._cubins: OnceCache[tuple[CompiledKernel, str], Cubin] = OnceCache()
+
+    def compile(
+        self,
+        fusion: Fusion,
+        scheduler: Scheduler,
+        params: Any,
+        hardware: HardwareInfo,
+        index_dtype: DataType,
+        *,
+        tracer: Tracer,
+        repro: Callable[[], str] | None = None,
+    ) -> CompiledKernel:
+        """The kernel that `scheduler` makes of `fusion` with `params`. The cubin is made by `cubin`.
+
+        `repro` yields a script that shows the failing definition and inputs; faults of ours carry it.
+        """
+        with _with_repro(repro):
+            with tracer.stage("schedule"):
+                schedule = Schedule(fusion)
+                scheduler.apply(schedule, params)
+            return self._compile(schedule, name_of(scheduler), params, hardware, index_dtype, tracer)
+
+    def compile_schedule(
+        self,
+        schedule: Schedule,
+        hardware: HardwareInfo,
+        index_dtype: DataType,
+        *,
+        tracer: Tracer,
+        repro: Callable[[], str] | None = None,
+    ) -> CompiledKernel:
+        """The kernel of a schedule that a user made."""
+        with _with_repro(repro):
+            return self._compile(schedule, USER, None, hardware, index_dtype, tracer)
+
+    def _compile(
+        self,
+        schedule: Schedule,
+        scheduler: str,
+        params: Any,
+        hardware: HardwareInfo,
+        index_dtype: DataType,
+        tracer: Tracer,
+    ) -> CompiledKernel:
+        scheduled_ir, python = fusion_text(schedule.fusion), schedule.to_python()
+        tracer.dump("params", lambda: f"{scheduler}: {params}\n{getattr(params, 'reason', '')}")
+        tracer.dump("schedule", lambda: f"{scheduled_ir}\n{python}")
+        with tracer.stage("lower"):
+            lowered = lower(schedule.fusion, LowerOptions(_UNNAMED, index_dtype), tracer)
+        digest = hashlib.sha256(kernel_text(lowered.kernel).encode()).hexdigest()[:NAME_DIGITS]
+        name = f"fusewright_{scheduler}_{digest}"
+        kernel = dataclasses.replace(lowered.kernel, name=name)
+        with tracer.stage("print"):
+            source = print_kernel(kernel)
+        tracer.dump("cuda", source.kernel, title=name)
+        arguments, symbols = sources_of(lowered, schedule.fusion)
+        return CompiledKernel(
+            source.name,
+            scheduler,
+            params,
+            hardware,
+            kernel,
+            arguments,
+            symbols,
+            source,
+            scheduled_ir,
+            python,
+        )
+
+    # ---- machine code
+
+    def cubin(
+        self,
+        kernel: CompiledKernel,
+        arch: str | None = None,
+        *,
+        tracer: Tracer,
+        repro: Callable[[], str] | None = None,
+    ) -> Cubin:
+        """The kernel compiled for `arch` (by default the GPU it was made for), from memory, disk or NVRTC.
+
+        Raises:
+            CompileError: NVRTC refuses the text; with its log, the source and the script that `repro` yields.
+        """
+        target = arch or kernel.hardware.arch
+
+        def compile_() -> Cubin:
+            options = self._nvrtc_options(kernel.params, target)
+            with tracer.stage("nvrtc"), _with_repro(repro):
+                cubin = self._disk_cache().compile(kernel.full_text, options)
+            tracer.dump("ptxas", lambda: f"{target}: {cubin.resources[kernel.name]}", title=kernel.name)
+            tracer.dump("sass", lambda: sass(cubin), title=kernel.name)
+            return cubin
+
+        return self._cubins.get((kernel, target), compile_)
+
+    def resources(self, kernel: CompiledKernel, arch: str | None = None, *, tracer: Tracer) -> Resources:
+        """Registers, spills and shared memory of the kernel, from the assembler's report."""
+        return self.cubin(kernel, arch, tracer=tracer).resources[kernel.name]
+
+    def _nvrtc_options(self, params: Any, arch: str) -> NvrtcOptions:
+        options = self.options
+        registers = params.cparams.maxrregcount if isinstance(params, HeuristicParams) else 0
+        return NvrtcOptions(
+            arch,
+            max_registers=registers if 0 < registers < MAX_REGISTERS_PER_THREAD else None,
+            fma=not options.disabled("fma"),
+            fast_math=options.enabled("fast_math"),
+            line_info=options.enabled("kernel_lineinfo"),
+            debug=options.enabled("kernel_debug"),
+        )
+
+    def _disk_cache(self) -> DiskCache:
+        # Opened at first use: a target that needs no machine code touches no disk.
+        if self._cache is None:
+            self._cache = open_cache(self.options)
+        return self._cache
+
+
+def fusion_text(fusion: Fusion) -> str:
+    lines = [f"inputs: {', '.join(map(str, fusion.inputs))}"]
+    for node in fusion.ordered_nodes():
+        lines.append(
+            f"{', '.join(map(str, node.outputs))} = {node.label}({', '.join(map(str, node.inputs))})"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def name_of(scheduler: Scheduler) -> str:
+    """The name of a scheduler's type, which a third party's may give as a plain string."""
+    return getattr(scheduler.type, "name", str(scheduler.type))
+
+
+@contextmanager
+def _with_repro(repro: Callable[[], str] | None) -> Iterator[None]:
+    """Adds the reproducing script to a fault of ours that has none yet."""
+    try:
+        yield
+    except InternalError as error:
+        if error.repro is None and repro is not None:
+            error.repro = repro()
+        raise
