@@ -9,41 +9,47 @@ from fusewright.ir.value import TensorView
 
 
 class Reach:
-    """Reachability between the tensors of a fusion, as bit sets over their positions."""
+    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
 
     def __init__(self, fusion: Fusion) -> None:
+        nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         self._bit: dict[TensorView, int] = {}
-        for node in fusion.ordered_nodes():
-            for out in node.outputs:
-                if isinstance(out, TensorView):
-                    self._bit[out] = 1 << len(self._bit)
         self._below: dict[TensorView, int] = {}
-        for tensor in reversed(list(self._bit)):
-            below = self._bit[tensor]
-            for consumer in tensor.consumers:
-                below |= self._below.get(consumer, 0)
-            self._below[tensor] = below
-        self._reductions = [t for t in self._bit if t.is_reduction]
+        for position, node in enumerate(nodes):
+            self._bit.update({out: 1 << position for out in node.outputs if isinstance(out, TensorView)})
+        for node in reversed(nodes):
+            below = self._bit[node.output]
+            for out in node.outputs:
+                for consumer in out.consumers if isinstance(out, TensorView) else ():
+                    below |= self._below.get(consumer, 0)
+            self._below.update({out: below for out in node.outputs if isinstance(out, TensorView)})
+        self._reductions = [node.output for node in nodes if node.output.is_reduction]
 
     def reaches(self, above: TensorView, below: TensorView) -> bool:
         """Whether `below` is `above` or computed from it."""
         return bool(self._below.get(above, 0) & self._bit.get(below, 0))
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
-        """Reductions on a way from one consumer of `tensor` to another consumer: their result is awaited."""
+        """Reductions that one consumer of `tensor` feeds and that another's results meet later.
+
+        The second consumer, or what follows from it, stands in one loop with what awaits the reduction, so the two
+        consumers cannot share a loop that the reduction reduces.
+        """
         consumers = [c for c in tensor.consumers if c in self._bit]
         if len(consumers) < 2:
             return []
         found: list[TensorView] = []
         for reduction in self._reductions:
-            sources = [c for c in consumers if self.reaches(c, reduction)]
-            if sources and any(c is not reduction and self.reaches(reduction, c) for c in consumers):
+            feeding = [self.reaches(c, reduction) for c in consumers]
+            if any(feeding) and any(
+                self._below[c] & self._below[reduction] for c, feeds in zip(consumers, feeding) if not feeds
+            ):
                 found.append(reduction)
         return found
 
 
 def persistent_tensors(fusion: Fusion) -> Mapping[TensorView, list[TensorView]]:
-    """Each computed tensor that is read before and after a reduction, with those reductions."""
+    """Each computed tensor that is needed before a reduction and after it, with those reductions."""
     reach = Reach(fusion)
     found: dict[TensorView, list[TensorView]] = {}
     for node in fusion.ordered_nodes():

@@ -68,14 +68,14 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
 
 
 def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[TensorView] = ()) -> None:
-    """Replays the loop transforms of `reference` on all tensors, or on the selected ones only."""
+    """Replays the loop transforms of `reference` on all tensors, or on the selected ones only.
+
+    Inputs are never computed, but the way to other tensors may lead over them, so they are transformed as well.
+    """
     chosen = set(selected)
     walk = spanning_walk(reference)
     replayed = {reference}
     for source, target, mapping in walk:
-        if target.definition is None and fusion.is_input(target):
-            replayed.add(target)  # inputs lie in memory as they are; they have no loops
-            continue
         if (not chosen or target in chosen) and source in replayed:
             replay_loops(fusion, source, target, mapping)
             replayed.add(target)

@@ -28,7 +28,9 @@ from fusewright.schedulers.reduction_space import ReductionSpace, reduction_spac
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 MAX_BLOCK = 1024
-# Of a thread's registers, those that hold rows; the rest serve addresses, partial results and work in flight.
+# A thread needs this many registers besides the row: addresses, partial results, work in flight.
+REGISTERS_TO_WORK = 32
+# More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
 # A row is spread over more threads until each holds this many vectors at most, while the block may grow.
 BATCHES = 4
@@ -71,19 +73,21 @@ class InnerPersistentScheduler:
         held = _held_bytes(fusion, space)
         vectors = max(1, -(-length // width))
         threads, batches = _threads_and_batches(vectors)
+        per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
+        room = max(1, min(REGISTERS_TO_HOLD, per_thread))
         project = False
         shared = False
         where = "registers"
         words = batches * width * held.all // 4
-        if words > REGISTERS_TO_HOLD:
+        if words > room:
             project = True
             words = batches * width * held.projected // 4
             where = "registers, inputs only"
-        if words > REGISTERS_TO_HOLD:
+        if words > room:
             row_bytes = batches * threads * width * held.projected
             shared = row_bytes + MAX_BLOCK * 16 <= hardware.shared_memory_per_block_optin
             where = "shared memory, inputs only" if shared else "not held, loaded again"
-        if words > REGISTERS_TO_HOLD and not shared:
+        if words > room and not shared:
             batches = 0
             threads = min(threads, MAX_BLOCK // 2)
         row_threads = 1
@@ -110,7 +114,7 @@ class InnerPersistentScheduler:
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
-        _recompute_casts(schedule)
+        _recompute_cheap(schedule)
         if params.project_persistent_buffers:
             _project(schedule, keep_loads=params.batches_per_block_inner_reduction > 0)
         ports = Ports(find_loads(schedule.fusion), ports.stores)
@@ -154,14 +158,17 @@ def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
         projected += value.dtype.size
     for tensor in persistent_tensors(fusion):
         covered = space.maps[tensor]
-        if not _widens(tensor) and any(a in covered and not covered[a].is_broadcast for a in space.reduction):
+        if not _is_cheap(fusion, tensor) and any(a in covered and not covered[a].is_broadcast for a in space.reduction):
             everything += tensor.dtype.size
     return _Held(everything, projected)
 
 
-def _widens(tensor: TensorView) -> bool:
-    """Whether it is a cast to a wider type, which is cheaper to do again than to hold."""
+def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
+    """Whether it is cheaper to do again than to hold: a cast to a wider type, or a broadcast of what was computed."""
     node = tensor.definition
+    assert node is not None
+    if node.is_relabel:
+        return not fusion.is_input(node.inputs[0])
     return (
         isinstance(node, Pointwise)
         and node.op.rule is Rule.CAST
@@ -170,9 +177,9 @@ def _widens(tensor: TensorView) -> bool:
     )
 
 
-def _recompute_casts(schedule: Schedule) -> None:
+def _recompute_cheap(schedule: Schedule) -> None:
     for tensor in list(persistent_tensors(schedule.fusion)):
-        if _widens(tensor) and tensor not in schedule.fusion.output_tensors():
+        if _is_cheap(schedule.fusion, tensor) and tensor not in schedule.fusion.output_tensors():
             schedule.recompute(tensor)
 
 
@@ -185,8 +192,6 @@ def _project(schedule: Schedule, keep_loads: bool) -> None:
             assert node is not None
             is_load = any(fusion.is_input(v) for v in node.inputs)
             if tensor.is_reduction or (is_load and keep_loads) or tensor in fusion.output_tensors():
-                continue
-            if any(v.is_reduction for v in node.inputs if isinstance(v, TensorView)):
                 continue
             schedule.recompute(tensor)
             break
