@@ -139,6 +139,12 @@ class MissingDefinitionError(DefinitionError, NotImplementedError):
     """There is nothing to run: no definition was written, or it has no outputs."""
 
 
+class UnknownOpError(DefinitionError, AttributeError):
+    """An operation that is not there: not yet, or not spelled so. An AttributeError, so that hasattr works."""
+
+    template = "fd.ops.{name} is not available (yet). There are: {known}"
+
+
 class ArgumentTypeError(UserError, TypeError):
     """An argument of a type that the function does not take."""
 

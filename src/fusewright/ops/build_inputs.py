@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from fusewright.core.dtype import DataType, of_python_value
+from fusewright.core.dtype import DataType, torch_dtype_to_datatype
 from fusewright.core.errors import ContiguityError, DtypeError, OutputError, RankError
 from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
 from fusewright.ops.build_elementwise import constant, convert_tensor, copy_tensor
@@ -56,7 +57,14 @@ def _declared_contiguity(
     return tuple(contiguity)
 
 
-@op(DEFINERS)
+def _contiguity_as_list(values: list[Any]) -> None:
+    """`contiguity=True` recorded as the list that it stands for."""
+    shape, contiguity, stride_order = values[0], values[1], values[4]
+    if isinstance(contiguity, bool) and isinstance(shape, (list, tuple)) and not stride_order:
+        values[1] = [None if size == 1 else contiguity for size in shape]
+
+
+@op(DEFINERS, arrange=_contiguity_as_list)
 def define_tensor(
     fusion: Fusion,
     shape: Sequence[int],
@@ -97,16 +105,28 @@ def define_tensor(
     return tensor
 
 
-@op(DEFINERS)
-def define_scalar(fusion: Fusion, value: ScalarLike | None = None, dtype: DataType = DataType.Null) -> Scalar:
+def _scalar_dtype(values: list[Any]) -> None:
+    """The overload (dtype), and the type that a constant has by itself."""
+    value, dtype = values
+    if isinstance(value, DataType):
+        value, dtype = None, value
+    if dtype is None:
+        dtype = DataType.Double if value is None else torch_dtype_to_datatype.get(type(value))
+    values[:] = value, dtype
+
+
+@op(DEFINERS, arrange=_scalar_dtype)
+def define_scalar(fusion: Fusion, value: ScalarLike | None = None, dtype: DataType | None = None) -> Scalar:
     """A constant of the value's own type or `dtype`; with None the next input, a Double unless said."""
+    if dtype is None or dtype is DataType.Null:
+        raise DtypeError(what="a scalar", expected="a type with values", given=dtype)
     if value is None:
-        scalar = fusion.new_scalar(DataType.Double if dtype is DataType.Null else dtype)
+        scalar = fusion.new_scalar(dtype)
         fusion.add_input(scalar)
         return scalar
     if isinstance(value, Scalar):
         raise DtypeError("define_scalar: a Scalar is no constant", expected="a number", given=value.dtype)
-    return constant(fusion, value, of_python_value(value) if dtype is DataType.Null else dtype)
+    return constant(fusion, value, dtype)
 
 
 @op(DEFINERS)
@@ -125,7 +145,13 @@ def define_vector(fusion: Fusion, values: Values, dtype: DataType = DataType.Int
 # ---- outputs -----------------------------------------------------------------------------------------------
 
 
-@op(DEFINERS)
+def _output_order(values: list[Any]) -> None:
+    """The overload (output, stride_order)."""
+    if isinstance(values[1], (list, tuple)):
+        values[1], values[2] = None, values[1]
+
+
+@op(DEFINERS, arrange=_output_order)
 def add_output(
     fusion: Fusion,
     output: Operand,

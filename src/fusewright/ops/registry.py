@@ -97,7 +97,7 @@ KINDS: Mapping[object, Kind] = {
     ScalarVector: Kind("Vector", lambda v: isinstance(v, ScalarVector), is_operand=True),
     Shape: Kind("Vector or list of ints and Scalars", _is_extents, is_shape=True),
     Dims: Kind("int or list of ints", lambda v: _is_int(v) or _is_ints(v)),
-    Values: Kind("int, or list of ints and Scalars", lambda v: _is_int(v) or _is_extents(v)),
+    Values: Kind("int, or list of ints and Scalars", lambda v: _is_int(v) or _is_extents(v), is_operand=True),
     Contiguity: Kind("bool or list of bools", lambda v: isinstance(v, bool) or _is_flags(v)),
     Sequence[int]: Kind("list of ints", _is_ints),
     Sequence[bool]: Kind("list of bools", _sequence_of(lambda v: isinstance(v, bool))),

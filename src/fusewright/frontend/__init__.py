@@ -1,0 +1,23 @@
+"""The interface: definitions that are recorded, cached, printed, scheduled and run.
+
+What lives here: `definition` (FusionDefinition), `handles` and `operators` (what users hold and call),
+`records`, `states` and `recording` (a definition as hashable records, and the fusion built from them),
+`cache` (the trie of all definitions), `scheduling` and `params` (`fd.sched`), `printing` (definitions and
+reproducing scripts), `tolerances` and `comparison` (`fd.validate`). It may import everything below it.
+Start reading at `definition.FusionDefinition`, then `recording`.
+"""
+
+from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.definition import FusionDefinition
+from fusewright.frontend.descriptors import compute_contiguity, compute_tensor_descriptor
+from fusewright.frontend.handles import Scalar, Tensor, Vector
+
+__all__ = [
+    "FusionCache",
+    "FusionDefinition",
+    "Scalar",
+    "Tensor",
+    "Vector",
+    "compute_contiguity",
+    "compute_tensor_descriptor",
+]

@@ -1,0 +1,205 @@
+"""The cache of definitions: a trie of records whose leaves hold finished fusions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fusewright.core.errors import DefinitionError
+from fusewright.frontend.printing import definition_text, repro_script
+from fusewright.frontend.records import Record, from_plain, to_plain
+from fusewright.frontend.states import Building, Outcome, StateValue
+from fusewright.host import FusionExecutor
+from fusewright.ir import Fusion, Val
+from fusewright.schedule import Schedule
+
+__all__ = ["CachedDefinition", "FusionCache", "TrieNode"]
+
+FILE_FORMAT = 1
+"""Version of the files that `FusionCache.serialize` writes."""
+
+
+class CachedDefinition:
+    """A finished definition: its records, its fusion, the value of each state, and what runs it.
+
+    `schedules`: the user's schedules, by the signature of the inputs that they are for.
+    """
+
+    def __init__(
+        self, number: int, records: Sequence[Record], outcomes: Sequence[Outcome], building: Building
+    ) -> None:
+        self.id = number
+        self.records = tuple(records)
+        self.outcomes = tuple(outcomes)
+        self.fusion: Fusion = building.fusion
+        self.values: tuple[StateValue, ...] = tuple(building.values)
+        self.hits = 0
+        self.schedules: dict[Any, Schedule] = {}
+        self._lock = threading.Lock()
+        self._executor: FusionExecutor | None = None
+        self.fusion.unify_extents()
+
+    @property
+    def executor(self) -> FusionExecutor:
+        """What compiles and runs the fusion; one for all definitions that are equal."""
+        if self._executor is None:
+            with self._lock:
+                if self._executor is None:
+                    self._executor = FusionExecutor(self.fusion, repro=self.repro_script)
+        return self._executor
+
+    def repro_script(self, inputs: Sequence[Any]) -> str:
+        """A script that makes this definition and runs it on inputs like these."""
+        return repro_script(self.records, self.outcomes, self.id, inputs)
+
+    def index_of(self, value: Val) -> int:
+        """The state that is `value`: the first, where several are. ValueError if none is."""
+        return next(i for i, known in enumerate(self.values) if known is value)
+
+
+class TrieNode:
+    """A definition up to some record: what the record made, how it goes on and, if it ends here, its leaf."""
+
+    __slots__ = ("children", "leaf", "outcome")
+
+    def __init__(self, outcome: Outcome | None = None) -> None:
+        self.outcome = outcome
+        self.children: dict[Record, TrieNode] = {}
+        self.leaf: CachedDefinition | None = None
+
+
+class FusionCache:
+    """All definitions of the process. One object, `FusionCache.get()`; safe to use from several threads.
+
+    The trie grows only when a definition is complete, and only under the lock: whoever follows it meanwhile
+    sees whole nodes, and definitions that fail never enter it.
+    """
+
+    _instance: ClassVar[FusionCache | None] = None
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, max_fusions: int = 16384) -> None:
+        self.max_fusions = max_fusions
+        self.root = TrieNode()
+        self._definitions: list[CachedDefinition] = []
+        self._lookups = 0
+        self._lock = threading.Lock()
+
+    @classmethod
+    def get(
+        cls,
+        max_fusions: int = 16384,
+        selected_device: int | None = None,
+        load_from_default_workspace: bool = True,
+    ) -> FusionCache:
+        """The cache of the process; the arguments count on the first call.
+
+        `selected_device` and `load_from_default_workspace` are accepted for nvFuser's sake: compiled kernels
+        are kept in the disk cache by their content, which needs neither.
+        """
+        with cls._guard:
+            if cls._instance is None:
+                cls._instance = cls(max_fusions)
+            return cls._instance
+
+    @staticmethod
+    def reset() -> None:
+        """Forget every definition. Those that are held elsewhere keep working."""
+        with FusionCache._guard:
+            FusionCache._instance = None
+
+    # ---- definitions
+
+    def num_fusions(self) -> int:
+        return len(self._definitions)
+
+    def definition(self, number: int) -> CachedDefinition:
+        """The definition with this id. DefinitionError if there is none."""
+        if not 0 <= number < len(self._definitions):
+            raise DefinitionError(problem=f"there is no cached definition with id {number}")
+        return self._definitions[number]
+
+    def complete(
+        self, records: Sequence[Record], outcomes: Sequence[Outcome], building: Building | None
+    ) -> CachedDefinition:
+        """The leaf of a definition that ends here: the one that is cached, else a new one from `building`.
+
+        Raises:
+            DefinitionError: the cache is full.
+        """
+        with self._lock:
+            self._lookups += 1
+            node = self._walk(records)
+            if node is not None and node.leaf is not None:
+                node.leaf.hits += 1
+                return node.leaf
+            if len(self._definitions) >= self.max_fusions:
+                raise DefinitionError(
+                    f"The number of fusions in the cache has exceeded max_fusions, {self.max_fusions}",
+                    hint="FusionCache.reset() empties it",
+                )
+            leaf = CachedDefinition(len(self._definitions), records, outcomes, building or Building(records))
+            self._grow(records, outcomes).leaf = leaf
+            self._definitions.append(leaf)
+            return leaf
+
+    def _walk(self, records: Sequence[Record]) -> TrieNode | None:
+        node: TrieNode | None = self.root
+        for record in records:
+            if node is None:
+                return None
+            node = node.children.get(record)
+        return node
+
+    def _grow(self, records: Sequence[Record], outcomes: Sequence[Outcome]) -> TrieNode:
+        node = self.root
+        for record, outcome in zip(records, outcomes):
+            node = node.children.setdefault(record, TrieNode(outcome))
+        return node
+
+    # ---- reports and files
+
+    def stats(self) -> str:
+        """How many definitions there are, and how often each was found again."""
+        with self._lock:
+            lines = [f"Total Fusions: {len(self._definitions)}"]
+            if self._definitions:
+                hits = sum(d.hits for d in self._definitions)
+                rate = 100 * hits / self._lookups
+                lines.append("Cache Hits by Fusion Id:")
+                lines += [f"\t{d.id} -> {d.hits} hits" for d in self._definitions]
+                lines.append(f"Cache Lookups: {self._lookups} Cache Hits: {hits} Hit Rate: {rate:.1f}%")
+            return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return "\n".join(definition_text(d.records, d.outcomes, d.id) for d in self._definitions)
+
+    def serialize(self, filename: str) -> None:
+        """Write all definitions to a JSON file, which `deserialize` reads. Kernels are in the disk cache."""
+        with self._lock:
+            definitions = [[to_plain(record) for record in d.records] for d in self._definitions]
+        Path(filename).write_text(json.dumps({"format": FILE_FORMAT, "definitions": definitions}))
+
+    def deserialize(self, filename: str) -> None:
+        """Add the definitions of a file that `serialize` wrote.
+
+        Raises:
+            DefinitionError: the file is none; the cache is then as it was.
+        """
+        try:
+            data = json.loads(Path(filename).read_text())
+            if data["format"] != FILE_FORMAT:
+                raise ValueError(f"format {data['format']}, not {FILE_FORMAT}")
+            definitions = [[from_plain(record) for record in records] for records in data["definitions"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DefinitionError(problem=f"{filename} holds no serialized definitions ({error})") from error
+        for records in definitions:
+            building = Building()
+            outcomes = [building.apply(record) for record in records]
+            with self._lock:
+                known = self._walk(records)
+            if known is None or known.leaf is None:
+                self.complete(records, outcomes, building)

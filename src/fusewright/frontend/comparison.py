@@ -1,0 +1,42 @@
+"""Compares outputs to a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["check_outputs"]
+
+
+def check_outputs(
+    outputs: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    tolerances: Sequence[tuple[float, float]],
+) -> None:
+    """Raises AssertionError, naming the output, unless each is within its (absolute, relative) tolerance.
+
+    Shapes must be equal, and so must the values of integers and bools; NaN equals NaN. The types need not be:
+    a reference may have been computed in a wider one.
+    """
+    if len(outputs) != len(expected):
+        raise AssertionError(f"there are {len(outputs)} outputs, but {len(expected)} reference outputs")
+    for i, (output, reference, (absolute, relative)) in enumerate(zip(outputs, expected, tolerances)):
+        if output.shape != reference.shape:
+            raise AssertionError(
+                f"output {i} has shape {tuple(output.shape)}, its reference {tuple(reference.shape)}"
+            )
+        wide = torch.complex128 if output.is_complex() or reference.is_complex() else torch.float64
+        is_exact = not (output.is_floating_point() or output.is_complex())
+        if is_exact and torch.equal(output, reference.to(output.device, output.dtype)):
+            continue
+        a, b = output.to(wide), reference.to(output.device, wide)
+        close = torch.isclose(a, b, rtol=relative, atol=absolute, equal_nan=True)
+        if not bool(close.all()):
+            worst = int((a - b).abs().masked_fill(close, 0).nan_to_num(float("inf")).argmax())
+            raise AssertionError(
+                f"output {i} differs in {int((~close).sum())} of {close.numel()} elements; "
+                f"at flat index {worst} it is {output.reshape(-1)[worst].item()}, "
+                f"its reference {reference.reshape(-1)[worst].item()} "
+                f"(tolerance {absolute} + {relative} of it)"
+            )

@@ -1,0 +1,516 @@
+"""`FusionDefinition`: write a computation down, then run it."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import DataType, from_torch
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    ExecutionOrderError,
+    MissingDefinitionError,
+    UnsupportedDeviceError,
+)
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.frontend.cache import CachedDefinition, FusionCache
+from fusewright.frontend.comparison import check_outputs
+from fusewright.frontend.descriptors import compute_tensor_descriptor
+from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
+from fusewright.frontend.operators import Operators
+from fusewright.frontend.printing import definition_text, describe, repro_script
+from fusewright.frontend.recording import Recorder
+from fusewright.frontend.records import Record, Ref, encode
+from fusewright.frontend.scheduling import SchedOperators, UserSchedule
+from fusewright.frontend.states import Container
+from fusewright.frontend.tolerances import output_tolerances
+from fusewright.ir import TensorView
+from fusewright.ops import DEFINERS, OpDef
+from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
+from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.hardware import hardware_of
+from fusewright.schedule import Schedule
+
+__all__ = ["FusionDefinition"]
+
+MAX_RECORDS = 9999
+"""The default limit of a definition's length, nvFuser's."""
+
+Inputs = Sequence[Any]
+Device = int | str | torch.device
+
+
+class FusionDefinition:
+    """A computation over tensors, its own cache entry, and what runs it.
+
+    Written either in a block::
+
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1, -1])
+            fd.add_output(fd.ops.sum(x * 2.0, [1]))
+        (out,) = fd.execute([torch.randn(4, 8)])
+
+    or by a subclass that overrides `definition` and, to schedule it by hand, `schedule`.
+
+    Args:
+        id: of a cached definition, which this object then is.
+        max_length: how many records it may have.
+        options: of this definition; None: those of the environment.
+    """
+
+    def __init__(
+        self, id: int | None = None, max_length: int = MAX_RECORDS, *, options: Options | None = None
+    ) -> None:
+        self.ops = Operators(self)
+        self.sched = SchedOperators(self)
+        self._max_length = max_length
+        self._options = options if options is not None else Options.from_environment()
+        self._tracer = Tracer(self._options)
+        self._recorder: Recorder | None = None
+        self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
+        self._open_schedule: UserSchedule | None = None
+        self._debug_output: str | None = None
+        self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
+
+    # ---- life cycle
+
+    def definition(self) -> None:
+        """What a subclass overrides to write its computation down."""
+        raise MissingDefinitionError(
+            problem="there is none",
+            hint="write it in `with FusionDefinition() as fd:`, or override definition() in a subclass",
+        )
+
+    def schedule(self) -> None:
+        """What a subclass may override, or a caller assign, to schedule the computation with `self.sched`."""
+        raise MissingDefinitionError(problem="this definition has no schedule()")
+
+    def __enter__(self) -> FusionDefinition:
+        if self._leaf is not None:
+            raise DefinitionError("Attempting to add to a completed definition!")
+        self._recorder = Recorder(FusionCache.get(), self._max_length)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        recorder, self._recorder = self._recorder, None
+        if kind is None and recorder is not None:
+            self._leaf = recorder.complete()
+            self._tracer.dump("definition", self.__repr__)
+            self._tracer.dump("fusion", self.fusion_ir)
+
+    def _complete(self) -> CachedDefinition:
+        """The cached definition, made now if a subclass has yet to write it."""
+        if self._leaf is None:
+            with self:
+                self.definition()
+        assert self._leaf is not None
+        return self._leaf
+
+    # ---- recording
+
+    def _record(self, row: OpDef, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Records one call and returns its handles."""
+        recorder = self._recorder
+        if recorder is None:
+            if self._leaf is not None:
+                raise DefinitionError("Attempting to add to a completed definition!")
+            raise DefinitionError(
+                f"{row.name}: Attempting to add to a definition that has not begun!",
+                hint="call it in `with FusionDefinition() as fd:`, or in definition()",
+            )
+        values = row.bind(args, kwargs)
+        try:
+            encoded = tuple([encode(value, self._ref) for value in values])
+        except TypeError:
+            raise row.mismatch(args, kwargs) from None
+        first, outcome = recorder.record(Record(row.name, encoded))
+        if outcome.container is Container.NONE:
+            return None
+        handles = [handle_for(self, first + i, state) for i, state in enumerate(outcome.states)]
+        if outcome.container is Container.ONE:
+            return handles[0]
+        return handles if outcome.container is Container.LIST else tuple(handles)
+
+    def _ref(self, value: Any) -> Ref | None:
+        if not isinstance(value, Handle):
+            return None
+        if value._fd is not self:
+            raise DefinitionError(f"{value!r} belongs to another definition")
+        return Ref(value.index)
+
+    def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The next input, a tensor.
+
+        Either `(shape, contiguity=False, dtype=Float, is_cpu=False, stride_order=[])` or
+        `(sizes, strides, dtype=Float, static_sizes=False, is_cpu=False)`. For the first see
+        `ops.build_inputs.define_tensor`; in the second every size but 1 becomes -1 unless `static_sizes`.
+        """
+        if "sizes" in kwargs or "strides" in kwargs or _is_strides(args[1:2]):
+            return self._define_strided(*args, **kwargs)
+        return self._record(DEFINERS["define_tensor"], args, kwargs)
+
+    def _define_strided(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: DataType = DataType.Float,
+        static_sizes: bool = False,
+        is_cpu: bool = False,
+    ) -> Tensor:
+        row = DEFINERS["define_tensor"]
+        if not (_is_strides((sizes,)) or not len(sizes)) or not (_is_strides((strides,)) or not len(strides)):
+            raise row.mismatch((sizes, strides, dtype), {})
+        contiguity, stride_order = compute_tensor_descriptor(sizes, strides)
+        shape = [size if static_sizes or size == 1 else -1 for size in sizes]
+        return self._record(row, (shape, contiguity, dtype, is_cpu, stride_order), {})
+
+    def define_scalar(self, *args: Any, **kwargs: Any) -> Scalar:
+        """`(dtype=Double)`, `(None, dtype)`: the next input, a scalar. `(value, dtype=None)`: a constant."""
+        return self._record(DEFINERS["define_scalar"], args, kwargs)
+
+    def define_constant(self, *args: Any, **kwargs: Any) -> Scalar:
+        """The old name of `define_scalar` with a value."""
+        warnings.warn("define_constant is now define_scalar", DeprecationWarning, stacklevel=2)
+        return self.define_scalar(*args, **kwargs)
+
+    def define_vector(self, *args: Any, **kwargs: Any) -> Vector:
+        """`(size)`: that many Int inputs. `(values, dtype=Int)`: of these ints (>= -1) and Scalars."""
+        if "size" in kwargs:
+            args, kwargs = (kwargs.pop("size"), *args), kwargs
+        return self._record(DEFINERS["define_vector"], args, kwargs)
+
+    def from_pytorch(self, tensor: torch.Tensor, static_sizes: bool = False) -> Tensor:
+        """`define_tensor` for a tensor like this one; one of rank 0 on the CPU is a host scalar.
+
+        Raises:
+            UnsupportedDeviceError: it is neither on a CPU nor on a CUDA device.
+            ArgumentTypeError: it is no tensor.
+        """
+        if not isinstance(tensor, torch.Tensor):
+            raise ArgumentTypeError(
+                function="from_pytorch", expected="a torch.Tensor", given=type(tensor).__name__
+            )
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise UnsupportedDeviceError(given=tensor.device.type)
+        is_cpu = tensor.device.type == "cpu" and tensor.ndim == 0
+        return self._define_strided(
+            tensor.shape, tensor.stride(), from_torch(tensor.dtype), static_sizes, is_cpu
+        )
+
+    def add_output(self, *args: Any, **kwargs: Any) -> None:
+        """The next output: `(output)`, `(output, alias_input)` or `(output, stride_order)`.
+
+        With `alias_input`, an input of the definition, the output is written into that input's memory and not
+        returned, unless the same tensor is an output without alias too.
+        """
+        self._record(DEFINERS["add_output"], args, kwargs)
+
+    # ---- running
+
+    def execute(
+        self,
+        inputs: Inputs,
+        *,
+        device: Device | None = None,
+        override_user_schedule: bool = False,
+        capture_debug_output: bool = False,
+        print_repro: bool = False,
+        profile: bool = False,
+        save_repro_inputs: bool = False,
+        _enable_options: Sequence[str] = (),
+        _disable_options: Sequence[str] = (),
+    ) -> list[torch.Tensor]:
+        """Runs the definition and returns its outputs, those that alias an input left out.
+
+        Args:
+            inputs: tensors and numbers, one an input; a list or tuple stands for its elements.
+            device: where to run if no input is a tensor.
+            override_user_schedule: schedule automatically, whatever schedule the user wrote.
+            capture_debug_output: keep what FUSEWRIGHT_DUMP asks for in `debug_output()`, print nothing.
+            print_repro: print a script that reproduces this call first.
+            profile: write the user's schedule anew, also if there is one for such inputs.
+            save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
+            _enable_options, _disable_options: switches for this call, on top of the environment's.
+
+        Raises:
+            UserError: inputs that do not fit the definition. They and the caches are then as they were.
+        """
+        leaf = self._leaf if self._leaf is not None else self._complete()
+        arguments = inputs
+        for value in inputs:
+            if isinstance(value, (list, tuple)):
+                arguments = _flattened(inputs)
+                break
+        place = None if device is None else _device(device)
+        options, tracer = self._options, self._tracer
+        if _enable_options or _disable_options:
+            options = options.with_switches(_enable_options, _disable_options)
+        if save_repro_inputs or print_repro:
+            self._describe_inputs(
+                arguments, save_repro_inputs, print_repro, _enable_options, _disable_options
+            )
+        schedule = None
+        if (leaf.schedules or self._has_schedule) and not override_user_schedule:
+            schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
+        if not capture_debug_output:
+            return leaf.executor.execute(
+                arguments, device=place, options=options, tracer=tracer, user_schedule=schedule
+            )
+        stream = io.StringIO()
+        try:
+            return leaf.executor.execute(
+                arguments,
+                device=place,
+                options=options,
+                tracer=Tracer(options, stream),
+                user_schedule=schedule,
+            )
+        finally:
+            self._debug_output = stream.getvalue()
+
+    def debug_output(self) -> str | None:
+        """What the last call with `capture_debug_output` printed."""
+        return self._debug_output
+
+    def _describe_inputs(
+        self, arguments: Inputs, save: bool, show: bool, enable: Sequence[str], disable: Sequence[str]
+    ) -> None:
+        if save:
+            options = {"_enable_options": list(enable), "_disable_options": list(disable)}
+            self._repro_inputs = ([describe(value) for value in arguments], options)
+        if show:
+            print(self.repro_script_for(arguments))
+
+    # ---- scheduling by the user
+
+    @property
+    def _has_schedule(self) -> bool:
+        """Whether `schedule` was overridden or assigned."""
+        return "schedule" in self.__dict__ or type(self).schedule is not FusionDefinition.schedule
+
+    def _user_schedule(
+        self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None, rebuild: bool
+    ) -> Schedule | None:
+        key = _signature(inputs, device)
+        if self._has_schedule and (rebuild or key not in leaf.schedules):
+            self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
+            try:
+                self.schedule()
+            except BaseException:
+                self._open_schedule = None
+                raise
+            self._finalize_schedule(inputs, device=device)
+        return leaf.schedules.get(key)
+
+    def _setup_schedule(
+        self,
+        inputs: Inputs,
+        overwrite_existing_schedule: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
+        leaf = self._complete()
+        arguments = _flattened(inputs)
+        if _signature(arguments, device) in leaf.schedules and not overwrite_existing_schedule:
+            warnings.warn(
+                "A user schedule exists for these inputs already, and is written anew", stacklevel=2
+            )
+        place = device or next(
+            (x.device for x in arguments if isinstance(x, torch.Tensor)), torch.device("cpu")
+        )
+        self._open_schedule = UserSchedule(leaf, arguments, device, hardware_of(place, self._options))
+
+    def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
+        """Keeps the open schedule for inputs like these."""
+        if self._open_schedule is None:
+            raise ExecutionOrderError(
+                "_finalize_schedule: there is no open schedule; call _setup_schedule first"
+            )
+        leaf = self._complete()
+        leaf.schedules[_signature(_flattened(inputs), device)] = self._open_schedule.schedule
+        self._open_schedule = None
+
+    def _exist_schedule(self, inputs: Inputs, device: torch.device | None = None) -> bool:
+        """Whether the user has scheduled this definition for inputs like these."""
+        return self._leaf is not None and _signature(_flattened(inputs), device) in self._leaf.schedules
+
+    # ---- looking
+
+    def id(self) -> int | None:
+        """The number of this definition in the cache; None before it is complete."""
+        return None if self._leaf is None else self._leaf.id
+
+    def inputs(self) -> list[int]:
+        """The states that are inputs, in order."""
+        leaf = self._finished()
+        return [leaf.index_of(value) for value in leaf.fusion.inputs]
+
+    def outputs(self) -> list[int]:
+        """The states that are outputs, in the order in which they were added."""
+        outputs = [r.args[0] for r in self._finished().records if r.op == "add_output"]
+        return [output.state for output in outputs if isinstance(output, Ref)]
+
+    def extents(self) -> list[int]:
+        """Negative ids, one for each dimension of each tensor input."""
+        ranks = [v.ndim for v in self._finished().fusion.inputs if isinstance(v, TensorView)]
+        return [-1 - i for i in range(sum(ranks))]
+
+    def fusion_ir(self) -> str:
+        """The fusion as text, not scheduled."""
+        return str(self._finished().fusion)
+
+    def _finished(self) -> CachedDefinition:
+        if self._leaf is None:
+            raise DefinitionError(problem="it is not complete")
+        return self._leaf
+
+    def __repr__(self) -> str:
+        if self._leaf is not None:
+            return definition_text(self._leaf.records, self._leaf.outcomes, self._leaf.id)
+        if self._recorder is not None:
+            return definition_text(self._recorder.records, self._recorder.outcomes)
+        return definition_text((), ())
+
+    def _kernels_for(self, inputs: Inputs, override_user_schedule: bool) -> tuple[CompiledKernel, ...]:
+        leaf = self._finished()
+        arguments = _flattened(inputs)
+        schedule = None if override_user_schedule else leaf.schedules.get(_signature(arguments, None))
+        return leaf.executor.kernels_for(arguments, options=self._options, user_schedule=schedule)
+
+    def cuda_code_for(
+        self, inputs: Inputs, intrinsic_code: bool = False, *, override_user_schedule: bool = False
+    ) -> str:
+        """The CUDA text of the kernels that ran for inputs like these.
+
+        With `intrinsic_code`, complete sources that compile as they are.
+
+        Raises:
+            ExecutionOrderError: the definition was not executed with such inputs.
+        """
+        return _cuda_text(self._kernels_for(inputs, override_user_schedule), intrinsic_code)
+
+    def last_cuda_code(self, intrinsic_code: bool = False, *, override_user_schedule: bool = False) -> str:
+        """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
+        return _cuda_text(self._last_kernels(), intrinsic_code)
+
+    def scheduled_fusion_ir_for(
+        self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
+    ) -> str:
+        """The scheduled fusions that ran for inputs like these, as text. Raises as `cuda_code_for`."""
+        return "\n".join(k.scheduled_ir for k in self._kernels_for(inputs, override_user_schedule))
+
+    def last_scheduled_fusion_ir(
+        self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
+    ) -> str:
+        """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
+        return "\n".join(k.scheduled_ir for k in self._last_kernels())
+
+    def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        last = None if self._leaf is None else self._leaf.executor.last_program
+        if last is None:
+            raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
+        return last.kernels
+
+    # ---- checking
+
+    def validate(
+        self, inputs: Inputs, reference_outputs: Sequence[torch.Tensor] | None = None, **execute_options: Any
+    ) -> list[torch.Tensor]:
+        """Runs the definition and compares its outputs to `reference_outputs`, or to what torch computes.
+
+        Raises:
+            AssertionError: an output differs by more than `getValTolerances` allows.
+        """
+        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in _flattened(inputs)]
+        outputs = self.execute(inputs, **execute_options)
+        if reference_outputs is None:
+            self.validate_with_auto_inferred_outputs(outputs, kept)
+        else:
+            check_outputs(outputs, reference_outputs, self.getValTolerances(kept))
+        return outputs
+
+    def validate_with_auto_inferred_outputs(
+        self, fusion_outputs: Sequence[torch.Tensor], inputs: Inputs
+    ) -> None:
+        """Compares outputs of a run to what torch computes, node by node, from the same inputs."""
+        expected = evaluate_fusion(self._finished().fusion, _flattened(inputs))
+        check_outputs(fusion_outputs, expected, self.getValTolerances(inputs))
+
+    def getValTolerances(self, inputs: Inputs) -> list[tuple[float, float]]:
+        """(absolute, relative) tolerance of each output that is returned, for inputs of these sizes."""
+        fusion = self._finished().fusion
+        return output_tolerances(fusion, bind_sizes(fusion, _flattened(inputs)))
+
+    # ---- scripts
+
+    def repro_script_for(self, inputs: Inputs | None = None) -> str:
+        """A script that makes this definition and, with `inputs`, runs it on tensors like them."""
+        return self._script(None if inputs is None else _flattened(inputs))
+
+    def last_repro_script(self) -> str:
+        """The script of the last call that saved its inputs.
+
+        Raises:
+            ExecutionOrderError: an AssertionError; there was none.
+        """
+        if self._repro_inputs is None:
+            raise ExecutionOrderError(
+                "fd.last_repro_script() cannot provide a repro because "
+                "fd.execute(inputs, save_repro_inputs=True) was not executed!"
+            )
+        return self._script(*self._repro_inputs)
+
+    def _script(self, inputs: Inputs | None, options: Mapping[str, Any] | None = None) -> str:
+        if self._leaf is not None:
+            return repro_script(self._leaf.records, self._leaf.outcomes, self._leaf.id, inputs, options)
+        recorder = self._recorder
+        records, outcomes = (recorder.records, recorder.outcomes) if recorder is not None else ([], [])
+        return repro_script(records, outcomes, None, inputs, options)
+
+
+# ---- inputs ------------------------------------------------------------------------------------------------
+
+
+def _is_strides(given: Sequence[Any]) -> bool:
+    """Whether the first of `given`, if there is one, is a non-empty sequence of integers (no bools)."""
+    return (
+        bool(given)
+        and isinstance(given[0], (list, tuple))
+        and bool(given[0])
+        and all(type(item) is int for item in given[0])
+    )
+
+
+def _flattened(inputs: Inputs) -> list[Any]:
+    """The inputs, lists and tuples among them replaced by their elements."""
+    flat: list[Any] = []
+    for value in inputs:
+        if isinstance(value, (list, tuple)):
+            flat += value
+        else:
+            flat.append(value)
+    return flat
+
+
+def _device(device: Device) -> torch.device:
+    return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+
+
+def _signature(inputs: Inputs, device: torch.device | None) -> tuple[Any, ...]:
+    """What a user's schedule is kept by: everything of the inputs but the elements."""
+    return device, *(
+        (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in inputs
+    )
+
+
+def _cuda_text(kernels: Sequence[CompiledKernel], complete: bool) -> str:
+    return "\n".join(k.full_text if complete else k.cuda_text for k in kernels)

@@ -1,0 +1,188 @@
+"""Handles: what a user holds of the tensors, scalars and vectors of a definition.
+
+Operators record the operation of the same meaning. `==` and `!=` compare handles, as the reference does;
+`fd.ops.eq` and `fd.ops.ne` are the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from fusewright.core.dtype import DataType
+from fusewright.frontend.states import State, StateKind
+from fusewright.schedule import Schedule
+
+if TYPE_CHECKING:
+    from fusewright.frontend.definition import FusionDefinition
+
+__all__ = ["Handle", "Scalar", "Tensor", "Vector", "handle_for"]
+
+
+class Handle:
+    """State number `index` of a definition."""
+
+    __slots__ = ("_fd", "_state", "index")
+
+    def __init__(self, fd: FusionDefinition, index: int, state: State) -> None:
+        self._fd = fd
+        self._state = state
+        self.index = index
+
+    def _get_fusion_definition(self) -> FusionDefinition:
+        return self._fd
+
+    def _op(self, name: str, *operands: Any) -> Any:
+        return getattr(self._fd.ops, name)(*operands)
+
+
+# Python's operator -> the operation. `/` divides integers as C does: fd.ops.truediv is the true quotient.
+BINARY_OPERATORS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "mod": "mod",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "matmul": "matmul",
+}
+COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+UNARY_OPERATORS = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+
+
+def _method(operation: str, reflected: bool = False) -> Callable[..., Any]:
+    if reflected:
+        return lambda self, other: self._op(operation, other, self)
+    return lambda self, *others: self._op(operation, self, *others)
+
+
+class Arithmetic(Handle):
+    """A handle with operators, whose other operand may be a handle or a Python number."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # made below from the tables
+        __add__: Callable[[Any, Any], Any]
+        __radd__: Callable[[Any, Any], Any]
+        __sub__: Callable[[Any, Any], Any]
+        __rsub__: Callable[[Any, Any], Any]
+        __mul__: Callable[[Any, Any], Any]
+        __rmul__: Callable[[Any, Any], Any]
+        __truediv__: Callable[[Any, Any], Any]
+        __rtruediv__: Callable[[Any, Any], Any]
+        __mod__: Callable[[Any, Any], Any]
+        __rmod__: Callable[[Any, Any], Any]
+        __pow__: Callable[[Any, Any], Any]
+        __rpow__: Callable[[Any, Any], Any]
+        __and__: Callable[[Any, Any], Any]
+        __rand__: Callable[[Any, Any], Any]
+        __or__: Callable[[Any, Any], Any]
+        __ror__: Callable[[Any, Any], Any]
+        __xor__: Callable[[Any, Any], Any]
+        __rxor__: Callable[[Any, Any], Any]
+        __lshift__: Callable[[Any, Any], Any]
+        __rlshift__: Callable[[Any, Any], Any]
+        __rshift__: Callable[[Any, Any], Any]
+        __rrshift__: Callable[[Any, Any], Any]
+        __matmul__: Callable[[Any, Any], Any]
+        __lt__: Callable[[Any, Any], Any]
+        __le__: Callable[[Any, Any], Any]
+        __gt__: Callable[[Any, Any], Any]
+        __ge__: Callable[[Any, Any], Any]
+        __neg__: Callable[[Any], Any]
+        __abs__: Callable[[Any], Any]
+        __invert__: Callable[[Any], Any]
+
+    @property
+    def dtype(self) -> DataType:
+        return self._state.dtype
+
+
+for _name, _operation in BINARY_OPERATORS.items():
+    setattr(Arithmetic, f"__{_name}__", _method(_operation))
+    setattr(Arithmetic, f"__r{_name}__", _method(_operation, reflected=True))
+for _name, _operation in (COMPARISONS | UNARY_OPERATORS).items():
+    setattr(Arithmetic, f"__{_name}__", _method(_operation))
+
+
+class Tensor(Arithmetic):
+    """A tensor of the definition. Its scheduling methods are those of `fd.sched`."""
+
+    __slots__ = ()
+
+    @property
+    def ndim(self) -> int:
+        return self._state.size
+
+    def shape(self) -> Vector:
+        """All sizes: records `fd.ops.shape`."""
+        return self._op("shape", self)
+
+    def size(self, dim: int) -> Scalar:
+        """One size: records `fd.ops.size`."""
+        return self._op("size", self, dim)
+
+    def __repr__(self) -> str:
+        return f"Tensor(index={self.index}, ndim={self.ndim})"
+
+
+def _scheduling_method(name: str) -> Callable[..., Any]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._fd.sched, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = getattr(Schedule, name).__doc__
+    return method
+
+
+for _name in Schedule.PRIMITIVES:
+    if _name != "inline_most":  # it takes no tensor first
+        setattr(Tensor, _name, _scheduling_method(_name))
+
+
+class Scalar(Arithmetic):
+    """A scalar of the definition."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Scalar(index={self.index})"
+
+
+class Vector(Handle):
+    """Several scalars by one handle: the sizes of a tensor, or a shape."""
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        return self._state.size
+
+    def at(self, index: int) -> Scalar:
+        """One entry, counted from the end where negative: records `fd.ops.at`."""
+        return self._op("at", self, index)
+
+    def __getitem__(self, index: int) -> Scalar:
+        return self.at(index)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Scalar]:
+        return (self.at(i) for i in range(self.size))
+
+    def __repr__(self) -> str:
+        return f"Vector(index={self.index}, size={self.size})"
+
+
+_CLASSES = {StateKind.TENSOR: Tensor, StateKind.SCALAR: Scalar, StateKind.VECTOR: Vector}
+
+
+def handle_for(fd: FusionDefinition, index: int, state: State) -> Handle:
+    """The handle of a state."""
+    return _CLASSES[state.kind](fd, index, state)

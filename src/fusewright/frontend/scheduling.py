@@ -1,0 +1,260 @@
+"""`fd.sched`: the scheduling primitives on the handles of a definition, and the automatic schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fusewright.core.enums import SchedulerType
+from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.frontend.cache import CachedDefinition
+from fusewright.frontend.handles import Tensor
+from fusewright.frontend.params import EditableParams
+from fusewright.frontend.states import State, StateKind
+from fusewright.host.binding import Binder
+from fusewright.ir import TensorView
+from fusewright.schedule import Schedule
+from fusewright.schedulers import Facts, Registry, Reject, Scheduler, default_registry, rejection_text
+
+if TYPE_CHECKING:
+    from fusewright.frontend.definition import FusionDefinition
+
+__all__ = ["SchedOperators", "UserSchedule"]
+
+NOT_DEFINED = "User schedule is not defined."
+
+
+class UserSchedule:
+    """A schedule that a user is writing for one signature of inputs.
+
+    `schedule` is the workbench. States beyond the definition's are tensors that primitives made.
+    """
+
+    def __init__(
+        self,
+        leaf: CachedDefinition,
+        inputs: Sequence[Any],
+        device: torch.device | None,
+        hardware: HardwareInfo,
+    ) -> None:
+        self.leaf = leaf
+        self.schedule = Schedule(leaf.fusion)
+        self.hardware = hardware
+        self.editing: EditableParams | None = None
+        self._indices: dict[TensorView, int] = {}
+        self._tensors: dict[int, TensorView] = {}
+        for index, value in enumerate(leaf.values):
+            if isinstance(value, TensorView) and value in self.schedule.map:
+                copy = self.schedule.map[value]
+                assert isinstance(copy, TensorView)
+                self._tensors[index] = copy
+                self._indices.setdefault(copy, index)
+        self._next = len(leaf.values)
+        binding = Binder(leaf.fusion).bind(inputs, device)
+        self.facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
+
+    def tensor(self, index: int) -> TensorView:
+        """The workbench's tensor for a state. ScheduleError for one that no output depends on."""
+        if index not in self._tensors:
+            raise ScheduleError(f"state {index} is no tensor that an output of this fusion depends on")
+        return self._tensors[index]
+
+    def index_of(self, tensor: TensorView) -> int:
+        """The state of a workbench tensor, a new one if it had none."""
+        if tensor not in self._indices:
+            self._indices[tensor] = self._next
+            self._tensors[self._next] = tensor
+            self._next += 1
+        return self._indices[tensor]
+
+
+class SchedOperators:
+    """Primitives act on the schedule that is being written; see `Schedule` for what each does.
+
+    Valid only inside `schedule()`, or between `_setup_schedule` and `_finalize_schedule`.
+    """
+
+    def __init__(self, fd: FusionDefinition) -> None:
+        self._fd = fd
+
+    if TYPE_CHECKING:  # the primitives, made below
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+    def _open(self) -> UserSchedule:
+        """The schedule that is being written. DefinitionError if there is none."""
+        if self._fd._leaf is None:
+            raise DefinitionError("Attempting to use a SchedOperators Op prior to definition!")
+        if self._fd._open_schedule is None:
+            raise DefinitionError(
+                "Attempting to use a SchedOperators Op outside of a schedule!",
+                hint="call it in schedule(), or between _setup_schedule and _finalize_schedule",
+            )
+        return self._fd._open_schedule
+
+    def _handle(self, tensor: TensorView) -> Tensor:
+        state = State(StateKind.TENSOR, tensor.dtype, tensor.ndim)
+        return Tensor(self._fd, self._open().index_of(tensor), state)
+
+    def _unwrapped(self, value: Any) -> Any:
+        """Arguments with handles replaced by the tensors of the workbench."""
+        if isinstance(value, Tensor):
+            return self._open().tensor(value.index)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return type(value)(self._unwrapped(item) for item in value)
+        return value
+
+    # ---- looking
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors of the fusion, those inside composite operations included."""
+        return [self._handle(tensor) for tensor in self._open().schedule.tensors()]
+
+    def is_reduction(self, tensor: Tensor) -> bool:
+        """Whether computing the tensor, no input, reduces an axis."""
+        user = self._open()
+        return user.schedule.is_reduction(user.tensor(tensor.index))
+
+    def to_string(self, tensor: Tensor) -> str:
+        """The tensor with its loop axes."""
+        return str(self._open().tensor(tensor.index))
+
+    def user_schedule_ir(self) -> str:
+        """The scheduled fusion as text."""
+        if self._fd._open_schedule is None:
+            return NOT_DEFINED
+        return str(self._fd._open_schedule.schedule.fusion)
+
+    # ---- automatic schedulers
+
+    def _registry(self) -> Registry:
+        return default_registry()
+
+    def can_schedule(self, scheduler_type: SchedulerType) -> tuple[bool, str]:
+        """Whether a scheduler takes the fusion and, if not, why not."""
+        user = self._open()
+        scheduler = self._registry().get(scheduler_type)
+        verdict = scheduler.can_schedule(user.leaf.fusion)
+        return (
+            (False, rejection_text(scheduler.type, verdict.reason))
+            if isinstance(verdict, Reject)
+            else (True, "")
+        )
+
+    def find_compatible_schedulers(self) -> list[SchedulerType]:
+        """The types of all schedulers that take the fusion, the preferred first."""
+        user = self._open()
+        return [s.type for s in self._registry() if s.can_schedule(user.leaf.fusion)]
+
+    def compute_heuristics(self, scheduler_type: SchedulerType) -> EditableParams:
+        """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
+
+        Raises:
+            RejectedError: the scheduler does not take the fusion. ScheduleError: there are params already.
+        """
+        user = self._open()
+        if user.editing is not None:
+            raise ScheduleError("heuristics were computed for this schedule already")
+        user.editing = EditableParams(self._params(user, self._accepting(user, scheduler_type)))
+        return user.editing
+
+    def compute_pointwise_heuristics(self) -> EditableParams:
+        return self.compute_heuristics(SchedulerType.pointwise)
+
+    def compute_reduction_heuristics(self) -> EditableParams:
+        return self.compute_heuristics(SchedulerType.reduction)
+
+    def _accepting(self, user: UserSchedule, scheduler_type: SchedulerType) -> Scheduler:
+        scheduler = self._registry().get(scheduler_type)
+        verdict = scheduler.can_schedule(user.leaf.fusion)
+        if isinstance(verdict, Reject):
+            raise RejectedError(scheduler=scheduler.type.name, reason=verdict.reason)
+        return scheduler
+
+    def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
+        return scheduler.heuristic(user.leaf.fusion, user.facts, user.hardware)
+
+    def schedule(self, heuristic: Any = None) -> None:
+        """Schedules automatically, as `heuristic` says.
+
+        Args:
+            heuristic: a SchedulerType; params, frozen or from compute_heuristics; a dict of params with the
+                entry "scheduler", its type's name; or None for what compute_heuristics returned.
+
+        Raises:
+            RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params.
+        """
+        user = self._open()
+        if heuristic is None:
+            if user.editing is None:
+                raise ScheduleError("schedule(): there are no computed heuristics to apply")
+            heuristic = user.editing
+        if isinstance(heuristic, EditableParams):
+            heuristic = heuristic.freeze()
+        if isinstance(heuristic, SchedulerType):
+            scheduler = self._accepting(user, heuristic)
+            params = self._params(user, scheduler)
+        elif isinstance(heuristic, Mapping):
+            scheduler, params = self._from_dict(user, heuristic)
+        else:
+            scheduler = self._scheduler_of(user, type(heuristic))
+            params = heuristic
+        scheduler.apply(user.schedule, params)
+
+    def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
+        """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
+        fields = dict(data)
+        name = fields.pop("scheduler", None)
+        if name is None:
+            raise ScheduleError('schedule(): a dict of params needs the entry "scheduler"')
+        scheduler = self._accepting(user, SchedulerType[getattr(name, "name", name)])
+        editable = EditableParams(self._params(user, scheduler))
+        _update(editable, fields)
+        return scheduler, editable.freeze()
+
+    def _scheduler_of(self, user: UserSchedule, params_type: type) -> Scheduler:
+        candidates = [s for s in self._registry() if s.params_type is params_type]
+        taking = [s for s in candidates if s.can_schedule(user.leaf.fusion)]
+        if taking:
+            return taking[0]
+        if not candidates:
+            raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
+        return self._accepting(user, candidates[0].type)  # raises its reason
+
+
+def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and isinstance(getattr(editable, name, None), EditableParams):
+            _update(getattr(editable, name), value)
+        else:
+            setattr(editable, name, value)
+
+
+# Keywords of the reference -> those of the workbench.
+_KEYWORDS = {
+    "arg": "tensor",
+    "selected_tensors": "selected",
+    "selected_parallel_types": "types",
+}
+
+
+def _primitive(name: str) -> Callable[..., Any]:
+    method = getattr(Schedule, name)
+
+    def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
+        arguments = [self._unwrapped(a) for a in args]
+        keywords = {_KEYWORDS.get(k, k): self._unwrapped(v) for k, v in kwargs.items()}
+        result = method(self._open().schedule, *arguments, **keywords)
+        return self._handle(result) if isinstance(result, TensorView) else result
+
+    call.__name__ = name
+    call.__doc__ = method.__doc__
+    return call
+
+
+# The last is nvFuser's other name of rfactor.
+for _name, _method in [*((name, name) for name in Schedule.PRIMITIVES), ("reduction_factor", "rfactor")]:
+    setattr(SchedOperators, _name, _primitive(_method))

@@ -1,0 +1,125 @@
+"""States: what the records of a definition make, and the fusion that they build."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fusewright.core.dtype import DataType
+from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
+from fusewright.ir import Fusion, Scalar, TensorView
+from fusewright.ops import ScalarVector
+
+__all__ = ["Building", "Container", "Outcome", "State", "StateKind", "StateValue", "numbered_outcomes"]
+
+# None: a size that was written inline and has no value of its own.
+StateValue = TensorView | Scalar | ScalarVector | None
+
+
+class StateKind(enum.Enum):
+    """What a state is; the value is the first letter of its printed name."""
+
+    TENSOR = "T"
+    SCALAR = "S"
+    VECTOR = "V"
+
+
+class State(NamedTuple):
+    """What is known of a state without its value. `size`: dimensions of a tensor, entries of a vector."""
+
+    kind: StateKind
+    dtype: DataType
+    size: int
+
+
+class Container(enum.Enum):
+    """How an operation hands over its results."""
+
+    NONE = "none"
+    ONE = "one"
+    TUPLE = "tuple"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one record makes: `hidden` states that users have no handle for, then `states`."""
+
+    hidden: int
+    states: tuple[State, ...]
+    container: Container
+
+    @property
+    def count(self) -> int:
+        return self.hidden + len(self.states)
+
+
+def _state(value: Any) -> State:
+    if isinstance(value, TensorView):
+        return State(StateKind.TENSOR, value.dtype, value.ndim)
+    if isinstance(value, ScalarVector):
+        return State(StateKind.VECTOR, DataType.Int, len(value))
+    return State(StateKind.SCALAR, value.dtype, 0)
+
+
+class Building:
+    """A fusion under construction, and the value of each state so far."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.fusion = Fusion()
+        self.values: list[StateValue] = []
+        for record in records:
+            self.apply(record)
+
+    def apply(self, record: Record) -> Outcome:
+        """Builds what `record` says. After an error the fusion may hold half of it: drop this object then.
+
+        Raises:
+            UserError: the call is wrong.
+        """
+        row = record.row
+        values = [decode(arg, self.values) for arg in record.args]
+        row.check(values)
+        result = row.build(self.fusion, *values)
+        if result is None:
+            results, container = [], Container.NONE
+        elif isinstance(result, list):
+            results, container = result, Container.LIST
+        elif isinstance(result, tuple) and not isinstance(result, ScalarVector):
+            results, container = list(result), Container.TUPLE
+        else:
+            results, container = [result], Container.ONE
+        hidden = _inline_states(record, result)
+        self.values += [*hidden, *results]
+        return Outcome(len(hidden), tuple(map(_state, results)), container)
+
+
+def _inline_states(record: Record, result: Any) -> list[StateValue]:
+    """The states of scalars and vectors that the user wrote inline: they take numbers, as in nvFuser.
+
+    A shape written as a list is one vector, and a scalar for each integer in it.
+    """
+    if record.op == "define_vector":
+        given = record.args[0]
+        if not _is_list(given):
+            return list(result)
+        return [scalar for scalar, arg in zip(result, given) if not isinstance(arg, Ref)]
+    hidden: list[StateValue] = []
+    for parameter, arg in zip(record.row.parameters, record.args):
+        if parameter.kind.is_shape and _is_list(arg):
+            hidden += [None] * (sum(not isinstance(item, Ref) for item in arg) + 1)
+    return hidden
+
+
+def _is_list(arg: Arg) -> bool:
+    return not isinstance(arg, (Ref, Literal))
+
+
+def numbered_outcomes(outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Outcome]]:
+    """Each outcome with the index of the first state that has a handle."""
+    first = 0
+    for outcome in outcomes:
+        yield first + outcome.hidden, outcome
+        first += outcome.count
