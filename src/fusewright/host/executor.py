@@ -63,6 +63,8 @@ class FusionExecutor:
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache()
         self._latest = self._setting(self.options, None, None)
+        #: what the latest call ran, for whoever wants to look at it
+        self.last_program: BoundProgram | None = None
 
     def execute(
         self,
@@ -103,6 +105,7 @@ class FusionExecutor:
         if program is None:
             inputs = self._binder.flatten(inputs)
             program = self._bind(setting, inputs, tracer)
+        self.last_program = program
         return program.run(inputs)
 
     def compile(
