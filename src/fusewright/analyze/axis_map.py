@@ -51,7 +51,11 @@ class AxisKeys:
         return self._ids.setdefault(("leaf", name), len(self._ids))
 
     def of_axes(
-        self, axes: Iterable[IterDomain], leaves: Mapping[IterDomain, Key | None], *, forward_absent: bool = False
+        self,
+        axes: Iterable[IterDomain],
+        leaves: Mapping[IterDomain, Key | None],
+        *,
+        forward_absent: bool = False,
     ) -> dict[IterDomain, Key | None]:
         """The keys of `axes` and of all between them and `leaves`.
 
@@ -70,7 +74,9 @@ class AxisKeys:
             ins = [key(i) for i in transform.inputs]
             if None in ins:
                 present = [k for k in ins if k is not None]
-                forwarded = present[0] if forward_absent and isinstance(transform, Merge) and present else None
+                forwarded = (
+                    present[0] if forward_absent and isinstance(transform, Merge) and present else None
+                )
                 for out in transform.outputs:
                     keys[out] = forwarded
             else:

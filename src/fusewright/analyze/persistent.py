@@ -32,8 +32,8 @@ class Reach:
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
         """Reductions that one consumer of `tensor` feeds and that another's results meet later.
 
-        The second consumer, or what follows from it, stands in one loop with what awaits the reduction, so the two
-        consumers cannot share a loop that the reduction reduces.
+        The second consumer, or what follows from it, stands in one loop with what awaits the reduction, so
+        the two consumers cannot share a loop that the reduction reduces.
         """
         consumers = [c for c in tensor.consumers if c in self._bit]
         if len(consumers) < 2:

@@ -52,12 +52,16 @@ def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
 
 def _read(cls: type[T], hints: Mapping[str, Any], data: Any, path: str) -> T:
     if not isinstance(data, Mapping):
-        raise ParamsError(path=path or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data))
+        raise ParamsError(
+            path=path or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data)
+        )
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     unknown = [name for name in data if name not in fields]
     if unknown:
         raise ParamsError(
-            path=f"{path}{unknown[0]}", expected=f"one of {', '.join(fields)}", given=f"the name {unknown[0]!r}"
+            path=f"{path}{unknown[0]}",
+            expected=f"one of {', '.join(fields)}",
+            given=f"the name {unknown[0]!r}",
         )
     values = {name: _read_value(hints[name], value, f"{path}{name}") for name, value in data.items()}
     return cls(**values)
@@ -68,14 +72,18 @@ def _read_value(hint: Any, value: Any, path: str) -> Any:
         if isinstance(value, hint):  # type: ignore[arg-type]
             return value
         return _read(hint, typing.get_type_hints(hint), value, f"{path}.")  # type: ignore[arg-type]
-    for choice in typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,):
+    for choice in (
+        typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    ):
         if isinstance(choice, type) and issubclass(choice, enum.Enum):
             if isinstance(value, choice):
                 return value
             if isinstance(value, str):
                 if value.rpartition(".")[2] in choice.__members__:
                     return choice[value.rpartition(".")[2]]
-                raise ParamsError(path=path, expected=f"one of {', '.join(choice.__members__)}", given=repr(value))
+                raise ParamsError(
+                    path=path, expected=f"one of {', '.join(choice.__members__)}", given=repr(value)
+                )
     try:
         return msgspec.convert(value, hint, strict=True)
     except msgspec.ValidationError as error:

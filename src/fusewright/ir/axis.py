@@ -119,7 +119,9 @@ class Transform:
 
 
 class Split(Transform):
-    """in -> outer, inner. `factor` is inner's extent, or outer's if not `inner_split`; the other is the ceiling."""
+    """in -> outer, inner. `factor` is inner's extent, or outer's if not `inner_split`; the other is the
+    ceiling.
+    """
 
     __slots__ = ("factor", "inner_split")
 

@@ -47,7 +47,11 @@ class Fusion:
     # ---- making values
 
     def new_axis(
-        self, extent: Expr, kind: IterKind = IterKind.ITERATION, expanded: Expr | None = None, rfactor: bool = False
+        self,
+        extent: Expr,
+        kind: IterKind = IterKind.ITERATION,
+        expanded: Expr | None = None,
+        rfactor: bool = False,
     ) -> IterDomain:
         axis = IterDomain(self._axes, extent, kind, expanded, rfactor=rfactor)
         self._axes += 1
@@ -94,7 +98,7 @@ class Fusion:
         prefix = _SCALAR_PREFIX.get(dtype.category.name, "d" if dtype is DataType.Double else "f")
         name = f"{prefix}{self._next_scalar()}"
         if extent is None and dtype.is_integral:
-            extent = const(int(value)) if value is not None else symbol(name, lo=0)
+            extent = const(int(value)) if isinstance(value, (bool, int)) else symbol(name, lo=0)
         scalar = Scalar(name, dtype, value, extent)
         if value is None and isinstance(extent, Symbol) and extent.name == name:
             self.scalar_of[extent] = scalar
@@ -280,7 +284,9 @@ def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     """Adds to `axes` a copy of every axis of `tensor`, related by copies of its transforms."""
     for axis in tensor.maybe_root:
         axes.setdefault(axis, _bare(axis))
-    for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)):
+    for transform in transforms_between(
+        tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)
+    ):
         twin: Transform = copy.copy(transform)
         outputs = tuple(_bare(a) for a in transform.outputs)
         axes.update(zip(transform.outputs, outputs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
@@ -13,7 +13,7 @@ from fusewright.sym import Expr
 if TYPE_CHECKING:
     from fusewright.ir.node import Node
 
-Number = Union[bool, int, float, complex]
+Number = bool | int | float | complex
 
 _MEMORY_LETTER = {
     MemoryType.local: "l",
@@ -152,7 +152,9 @@ class Scalar:
 
     __slots__ = ("name", "dtype", "value", "extent", "definition", "uses")
 
-    def __init__(self, name: str, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> None:
+    def __init__(
+        self, name: str, dtype: DataType, value: Number | None = None, extent: Expr | None = None
+    ) -> None:
         self.name = name
         self.dtype = dtype
         self.value = value
@@ -170,4 +172,4 @@ class Scalar:
     __repr__ = __str__
 
 
-Val = Union[TensorView, Scalar]
+Val = TensorView | Scalar

@@ -51,7 +51,8 @@ class Buffers:
         if count is None:
             axes = ", ".join(map(str, self.stored_axes(tensor)))
             raise ScheduleError(
-                f"{tensor.name} is in registers, but its size {size} is not constant: it is stored along {axes}",
+                f"{tensor.name} is in registers, but its size {size} is not constant: "
+                f"it is stored along {axes}",
                 hint="inline it further, split those axes by constants, or set its memory type to shared",
             )
         if count > MAX_LOCAL_ELEMENTS:
@@ -76,7 +77,10 @@ class Buffers:
             for position, axis in enumerate(tensor.loop)
             if not axis.is_reduction
             and not axis.parallel.is_grid
-            and (axis.parallel.is_block and shared or position >= tensor.inline_at and not axis.parallel.is_block)
+            and (
+                (axis.parallel.is_block and shared)
+                or (position >= tensor.inline_at and not axis.parallel.is_block)
+            )
         ]
 
     def _local_offset(self, tensor: TensorView, indices: Sequence[Expr]) -> Expr:
@@ -146,7 +150,9 @@ class Buffers:
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
     def _check_same_thread(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
-        """A register is read by the thread that wrote it: along every thread or block axis of its producer."""
+        """A register is read by the thread that wrote it: along every thread or block axis of its
+        producer.
+        """
         axes = [a for a in tensor.loop if (a.parallel.is_block or a.parallel.is_grid) and not a.is_reduction]
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
             extent = self._domains.extent(tensor, axis)

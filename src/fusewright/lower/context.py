@@ -46,7 +46,9 @@ class Context:
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
     #: symbols that are 1 in the block that holds the result of a grid reduction, by tensor
-    last_block: dict[TensorView, tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]] = field(default_factory=dict)
+    last_block: dict[TensorView, tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]] = field(
+        default_factory=dict
+    )
 
     # ---- indices
 
@@ -83,7 +85,7 @@ class Context:
 
     def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Conditions under which a thread has something to compute for `node`."""
-        found = [g for g in indices.guards]
+        found = list(indices.guards)
         for loop in self.loops.of(node):
             if loop.is_parallel and loop.extent is not ONE and loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))
@@ -123,7 +125,9 @@ class Context:
 
     # ---- scratch memory
 
-    def workspace(self, op: ReductionOp, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int) -> tuple[Buffer, ...]:
+    def workspace(
+        self, op: ReductionOp, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+    ) -> tuple[Buffer, ...]:
         """Shared memory for a reduction across the threads of a block, reused by all of its kind."""
         extents = [self.dims.get(p, ONE) for p in THREAD_AXES]
         if tuple(axes) == (ParallelType.block_x,) and as_int(extents[0]) in (1, 2, 4, 8, 16, 32):

@@ -1,8 +1,8 @@
 """Extents of axes where they are computed.
 
 A tensor that is inlined runs in its consumer's loops, so a broadcast axis that those loops are made from
-takes the extent that the consumer gives it. Everything downstream (loops, indices, guards, buffers) uses these
-promoted extents, never `IterDomain.extent`.
+takes the extent that the consumer gives it. Everything downstream (loops, indices, guards, buffers) uses
+these promoted extents, never `IterDomain.extent`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Domains:
 
 
 def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None:
-    """The size that must be a multiple of `width` for the vectors along the innermost loop axis to be contiguous."""
+    """The size that must be a multiple of `width` for the vectors along the innermost loop axis to be
+    contiguous.
+    """
     axis = lane_axis(tensor, width)
     return domains.extent(tensor, axis) if axis is not None else None
 

@@ -1,9 +1,9 @@
 """Indices and guards: one walk over the transforms of axes, for every tensor, memory and inlining.
 
 The loops of a node give the indices of its output's loop axes. Walking the transforms
-backward gives those of its root axes, and a guard for every split that may overrun. Each producer's logical axes take
-the indices of the root axes that they map to; an axis of the producer's buffer takes the index of the
-axis with the same key where there is one, else it is computed forward from the producer's logical axes.
+backward gives those of its root axes, and a guard for every split that may overrun. Each producer's logical
+axes take the indices of the root axes that they map to; an axis of the producer's buffer takes the index of
+the axis with the same key where there is one, else it is computed forward from the producer's logical axes.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ class NodeIndices:
         return self._index[axis]
 
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:
-        """The indices of the logical axes of the producer at `node.inputs[operand]` (not of those it reduced)."""
-        return {p: self._index[c] for p, c in operand_map(self.node, operand).items()} | {
-            axis: ZERO for axis in self._unmapped(operand)
-        }
+        """The indices of the logical axes of the producer at `node.inputs[operand]` (not of those it
+        reduced).
+        """
+        return {p: self._index[c] for p, c in operand_map(self.node, operand).items()} | dict.fromkeys(
+            self._unmapped(operand), ZERO
+        )
 
     def _unmapped(self, operand: int) -> list[IterDomain]:
         producer = self.node.inputs[operand]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ScheduleError
@@ -64,17 +63,17 @@ class WorkspaceArgument:
     zeroed: bool
 
 
-Argument = Union[TensorArgument, SizeArgument, StrideArgument, ScalarArgument, WorkspaceArgument]
+Argument = TensorArgument | SizeArgument | StrideArgument | ScalarArgument | WorkspaceArgument
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowered:
     """A kernel, for each of `kernel.params` what to pass, and the meaning of every symbol in it.
 
-    A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (what vector access
-    needs of a size or stride): `check_symbols`. `symbols` covers all size and stride symbols in `kernel.grid`, `.block`, `.shared_bytes`, `.requirements`, the
-    workspace sizes and the body. They may differ from the fusion's symbols of the same name: a kernel
-    may know more of a size, such as a divisor.
+    A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (what
+    vector access needs of a size or stride): `check_symbols`. `symbols` covers all size and stride symbols in
+    `kernel.grid`, `.block`, `.shared_bytes`, `.requirements`, the workspace sizes and the body. They may
+    differ from the fusion's symbols of the same name: a kernel may know more of a size, such as a divisor.
     """
 
     kernel: Kernel

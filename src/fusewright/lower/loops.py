@@ -14,13 +14,14 @@ from fusewright.kernel.ir import For, Stmt, index_symbol
 from fusewright.lower.domains import ONE, Domains
 from fusewright.sym import Expr, Symbol, as_int, const, symbol
 
-
 _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 
 @dataclass(eq=False)
 class Loop:
-    """One loop, shared by every axis of its class. `index` is its variable, or a thread's or block's position."""
+    """One loop, shared by every axis of its class. `index` is its variable, or a thread's or block's
+    position.
+    """
 
     extent: Expr
     parallel: ParallelType
@@ -101,7 +102,8 @@ def _make_loop(spots: Sequence[tuple[TensorView, int]], domains: Domains) -> Loo
     if len(kinds) > 1:
         (k1, t1), (k2, t2) = list(kinds.items())[:2]
         raise ScheduleError(
-            f"inlined tensors {t1.name} and {t2.name} share a loop that one binds to {k1.name}, the other to {k2.name}",
+            f"inlined tensors {t1.name} and {t2.name} share a loop that one binds to {k1.name}, "
+            f"the other to {k2.name}",
             hint="call parallelize_like before inlining",
         )
     kind = next(iter(kinds))
@@ -196,7 +198,9 @@ def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
             if not waiting[user]:
                 heapq.heappush(ready, (rank[user], position[user], user))
     if done < len(clusters):
-        names = sorted(str(w) for key, needs in waiting.items() if needs for m in clusters[key] for w in m.writes)
+        names = sorted(
+            str(w) for key, needs in waiting.items() if needs for m in clusters[key] for w in m.writes
+        )
         raise ScheduleError(
             f"the inlining of {', '.join(names)} makes loops that need each other's results",
             hint="inline the tensors between them less far",

@@ -46,18 +46,22 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         ScheduleError: the schedule cannot be one correct kernel; says which tensor and what to do.
         VerifyError: a fault of a pass.
     """
-    with tracer.stage("lower: nest"):
+    with tracer.stage("nest"):
         prepared, original = prepare(fusion)
         kernel, context = _build(prepared, options)
-    tracer.dump("kernel", lambda: kernel_text(kernel), "nest")
-    verify(kernel, "nest")
+        _check(kernel, "nest", tracer)
     for name, run in PASSES:
-        with tracer.stage(f"lower: {name}"):
+        with tracer.stage(name):
             kernel = run(kernel)
-        tracer.dump("kernel", lambda kernel=kernel: kernel_text(kernel), name)
-        verify(kernel, name)
-    with tracer.stage("lower: arguments"):
+            _check(kernel, name, tracer)
+    with tracer.stage("arguments"):
         return _bind(kernel, context, original)
+
+
+def _check(kernel: k.Kernel, after: str, tracer: Tracer) -> None:
+    if tracer.wants("kernel", after):
+        tracer.dump("kernel", kernel_text(kernel), after)
+    verify(kernel, after)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -170,10 +174,10 @@ def _allocations(ctx: Context) -> list[k.Stmt]:
 def _global_tensors(ctx: Context) -> list[TensorView]:
     """Inputs that the kernel reads and outputs that it writes, each once."""
     read = {v for node in ctx.nodes for v in node.inputs}
-    inputs = [
-        v for v in ctx.fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in read
-    ]
-    return list(dict.fromkeys((*inputs, *(t for t in ctx.fusion.output_tensors() if t.definition is not None))))
+    inputs = [v for v in ctx.fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in read]
+    return list(
+        dict.fromkeys((*inputs, *(t for t in ctx.fusion.output_tensors() if t.definition is not None)))
+    )
 
 
 def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
@@ -215,7 +219,8 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
     symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
 
     strides = {
-        s.name: StrideArgument(_tensor(original[a.tensor]), a.dim) for s, a in ctx.buffers.stride_symbols.items()
+        s.name: StrideArgument(_tensor(original[a.tensor]), a.dim)
+        for s, a in ctx.buffers.stride_symbols.items()
     }
 
     def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
@@ -240,4 +245,3 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
         for s in sorted(expr.free_symbols, key=lambda s: s.name):
             symbols.setdefault(s, symbol_argument(s))
     return Lowered(kernel, tuple(arguments), symbols)
-

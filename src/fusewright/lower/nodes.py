@@ -8,7 +8,19 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.op import Rule
-from fusewright.ir.node import Broadcast, Copy, Expand, Full, Iota, Node, Permute, Pointwise, Reduction, Relabel, Squeeze
+from fusewright.ir.node import (
+    Broadcast,
+    Copy,
+    Expand,
+    Full,
+    Iota,
+    Node,
+    Permute,
+    Pointwise,
+    Reduction,
+    Relabel,
+    Squeeze,
+)
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
@@ -26,7 +38,9 @@ def node_items(ctx: Context, node: Node, order: int) -> list[Item]:
     return RULES[type(node)](ctx, node, order)
 
 
-def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Callable[[], list[k.Stmt]]) -> Item:
+def _item(
+    ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Callable[[], list[k.Stmt]]
+) -> Item:
     reads = tuple(v for v in node.inputs if isinstance(v, TensorView) and not ctx.fusion.is_input(v))
     return Item(loops, body, reads, tuple(node.outputs), order)
 
@@ -70,7 +84,10 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
 
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
-    if not isinstance(node, (Copy, Broadcast, Squeeze, Permute, Relabel, Expand)) or node.tensor_inputs[0].is_cpu:
+    if (
+        not isinstance(node, (Copy, Broadcast, Squeeze, Permute, Relabel, Expand))
+        or node.tensor_inputs[0].is_cpu
+    ):
         return False
     out = node.output
     if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:
@@ -89,7 +106,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     assert isinstance(src, k.Ref)
     guards = [substitute(g, {lane: 0}) for g in all_guards(ctx, node, indices)]
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
-    if first_dst is None or first_src is None and lane in src.index.free_symbols:
+    if first_dst is None or (first_src is None and lane in src.index.free_symbols):
         bad = out if first_dst is None else source
         raise ScheduleError(
             f"{out.name} is vectorized by {width}, but its elements are not contiguous in {bad.name}: "
@@ -106,7 +123,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         for ref, tensor in ((first_dst, out), (first_src, source)):
             if tensor.memory is not MemoryType.local and not divides(width, ref.index):
                 raise ScheduleError(
-                    f"{out.name} is vectorized by {width}, but its offset in {tensor.name} is not a multiple of that",
+                    f"{out.name} is vectorized by {width}, but its offset in {tensor.name} "
+                    "is not a multiple of that",
                     given=str(ref.index),
                 )
         statements = [k.Copy(first_dst, first_src, width, cache)]

@@ -1,7 +1,7 @@
 """What every scheduled fusion is brought to before it is lowered, so that the rules need not ask.
 
-A reduction accumulates in registers: one that was scheduled to be an output or in shared memory gets a register
-copy that is looped over and parallelized alike.
+A reduction accumulates in registers: one that was scheduled to be an output or in shared memory gets a
+register copy that is looped over and parallelized alike.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from fusewright.schedule.propagate import parallelize_like, replay_loops
 
 
 def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
-    """A copy of `fusion` in which every reduction accumulates in registers, and the map from its values back."""
+    """A copy of `fusion` in which every reduction accumulates in registers, and the map from its values
+    back.
+    """
     fusion, copies = fusion.clone()
     for tensor in fusion.tensors():
         if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:

@@ -12,7 +12,7 @@ from fusewright.lower.context import Context
 from fusewright.lower.guards import all_guards, guarded
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import as_int, const, land, product, substitute, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, land, product, substitute, symbol
 
 ONE = const(1)
 _SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
@@ -21,8 +21,8 @@ _SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
 def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
     """An item that sets the accumulators to the identity, and one that accumulates.
 
-    Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all threads
-    of the block (of the last block, across the grid) hold.
+    Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all
+    threads of the block (of the last block, across the grid) hold.
     """
     out = node.output
     for tensor in node.outputs:
@@ -57,10 +57,13 @@ def _accumulators(ctx: Context, node: Reduction, indices: NodeIndices) -> tuple[
 
 
 def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
-    """Runs in the loops outside the first loop that reduces, and in its own over the rest of the accumulators."""
+    """Runs in the loops outside the first loop that reduces, and in its own over the rest of the
+    accumulators.
+    """
     out = node.output
     first = next(
-        (i for i, (axis, loop) in enumerate(zip(out.loop, loops)) if axis.is_reduction and loop.is_real), len(loops)
+        (i for i, (axis, loop) in enumerate(zip(out.loop, loops)) if axis.is_reduction and loop.is_real),
+        len(loops),
     )
     own: list[Loop] = []
     table = {}
@@ -116,7 +119,8 @@ def _collective_item(
     if grid:
         if any(loop.is_real for loop in loops):
             raise ScheduleError(
-                f"the grid reduction {out.name} stands in a serial loop, where its iterations would share scratch memory",
+                f"the grid reduction {out.name} stands in a serial loop, "
+                "where its iterations would share scratch memory",
                 hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis",
             )
         statement, flag = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
@@ -131,7 +135,7 @@ def _collective_item(
     return Item(loops, lambda: body, _reads(ctx, node), tuple(node.outputs), order)
 
 
-def _lanes_contiguous(ctx: Context, node: Reduction, indices: NodeIndices, lane: k.Symbol) -> bool:
+def _lanes_contiguous(ctx: Context, node: Reduction, indices: NodeIndices, lane: Symbol) -> bool:
     refs = [*_accumulators(ctx, node, indices)]
     refs += [r for i in range(len(node.inputs)) if isinstance(r := ctx.operand(node, i, indices), k.Ref)]
     if any(lane in g.free_symbols for g in ctx.guards(node, indices)):
@@ -146,11 +150,11 @@ def _grid_reduce(
     src: tuple[k.Operand, ...],
     threads: tuple[ParallelType, ...],
     grid: tuple[ParallelType, ...],
-    pred: k.Expr,
+    pred: Expr,
     work: tuple[k.Buffer, ...],
     width: int,
     dtypes: list[DataType],
-) -> tuple[k.GridReduce, k.Symbol]:
+) -> tuple[k.GridReduce, Symbol]:
     """Partial results: one set for each block and each thread off the reduced thread axes."""
     blocks = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES)
     kept = product(ctx.dims.get(p, ONE) for p in k.THREAD_AXES if p not in threads)

@@ -1,7 +1,8 @@
 """Rewrites of a fusion before it is segmented and scheduled.
 
-What lives here: `relabel` (rank changes move up to the loads) and `canonicalize`, the list of all rewrites. A rewrite
-takes a fusion that it may change, and keeps its inputs and outputs. It may import core, sym, ir, ops and analyze.
+What lives here: `relabel` (rank changes move up to the loads) and `canonicalize`, the list of all rewrites. A
+rewrite takes a fusion that it may change, and keeps its inputs and outputs. It may import core, sym, ir, ops
+and analyze.
 """
 
 from __future__ import annotations

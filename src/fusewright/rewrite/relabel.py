@@ -13,7 +13,19 @@ from collections.abc import Sequence
 
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Broadcast, Copy, Expand, Full, Iota, Node, Permute, Pointwise, Reduction, Relabel, Squeeze
+from fusewright.ir.node import (
+    Broadcast,
+    Copy,
+    Expand,
+    Full,
+    Iota,
+    Node,
+    Permute,
+    Pointwise,
+    Reduction,
+    Relabel,
+    Squeeze,
+)
 from fusewright.ir.value import TensorView, Val
 from fusewright.sym import const
 
@@ -25,7 +37,7 @@ def lift_rank_changes(fusion: Fusion) -> None:
     """Rewrites in place until no rank change can move further up."""
     reduced = _depends_on_reduction(fusion)
     outputs = set(fusion.output_tensors())
-    work = [n for n in fusion.nodes if isinstance(n, _RANK_CHANGES)]
+    work: list[Node] = [n for n in fusion.nodes if isinstance(n, _RANK_CHANGES)]
     while work:
         node = work.pop()
         if node.output.definition is not node:
@@ -83,5 +95,6 @@ def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
 
 def _relabeled(fusion: Fusion, shape: Sequence[IterDomain], dims: Sequence[int | None]) -> list[IterDomain]:
     return [
-        fusion.new_axis(const(1), IterKind.BROADCAST) if d is None else fusion.copy_axis(shape[d]) for d in dims
+        fusion.new_axis(const(1), IterKind.BROADCAST) if d is None else fusion.copy_axis(shape[d])
+        for d in dims
     ]

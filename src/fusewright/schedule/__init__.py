@@ -2,12 +2,12 @@
 
 What lives here: `schedule` (the `Schedule` workbench that records), `transforms` (split, merge, reorder,
 swizzle), `caching` (cache_before/after/fork, memory types), `rfactor`, `propagate` (transform_like,
-parallelize_like), `inlining` and `trace` (print and replay). The computation stays what it was; only how it is
-iterated over and stored changes. It may import core, sym, ir, ops, analyze and rewrite.
+parallelize_like), `inlining` and `trace` (print and replay). The computation stays what it was; only how it
+is iterated over and stored changes. It may import core, sym, ir, ops, analyze and rewrite.
 Start reading at `schedule.Schedule`.
 """
 
-from fusewright.schedule.schedule import Schedule
-from fusewright.schedule.trace import Call, TensorRef, replay, to_python
+from fusewright.schedule.schedule import Schedule, replay
+from fusewright.schedule.trace import Call, TensorRef, to_python
 
 __all__ = ["Call", "Schedule", "TensorRef", "replay", "to_python"]

@@ -11,7 +11,9 @@ from fusewright.ir.value import TensorView
 
 
 def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
-    """A local tensor with fresh axes of the same shape, looped over as `tensor` is where nothing is reduced."""
+    """A local tensor with fresh axes of the same shape, looped over as `tensor` is where nothing is
+    reduced.
+    """
     twins: dict[IterDomain, IterDomain] = {}
     if not any(axis.is_reduction for axis in tensor.logical) and tensor.root is None:
         for axis in tensor.logical:
@@ -40,7 +42,9 @@ def cache_after(
     if not tensor.uses:
         raise ScheduleError(f"cache_after: {tensor.name} has no uses", hint="cache_before caches an output")
     if tensor.is_cpu:
-        raise ScheduleError(f"cache_after: {tensor.name} is a scalar in host memory, which kernels take by value")
+        raise ScheduleError(
+            f"cache_after: {tensor.name} is a scalar in host memory, which kernels take by value"
+        )
     uses = list(tensor.uses)
     new = _shape_twin(fusion, tensor)
     for use in uses:
@@ -52,7 +56,9 @@ def cache_after(
 def cache_before(
     fusion: Fusion, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
 ) -> TensorView:
-    """definition -> tensor  becomes  definition -> copy -> tensor. Returns the copy, which takes the definition."""
+    """definition -> tensor  becomes  definition -> copy -> tensor. Returns the copy, which takes the
+    definition.
+    """
     node = tensor.definition
     if node is None:
         raise ScheduleError(f"cache_before: {tensor.name} is an input", hint="cache_after caches an input")
@@ -103,9 +109,7 @@ def cache_fork(fusion: Fusion, tensor: TensorView) -> TensorView:
     new.allocation = tuple(new.logical[position[a]] for a in tensor.allocation if a in position)
     new.contiguity = tensor.contiguity
     new.memory = MemoryType.global_
-    fusion.outputs = [
-        Output(new, o.alias, o.hidden) if o.tensor is tensor else o for o in fusion.outputs
-    ]
+    fusion.outputs = [Output(new, o.alias, o.hidden) if o.tensor is tensor else o for o in fusion.outputs]
     fusion.add_node(Copy(tensor, new))
     tensor.memory = MemoryType.local
     return new

@@ -19,8 +19,8 @@ _STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
 def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None = None) -> int:
     """The most loops that `tensor` can share with every consumer.
 
-    These are equal axes, none reduced by it or vectorized; and none that a reduction reduces whose result another
-    consumer awaits, for its loop must end before that consumer's begins.
+    These are equal axes, none reduced by it or vectorized; and none that a reduction reduces whose result
+    another consumer awaits, for its loop must end before that consumer's begins.
     """
     if tensor.definition is None or not tensor.consumers:
         return 0
@@ -32,7 +32,9 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None 
     for consumer in tensor.consumers:
         ours, theirs = loop_keys(tensor, consumer)
         shared = 0
-        while shared < min(limit, len(theirs)) and ours[shared] is not None and ours[shared] == theirs[shared]:
+        while (
+            shared < min(limit, len(theirs)) and ours[shared] is not None and ours[shared] == theirs[shared]
+        ):
             if tensor.loop[shared].parallel is not consumer.loop[shared].parallel:
                 break
             if consumer.loop[shared].parallel in _STOPS_INLINING:
@@ -67,7 +69,7 @@ def inline_at(
     best_effort: bool = False,
     selected: Collection[TensorView] = (),
 ) -> None:
-    """Inlines the selected tensors (none: all) at `pos` of `tensor`'s loops, or as far as they can with best_effort.
+    """Inlines the selected tensors (none: all) at `pos` of `tensor`'s loops, or as far as they can be.
 
     Consumers are visited before their producers. Raises ScheduleError where `pos` cannot be
     reached, unless best_effort.

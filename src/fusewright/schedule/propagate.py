@@ -1,7 +1,8 @@
 """Propagation: making other tensors loop as a reference does, and run on the same threads.
 
-Both walk from the reference over producers, consumers and siblings, always crossing next the edge that carries
-most of the reference's axes (a maximum spanning tree), and replay one tensor's loops on its neighbour.
+Both walk from the reference over producers, consumers and siblings, always crossing next the edge that
+carries most of the reference's axes (a maximum spanning tree), and replay one tensor's loops on its
+neighbour.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
 def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[TensorView] = ()) -> None:
     """Replays the loop transforms of `reference` on all tensors, or on the selected ones only.
 
-    Inputs are never computed, but the way to other tensors may lead over them, so they are transformed as well.
+    Inputs are never computed, but the way to other tensors may lead over them, so they are transformed as
+    well.
     """
     chosen = set(selected)
     walk = spanning_walk(reference)
@@ -88,10 +90,10 @@ def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping
     `source` lacks stay innermost. Transforms that made target's logical axes (rfactor) are kept: a replayed
     transform that equals one of them is that one.
     """
-    fixed: dict[tuple[object, ...], Transform] = {}
+    fixed: dict[tuple[tuple[object, ...], tuple[IterDomain, ...]], Transform] = {}
     frozen: set[IterDomain] = set()
     for transform in transforms_between(target.maybe_root, target.logical):
-        fixed[(transform.key(), *transform.inputs)] = transform
+        fixed[transform.key(), transform.inputs] = transform
         frozen.update(transform.inputs)
     leaves = set(mapping.values())
     outputs: dict[Transform, tuple[IterDomain | None, ...]] = {}
@@ -110,7 +112,7 @@ def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping
                 forwarded = present[0] if present and isinstance(transform, Merge) else None
                 outputs[transform] = tuple(forwarded for _ in transform.outputs)
             else:
-                twin = fixed.get((transform.key(), *present))
+                twin = fixed.get((transform.key(), tuple(present)))
                 if twin is None and frozen.isdisjoint(present):
                     twin = transform.replay(present, fusion.plain_axis)
                 if twin is None:  # would undo how target's logical axes were made

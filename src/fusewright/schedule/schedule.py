@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
@@ -124,7 +124,9 @@ class Schedule:
 
     @_primitive
     def split(self, tensor: TensorView, dim: int, factor: int, inner_split: bool = True) -> None:
-        """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; with inner_split=False the factor is the outer extent."""
+        """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; with inner_split=False the factor is the outer
+        extent.
+        """
         transforms.split(self.fusion, tensor, dim, factor, inner_split)
 
     @_primitive
@@ -144,7 +146,9 @@ class Schedule:
 
     @_primitive
     def parallelize(self, tensor: TensorView, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
-        """Binds a loop axis; `pad` rounds the number of threads along it up to a multiple (32 fills warps)."""
+        """Binds a loop axis; `pad` rounds the number of threads along it up to a multiple (32 fills
+        warps).
+        """
         transforms.parallelize(tensor, axis, parallel_type, pad=pad)
 
     @_primitive
@@ -165,9 +169,7 @@ class Schedule:
         return caching.cache_after(self.fusion, tensor, op_type, cache_op)
 
     @_primitive
-    def cache_before(
-        self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
-    ) -> TensorView:
+    def cache_before(self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set) -> TensorView:
         """definition -> tensor  =>  definition -> copy -> tensor; returns the copy."""
         return caching.cache_before(self.fusion, tensor, op_type)
 
@@ -213,10 +215,33 @@ class Schedule:
         best_effort: bool = False,
         selected: Collection[TensorView] = (),
     ) -> None:
-        """Computes all (or the selected) tensors inside the first `pos` loops that they share with consumers."""
+        """Computes all (or the selected) tensors inside the first `pos` loops that they share with
+        consumers.
+        """
         inlining.inline_at(self.fusion, tensor, pos, best_effort, selected)
 
     @_primitive
     def inline_most(self, selected: Collection[TensorView] = ()) -> None:
         """Inlines all (or the selected) tensors as far as they can be."""
         inlining.inline_most(self.fusion, selected)
+
+
+def replay(fusion: Fusion, trace: Iterable[Call]) -> Schedule:
+    """A new Schedule of `fusion` after the calls of `trace`."""
+    schedule = Schedule(fusion)
+    for call in trace:
+        method = getattr(schedule, call.method, None)
+        if method is None or call.method not in Schedule.PRIMITIVES:
+            raise ScheduleError(f"trace: there is no primitive named {call.method!r}")
+        method(
+            *(_resolve(schedule, a) for a in call.args), **{k: _resolve(schedule, v) for k, v in call.kwargs}
+        )
+    return schedule
+
+
+def _resolve(schedule: Schedule, value: Any) -> Any:
+    if isinstance(value, TensorRef):
+        return schedule.tensor(value.number)
+    if isinstance(value, tuple):
+        return tuple(_resolve(schedule, item) for item in value)
+    return value

@@ -1,17 +1,11 @@
-"""The recorded calls of a schedule: printed as Python, turned into plain data, and replayed."""
+"""The recorded calls of a schedule: plain data, printed as Python."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-from fusewright.core.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from fusewright.ir.fusion import Fusion
-    from fusewright.schedule.schedule import Schedule
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +20,9 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One primitive: arguments are plain values, enums, TensorRefs, and tuples or dicts (as item tuples) of these."""
+    """One primitive: arguments are plain values, enums, TensorRefs, and tuples or dicts (as item tuples) of
+    these.
+    """
 
     method: str
     args: tuple[Any, ...]
@@ -72,26 +68,3 @@ def to_python(trace: Iterable[Call]) -> str:
         lines.append(f"    {target}s.{call.method}({', '.join(arguments)})")
     header = [f"    {ref} = s.tensor({ref.number})" for ref in sorted(needed, key=lambda r: r.number)]
     return "\n".join(["def schedule(s):", *(header + lines or ["    pass"])]) + "\n"
-
-
-def replay(fusion: Fusion, trace: Iterable[Call]) -> Schedule:
-    """A new Schedule of `fusion` after the calls of `trace`."""
-    from fusewright.schedule.schedule import Schedule
-
-    schedule = Schedule(fusion)
-    for call in trace:
-        method = getattr(schedule, call.method, None)
-        if method is None or call.method not in Schedule.PRIMITIVES:
-            raise ScheduleError(f"trace: there is no primitive named {call.method!r}")
-        method(
-            *(_resolve(schedule, a) for a in call.args), **{k: _resolve(schedule, v) for k, v in call.kwargs}
-        )
-    return schedule
-
-
-def _resolve(schedule: Schedule, value: Any) -> Any:
-    if isinstance(value, TensorRef):
-        return schedule.tensor(value.number)
-    if isinstance(value, tuple):
-        return tuple(_resolve(schedule, item) for item in value)
-    return value

@@ -25,10 +25,8 @@ def _check_free(tensor: TensorView, position: int, what: str) -> None:
     axis = tensor.loop[position]
     if axis.parallel is not ParallelType.serial:
         raise ScheduleError(
-            f"Splitting an axis of non-Serial parallel type is not supported: {what} axis {position} of {tensor.name} "
-            f"is {axis.parallel.name}"
-            if what == "split"
-            else f"{what}: axis {position} of {tensor.name} is already parallelized as {axis.parallel.name}"
+            f"{what}: axis {position} of {tensor.name} is already parallelized as {axis.parallel.name}",
+            hint="transform axes before binding them",
         )
     if position < tensor.inline_at:
         raise ScheduleError(
@@ -41,9 +39,7 @@ def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_
     """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; the other way round with inner_split=False."""
     position = wrap(position, len(tensor.loop))
     if factor <= 0:
-        raise ScheduleError(
-            f"Invalid factor for split. Factor must be greater than 0. Factor = {factor}"
-        )
+        raise ScheduleError(f"Invalid factor for split. Factor must be greater than 0. Factor = {factor}")
     _check_free(tensor, position, "split")
     transform = Split(tensor.loop[position], const(factor), inner_split, fusion.plain_axis)
     tensor.loop[position : position + 1] = [transform.outer, transform.inner]
@@ -84,7 +80,8 @@ def reorder(tensor: TensorView, old2new: Mapping[int, int]) -> None:
                 )
             if value + rank < 0:
                 raise ScheduleError(
-                    f'Found "{name}" position that\'s less than 0 even though already adjusted by nDims: {value + rank}'
+                    f'Found "{name}" position that\'s less than 0 even though already adjusted by nDims: '
+                    f"{value + rank}"
                 )
         moved[old % rank] = new % rank
     if len(moved) != len(old2new) or len(set(moved.values())) != len(moved):
@@ -122,7 +119,9 @@ def parallelize(tensor: TensorView, position: int, parallel: ParallelType, *, pa
     if parallel.is_block or parallel.is_grid:
         for other in tensor.loop:
             if other is not axis and other.parallel is parallel:
-                raise ScheduleError(f"parallelize: {tensor.name} has two axes of parallel type {parallel.name}")
+                raise ScheduleError(
+                    f"parallelize: {tensor.name} has two axes of parallel type {parallel.name}"
+                )
     if parallel is ParallelType.vectorize:
         size = as_int(axis.extent) or 0
         if size <= 0 or size & (size - 1):

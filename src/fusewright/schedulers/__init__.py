@@ -1,13 +1,22 @@
 """Schedulers: each turns fusions of one kind into one kernel.
 
-What lives here: `base` (the protocol, what a scheduler is told, the registry), `params` (their decisions), `io` (caches
-of inputs and outputs, which all schedulers make alike), and one file a scheduler. `default_registry` lists
-them in the order in which they are asked. It may import core, sym, ir, ops, analyze, rewrite and schedule.
+What lives here: `base` (the protocol, what a scheduler is told, the registry), `params` (their decisions),
+`io` (caches of inputs and outputs, which all schedulers make alike), and one file a scheduler.
+`default_registry` lists them in the order in which they are asked. It may import core, sym, ir, ops, analyze,
+rewrite and schedule.
 """
 
 from __future__ import annotations
 
-from fusewright.schedulers.base import Accept, Facts, Registry, Reject, Scheduler, first_accepting, rejection_text
+from fusewright.schedulers.base import (
+    Accept,
+    Facts,
+    Registry,
+    Reject,
+    Scheduler,
+    first_accepting,
+    rejection_text,
+)
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     CompileParams,

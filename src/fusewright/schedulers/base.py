@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
@@ -33,7 +34,7 @@ class Reject:
         return False
 
 
-Verdict = Union[Accept, Reject]
+Verdict = Accept | Reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Scheduler(Protocol):
     """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide `heuristic`."""
 
     type: SchedulerType
-    params_type: type
+    params_type: typing.Any
 
     def can_schedule(self, fusion: Fusion) -> Verdict:
         """Whether this scheduler can make one kernel of `fusion`, whatever the sizes."""
@@ -84,12 +85,12 @@ class Registry:
         position = 0 if before is None else self.schedulers.index(self.get(before))
         self.schedulers.insert(position, scheduler)
 
-    def get(self, type: SchedulerType | str) -> Scheduler:
+    def get(self, type_: SchedulerType | str) -> Scheduler:
         for scheduler in self.schedulers:
-            if scheduler.type == type or getattr(scheduler.type, "name", None) == type:
+            if type_ in (scheduler.type, scheduler.type.name):
                 return scheduler
-        names = ", ".join(getattr(s.type, "name", str(s.type)) for s in self.schedulers)
-        raise OptionError("unknown scheduler", expected=f"one of {names}", given=str(type))
+        names = ", ".join(s.type.name for s in self.schedulers)
+        raise OptionError("unknown scheduler", expected=f"one of {names}", given=str(type_))
 
     def __iter__(self) -> Iterator[Scheduler]:
         return iter(self.schedulers)
@@ -98,9 +99,9 @@ class Registry:
         return len(self.schedulers)
 
 
-def rejection_text(type: SchedulerType, reason: str) -> str:
+def rejection_text(scheduler: SchedulerType, reason: str) -> str:
     """The sentence of api.md 6.4."""
-    return f"Scheduler _{type.name}_ ***rejected*** because : {reason}"
+    return f"Scheduler _{scheduler.name}_ ***rejected*** because : {reason}"
 
 
 def first_accepting(registry: Iterable[Scheduler], fusion: Fusion) -> tuple[Scheduler | None, list[str]]:

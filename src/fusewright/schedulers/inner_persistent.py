@@ -4,8 +4,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
 
     [I, R] -> [I blocks, I threads y, R threads x | batches, vector]
 
-What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared memory, or, for
-rows too long for both, nowhere: the row is loaded again for each use.
+What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from fusewright.ir.node import Pointwise
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads, vector_width, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    cache_inputs_and_outputs,
+    find_loads,
+    vector_width,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction import WARP, bind_rows, finish, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -40,14 +45,18 @@ SHORT_ROW_BLOCK = 128
 
 @dataclass(frozen=True)
 class _Held:
-    """Bytes a row element that have to be kept, for all persistent tensors and for those computed from inputs alone."""
+    """Bytes a row element that have to be kept, for all persistent tensors and for those computed from inputs
+    alone.
+    """
 
     all: int
     projected: int
 
 
 class InnerPersistentScheduler:
-    """Accepts reductions over the contiguous dimension whose results are used with the reduced dimension again."""
+    """Accepts reductions over the contiguous dimension whose results are used with the reduced dimension
+    again.
+    """
 
     type = SchedulerType.inner_persistent
     params_type = ReductionParams
@@ -143,7 +152,9 @@ def _threads_and_batches(vectors: int) -> tuple[int, int]:
 
 
 def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
-    """Counts persistent tensors; inputs that are read before and after a reduction persist through their loads."""
+    """Counts persistent tensors; inputs that are read before and after a reduction persist through their
+    loads.
+    """
     everything = projected = 0
     reads_twice: set[TensorView] = set()
     inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v.uses]
@@ -158,13 +169,17 @@ def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
         projected += value.dtype.size
     for tensor in persistent_tensors(fusion):
         covered = space.maps[tensor]
-        if not _is_cheap(fusion, tensor) and any(a in covered and not covered[a].is_broadcast for a in space.reduction):
+        if not _is_cheap(fusion, tensor) and any(
+            a in covered and not covered[a].is_broadcast for a in space.reduction
+        ):
             everything += tensor.dtype.size
     return _Held(everything, projected)
 
 
 def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
-    """Whether it is cheaper to do again than to hold: a cast to a wider type, or a broadcast of what was computed."""
+    """Whether it is cheaper to do again than to hold: a cast to a wider type, or a broadcast of what was
+    computed.
+    """
     node = tensor.definition
     assert node is not None
     if node.is_relabel:
@@ -184,7 +199,9 @@ def _recompute_cheap(schedule: Schedule) -> None:
 
 
 def _project(schedule: Schedule, keep_loads: bool) -> None:
-    """Recomputes what persists until only loads do (or, if not keep_loads, nothing that has the reduced axes)."""
+    """Recomputes what persists until only loads do (or, if not keep_loads, nothing that has the reduced
+    axes).
+    """
     while True:
         fusion = schedule.fusion
         for tensor in persistent_tensors(fusion):

@@ -41,9 +41,10 @@ def cache_inputs_and_outputs(schedule: Schedule, cache_op: CacheOp = CacheOp.uns
     """
     fusion = schedule.fusion
     for value in fusion.inputs:
-        if isinstance(value, TensorView) and not value.is_cpu and value.uses:
-            if not any(isinstance(use, _RANK_CHANGES) for use in value.uses):
-                schedule.cache_after(value, LoadStoreOpType.set, cache_op)
+        if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
+            continue
+        if not any(isinstance(use, _RANK_CHANGES) for use in value.uses):
+            schedule.cache_after(value, LoadStoreOpType.set, cache_op)
     stores: list[TensorView] = []
     for output in fusion.output_tensors():
         if output.definition is None:
@@ -92,7 +93,9 @@ def _innermost_is(tensor: TensorView, width: int) -> bool:
     return bool(tensor.loop) and tensor.loop[-1].extent is const(width)
 
 
-def vector_width(fusion: Fusion, facts: Facts, inner: IterDomain, mapped: dict[TensorView, IterDomain | None]) -> int:
+def vector_width(
+    fusion: Fusion, facts: Facts, inner: IterDomain, mapped: dict[TensorView, IterDomain | None]
+) -> int:
     """The widest vector that all inputs and outputs along `inner` allow.
 
     `mapped` gives for each input and output the dimension that corresponds to `inner`, or None. A
@@ -106,8 +109,8 @@ def vector_width(fusion: Fusion, facts: Facts, inner: IterDomain, mapped: dict[T
         tensor = output.tensor
         if tensor.definition is None:
             continue
-        position = fusion.inputs.index(output.alias) if output.alias is not None else None
-        limit = _limited(tensor, mapped.get(tensor), facts, limit, position)
+        source = fusion.inputs.index(output.alias) if output.alias is not None else None
+        limit = _limited(tensor, mapped.get(tensor), facts, limit, source)
     return max(1, limit)
 
 
@@ -121,5 +124,9 @@ def _limited(
     outer: list[int] = []
     if position is not None:
         strides = dict(zip(tensor.shape, facts.strides[position]))
-        outer = [strides[a] for a in tensor.shape if a is not unit and not a.is_broadcast and facts.value(a.extent) > 1]
+        outer = [
+            strides[a]
+            for a in tensor.shape
+            if a is not unit and not a.is_broadcast and facts.value(a.extent) > 1
+        ]
     return widest_access(tensor.dtype.size, facts.value(unit.extent), outer, alignment, limit)

@@ -1,7 +1,7 @@
 """The decisions of the automatic schedulers: frozen dataclasses of plain fields.
 
-Names and defaults are those of nvFuser's parameter objects (api.md section 7), so that scripts which edit them run.
-`reason` says why a heuristic chose what it did; it takes no part in equality.
+Names and defaults are those of nvFuser's parameter objects (api.md section 7), so that scripts which edit
+them run. `reason` says why a heuristic chose what it did; it takes no part in equality.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class ReductionParams(HeuristicParams):
     Inner: a block reduces a row (lparams.bdimy rows, if multiple_reds_per_blk) with lparams.bdimx threads.
     unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the row and
     unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
-    gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads the row
-    again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only inputs are
-    held, what follows from them is computed again.
+    gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads
+    the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
+    inputs are held, what follows from them is computed again.
 
-    Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom), and
-    lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
+    Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
+    and lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
 
     cross_grid_inner_reduction: lparams.gdimy blocks share one reduction.
     """

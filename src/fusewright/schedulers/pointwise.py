@@ -1,6 +1,7 @@
 """The pointwise scheduler: every output element is computed by itself.
 
-One output is the reference; its dimensions, in memory order, are merged to one axis (or to rows and columns) and cut as
+One output is the reference; its dimensions, in memory order, are merged to one axis (or to rows and columns)
+and cut as
 
     [N] -> [blocks, unroll, threads, vector]
 
@@ -27,15 +28,17 @@ from fusewright.schedulers.params import LaunchParams, PointwiseParams
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
 THREADS = 128
-# Bytes of loads that a thread should have in flight: Little's law on an H200 (4.8 TB/s at about 800 ns, 132 SMs
-# of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
+# Bytes of loads that a thread should have in flight: Little's law on an H200 (4.8 TB/s at about 800 ns, 132
+# SMs of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
 BYTES_IN_FLIGHT = 32
 MAX_UNROLL = 4
 
 
 @dataclass(frozen=True)
 class _Space:
-    """The iteration space: the reference and, for every other input and output, its axis for each of the reference's."""
+    """The iteration space: the reference and, for every other input and output, its axis for each of the
+    reference's.
+    """
 
     reference: TensorView
     axes: tuple[IterDomain, ...]
@@ -72,7 +75,7 @@ def _space(fusion: Fusion) -> _Space | str:
         if any(a not in covered for a in wanted):
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
         if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
-            return f"output {tensor.name} is a broadcast along a dimension of the reference tensor {reference.name}"
+            return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
         if len(covered) < len(tensor.shape):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
     return _Space(reference, axes, maps)
@@ -182,7 +185,9 @@ MAX_GRID_Y = 65535
 
 
 def _fit_rows(params: PointwiseParams, sizes: list[int], width: int) -> PointwiseParams:
-    """Rows beyond the limit of grid_y go to grid_z; where there are more of them than columns, they take grid_x."""
+    """Rows beyond the limit of grid_y go to grid_z; where there are more of them than columns, they take
+    grid_x.
+    """
     rows = columns = 1
     for size in sizes[: params.break_point]:
         rows *= size
@@ -200,8 +205,8 @@ def _fit_rows(params: PointwiseParams, sizes: list[int], width: int) -> Pointwis
 def _break_point(fusion: Fusion, space: _Space, sizes: list[int]) -> tuple[int, str]:
     """Where to cut the dimensions into rows and columns.
 
-    In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast along
-    all rows or all columns does not, and one read serves all of a thread's rows.
+    In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast
+    along all rows or all columns does not, and one read serves all of a thread's rows.
     """
     broadcasts = []
     for tensor in fusion.inputs:

@@ -24,7 +24,8 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 
 WARP = 32
-# Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half occupancy.
+# Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
+# occupancy.
 LOADS_IN_FLIGHT = 4
 # More threads in a block than this gain nothing once every SM has work, and make its barriers slower.
 MAX_BLOCK = 512
@@ -103,8 +104,8 @@ def finish(
 ) -> None:
     """Factors the serial axes at `moved` of every reduction, propagates, vectorizes and inlines.
 
-    Loads before a reduction are inlined at `load_position`, so that those of a whole unrolled stretch are in flight
-    together.
+    Loads before a reduction are inlined at `load_position`, so that those of a whole unrolled stretch are in
+    flight together.
     """
     schedule.transform_like(reference)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
@@ -178,8 +179,8 @@ def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) ->
         block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
         grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimx=threads, bdimy=row_threads, gdimy=grid),
-        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors of {width} "
-        f"in flight, {row_threads} rows a block, {grid} blocks a row",
+        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
+        f"of {width} in flight, {row_threads} rows a block, {grid} blocks a row",
     )
 
 
@@ -244,13 +245,15 @@ def _outer_params(rows: int, length: int, width: int, hardware: HardwareInfo) ->
         block_dim_iter_dom=ParallelType.block_x,
         grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
-        reason=f"{rows} contiguous columns of {length}: {threads_x} threads of {width} columns, {threads_y} down "
-        f"the columns with {unroll} rows in flight, {grid} blocks a column",
+        reason=f"{rows} contiguous columns of {length}: {threads_x} threads of {width} columns, "
+        f"{threads_y} down the columns with {unroll} rows in flight, {grid} blocks a column",
     )
 
 
 def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns the positions between the bars."""
+    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns the positions between the
+    bars.
+    """
     reduction = 1 if has_rows else 0
     schedule.split(tensor, reduction, params.lparams.bdimy)
     schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)

@@ -1,4 +1,6 @@
-"""What all reduction schedulers ask of a fusion: the reductions, their axes in memory order, and what depends on them."""
+"""What all reduction schedulers ask of a fusion: the reductions, their axes in memory order, and what depends
+on them.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def _after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView
     for node in fusion.ordered_nodes():
         for out in node.outputs:
             if isinstance(out, TensorView) and any(
-                v in found or (v in reductions) or _is_reduced(v) for v in node.inputs if isinstance(v, TensorView)
+                v in found or (v in reductions) or _is_reduced(v)
+                for v in node.inputs
+                if isinstance(v, TensorView)
             ):
                 found.add(out)
     return found
@@ -125,5 +129,7 @@ def _uncovered(
             if len(covered) < len([a for a in tensor.logical if not (a.is_broadcast and tensor in after)]):
                 return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
             if tensor in outputs and any(covered[a].is_broadcast for a in wanted):
-                return f"output {tensor.name} is a broadcast along a dimension of the reduction {reference.name}"
+                return (
+                    f"output {tensor.name} is a broadcast along a dimension of the reduction {reference.name}"
+                )
     return None

@@ -1,7 +1,7 @@
 """Names divisions that are used more than once, in the outermost body where their symbols are known.
 
-Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions itself;
-naming these keeps the kernel short to read and quick to compile and simulate.
+Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
+itself; naming these keeps the kernel short to read and quick to compile and simulate.
 """
 
 from __future__ import annotations
@@ -18,6 +18,18 @@ from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, sym
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
     bound = {s for stmt in k.walk(kernel.body) if (s := access.defined_symbol(stmt)) is not None}
     return dataclasses.replace(kernel, body=_Hoister(bound).body(kernel.body))
+
+
+def _divisions(expr: Expr) -> list[Expr]:
+    """The distinct divisions in `expr`, inner ones first."""
+    found: list[Expr] = []
+
+    def visit(e: Expr, _: tuple[None, ...]) -> None:
+        if isinstance(e, (FloorDiv, Mod)):
+            found.append(e)
+
+    fold(expr, visit)
+    return found
 
 
 class _Hoister:
@@ -55,11 +67,11 @@ class _Hoister:
         uses: Counter[Expr] = Counter()
         for stmt in k.walk(tuple(body)):
             for expr in access.expressions(stmt):
-                found: dict[Expr, None] = {}
-                fold(expr, lambda e, _: found.setdefault(e) if isinstance(e, (FloorDiv, Mod)) else None)
-                uses.update(found.keys())
+                uses.update(_divisions(expr))
         return [
-            e for e, n in uses.items() if n > 1 and e not in self._names and self._hidden.isdisjoint(e.free_symbols)
+            e
+            for e, n in uses.items()
+            if n > 1 and e not in self._names and self._hidden.isdisjoint(e.free_symbols)
         ]
 
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
