@@ -8,6 +8,7 @@ from fusewright.core.enums import MemoryType
 from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import copy_axes
+from fusewright.rewrite import canonicalize
 
 
 class Extractor:
@@ -52,7 +53,8 @@ class Extractor:
 
         Tensors that come from outside are contiguous (unless they are the whole fusion's own inputs),
         without the axes that were reduced away. Numbers and symbols are those of the whole fusion. A
-        `Copy(segment=True)` has done its work and becomes a plain copy.
+        `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to the form
+        that schedulers expect (`rewrite.canonicalize`), so only border values of the map are sure to be in it.
         """
         values: dict[Val, Val] = {}
         axes: dict[IterDomain, IterDomain] = {}
@@ -76,6 +78,7 @@ class Extractor:
             assert isinstance(own, TensorView)
             new.add_output(own, values.get(alias) if alias is not None else None)  # type: ignore[arg-type]
         new.scalar_of = {s: values.get(v, v) for s, v in self.whole.scalar_of.items()}  # type: ignore[misc]
+        canonicalize(new)
         return new, values
 
     def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
