@@ -1,0 +1,91 @@
+"""The host program: its printed form, its Python, and the dumps that show them."""
+
+from __future__ import annotations
+
+import io
+
+import torch
+
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.host.layout import Layout
+from fusewright.host.scalars import ScalarFunction
+from fusewright.host.workspaces import ZeroedWorkspace
+from fusewright.ir import TensorView
+from fusewright.ops.build_elementwise import cast
+from fusewright.sym import Symbol
+from tests.host.fusions import DataType, Definition
+
+
+def chain():
+    d = Definition()
+    x, s = d.tensor(), d.scalar()
+    d.output(d.mul(d.cut(d.exp(x)), d.mul(s, s)))
+    return d.executor()
+
+
+def test_program_and_code():
+    executor = chain()
+    program = executor.compile([torch.ones(4, 8), 2.0])
+    first, second = (kernel.name for kernel in program.kernels)
+    text = str(program.program)
+    assert "d4 = mul(d3, d3)" in text
+    order = [text.index(part) for part in (f"launch {first}", f"launch {second}", "free T1", "return T")]
+    assert order == sorted(order)
+    assert program.code.source.startswith("def run(inputs):") and "del T1" in program.code.source
+
+
+def test_sizes_share_the_code():
+    executor = chain()
+    programs = [executor.compile([torch.ones(rows, 8), 2.0]) for rows in (8, 16)]
+    assert programs[0].code is programs[1].code and programs[0].run is not programs[1].run
+
+
+def test_dumps():
+    stream = io.StringIO()
+    names = ("host", "launch", "segments", "params", "schedule", "cuda")
+    options = Options(dump=tuple((name, ()) for name in names))
+    chain().execute([torch.ones(4, 8), 2.0], tracer=Tracer(options, stream))
+    text = stream.getvalue()
+    for name in names:
+        assert f"==== fusewright {name}" in text
+    assert "segment 1 (pointwise)" in text and "grid (" in text and "def run(inputs):" in text
+
+
+def sizes(tensor: TensorView, *shape: int) -> dict[Symbol, int]:
+    return {e: size for e, size in zip(tensor.extents, shape) if isinstance(e, Symbol)}
+
+
+def test_layout_of_expanded_and_reordered_outputs():
+    d = Definition()
+    x = d.tensor([-1, 1, -1], [True, None, True])
+    plain = Layout(x)
+    assert plain.at(sizes(x, 5, 1, 7)) == ((5, 1, 7), (7, 7, 1))
+    y = d.tensor([3, -1], [None, True])
+    assert Layout(y).at(sizes(y, 3, 4)) == ((3, 4), (0, 1))
+    z = d.tensor([-1, -1], stride_order=[0, 1])
+    assert Layout(z).at(sizes(z, 2, 3)) == ((2, 3), (1, 2))
+
+
+def test_scalar_functions_agree_with_the_rows():
+    d = Definition()
+    a, b, n = d.scalar(), d.scalar(), d.scalar(DataType.Int)
+    cases = [
+        (d.add(a, b), (1.5, 2), 3.5),
+        (d.mul(a, b), (1e200, 1e200), float("inf")),
+        (d.pow(a, b), (2.0, 0.5), 2**0.5),
+        (d.lt(a, b), (1.0, 2.0), True),
+        (cast(d.fusion, a, DataType.Float), (0.1,), torch.tensor(0.1).item()),
+        (cast(d.fusion, n, DataType.Double), (3,), 3.0),
+        (d.neg(n), (5,), -5),
+    ]
+    for result, operands, expected in cases:
+        value = ScalarFunction(result.definition)(*operands)
+        assert value == expected and type(value) is type(expected)
+
+
+def test_zeroed_workspace_is_kept_per_stream():
+    workspace = ZeroedWorkspace(8, torch.int32, torch.device("cpu"))
+    first = workspace(1)
+    assert first.tolist() == [0] * 8
+    assert workspace(1) is first and workspace(2) is not first
