@@ -25,8 +25,8 @@ from fusewright.ir import Fusion, IterDomain, Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, evaluate, product
 
 INT32_MAX = 2**31 - 1
-# Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of a
-# block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
+# Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
+# a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
 INDEX_HEADROOM = 1024 * 16 * 1024
 
 

@@ -50,11 +50,11 @@ class HostCode:
 def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, several_devices: bool) -> HostCode:
     """Writes and compiles the function `run(inputs)`.
 
-    It uses these names, which the caller binds: for a tensor T3 that is allocated `shape_T3`, `stride_T3` and
-    `dtype_T3`; for the launch of segment i `launch_i`, for its constant arguments `c<i>_<argument>`, for those
-    that need another form `as<i>_<argument>`, for its workspaces `alloc_work<i>_<argument>`; for a scalar s that
-    a signature fixes `fixed_s`, for one that is computed `eval_s`; and `empty`, `device`, `stream`,
-    `current_device`, `device_index`, `on_device`, and `run_here` for the function itself.
+    It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
+    and `dtype_T3`. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is
+    converted, `alloc_work<i>_<j>` if it is a workspace. Of a scalar s: `fixed_s` if a signature fixes it,
+    `eval_s` if it is computed. Besides: `empty`, `device`, `stream`, `current_device`, `device_index`,
+    `on_device`, and `run_here` for the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
