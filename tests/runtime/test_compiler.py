@@ -21,6 +21,7 @@ from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import launch_shape
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Facts, PointwiseScheduler
+from fusewright.sym import Symbol
 
 H200 = described("h200")
 TRACER = Tracer()
@@ -38,7 +39,7 @@ def fusion() -> Fusion:
 def compile_kernel(f: Fusion, index_dtype: DataType = DataType.Int32):
     scheduler = PointwiseScheduler()
     (x, *_) = f.tensors()
-    sizes = dict(zip(x.extents, (64, 128)))
+    sizes = {e: size for e, size in zip(x.extents, (64, 128)) if isinstance(e, Symbol)}
     facts = Facts(sizes, ((128, 1), (128, 1), ()), (16, 16, 16), index_dtype)
     params = scheduler.heuristic(f, facts, H200)
     compiler = KernelCompiler(Options.from_environment())

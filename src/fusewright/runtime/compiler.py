@@ -214,6 +214,7 @@ class KernelCompiler:
 
 
 def fusion_text(fusion: Fusion) -> str:
+    """The fusion as it is scheduled: every tensor with its loop axes, and what computes it."""
     lines = [f"inputs: {', '.join(map(str, fusion.inputs))}"]
     for node in fusion.ordered_nodes():
         lines.append(
