@@ -53,8 +53,8 @@ class Extractor:
 
         Tensors that come from outside are contiguous (unless they are the whole fusion's own inputs),
         without the axes that were reduced away. Numbers and symbols are those of the whole fusion. A
-        `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to the form that
-        schedulers expect (`rewrite.canonicalize`), so only border values of the map are sure to be in it.
+        `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to the form
+        that schedulers expect (`rewrite.canonicalize`), so only border values are sure to be in the map.
         """
         values: dict[Val, Val] = {}
         axes: dict[IterDomain, IterDomain] = {}
