@@ -1,0 +1,37 @@
+"""`python -m bench [WHAT]`: one measurement; without a name, the quick operations and the host's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench import host, launch_overhead, throughput
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Fusewright against torch.")
+    what = parser.add_subparsers(dest="what", metavar="WHAT")
+    throughput.add_arguments(
+        what.add_parser(
+            "operations", help="GPU time of fused operations beside torch eager, torch.compile and a copy"
+        )
+    )
+    host.add_arguments(
+        what.add_parser("host", help="host time of a repeated call, and where a first call's time goes")
+    )
+    what.add_parser("launch", help="host time of a bare kernel launch, by binding")
+    parsed = parser.parse_args(arguments)
+    if parsed.what == "launch":
+        launch_overhead.main()
+        return 0
+    if parsed.what == "host":
+        return host.run(parsed)
+    if parsed.what == "operations":
+        return throughput.run(parsed)
+    quick = throughput.run(parser.parse_args(["operations", "--quick"]))
+    return host.run(parser.parse_args(["host"])) or quick
+
+
+if __name__ == "__main__":
+    sys.exit(main())

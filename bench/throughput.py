@@ -1,0 +1,188 @@
+"""GPU time of the operations beside torch eager, torch.compile and a copy of the same bytes.
+
+Every figure is the median of `triton.testing.do_bench`, which flushes the L2 cache before each run. The copy
+reads and writes as many bytes in all as the operation has to, on this device in this run. An operation is
+timed only after its result was found right against torch in double precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from bench.operations import Inputs, Operation, Shape, as_tuple, selected
+from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
+
+MICROSECONDS = 1e3  # in a millisecond, which is what do_bench counts in
+WARMUP_MS, REPEAT_MS = 20, 80
+# Largest tensor that copies are cut from: as many bytes as the largest operation reads and writes.
+COPY_ELEMENTS = 1 << 30
+HEADER = (
+    "operation",
+    "shape",
+    "fusewright us",
+    "eager us",
+    "inductor us",
+    "copy us",
+    "of copy",
+    "to inductor",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation at one shape. Times in microseconds.
+
+    bytes: the least that has to move. first_call_s: define, schedule, compile and run. error: the largest,
+    as a fraction of what is allowed. inductor_us: None if torch.compile was not asked for or failed.
+    """
+
+    operation: str
+    shape: Shape
+    bytes: int
+    fusewright_us: float
+    eager_us: float
+    inductor_us: float | None
+    copy_us: float
+    first_call_s: float
+    error: float
+
+    @property
+    def of_copy(self) -> float:
+        """The fraction of a copy's bandwidth that is reached."""
+        return self.copy_us / self.fusewright_us
+
+    @property
+    def to_inductor(self) -> float | None:
+        """Time relative to torch.compile's: below 1 is faster."""
+        return None if self.inductor_us is None else self.fusewright_us / self.inductor_us
+
+    def cells(self) -> tuple[Cell, ...]:
+        times = (self.fusewright_us, self.eager_us, self.inductor_us, self.copy_us)
+        return (self.operation, "x".join(map(str, self.shape)), *times, self.of_copy, self.to_inductor)
+
+
+def median_us(call: Callable[[], object]) -> float:
+    """Median time on the GPU of a call, L2 flushed before each."""
+    from triton.testing import do_bench  # noqa: PLC0415 - comes with torch for GPUs only
+
+    return do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median") * MICROSECONDS
+
+
+class Copies:
+    """Times of device-to-device copies by the bytes that they read and write in all."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._source = torch.empty(COPY_ELEMENTS, device=device, dtype=torch.bfloat16).normal_()
+        self._target = torch.empty_like(self._source)
+        self._times: dict[int, float] = {}
+
+    def microseconds(self, moved: int) -> float:
+        count = min(COPY_ELEMENTS, max(1, moved // (2 * self._source.element_size())))
+        if count not in self._times:
+            source, target = self._source[:count], self._target[:count]
+            self._times[count] = median_us(lambda: target.copy_(source))
+        return self._times[count]
+
+
+def measure(operation: Operation, shape: Shape, copies: Copies, with_compile: bool) -> Row:
+    """Run, check and time one operation.
+
+    Raises:
+        AssertionError: the result is wrong.
+    """
+    inputs = operation.inputs(shape, Inputs(torch.device("cuda")))
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    fd = operation.definition(inputs)
+    outputs = fd.execute(inputs)
+    torch.cuda.synchronize()
+    first_call = time.perf_counter() - start
+    error = operation.check(shape, inputs, outputs)
+    moved = operation.least_bytes(inputs, as_tuple(outputs))
+    del outputs
+    torch.cuda.empty_cache()
+    return Row(
+        operation.name,
+        shape,
+        moved,
+        median_us(lambda: fd.execute(inputs)),
+        median_us(lambda: operation.reference(*inputs)),
+        _inductor_us(operation, inputs) if with_compile else None,
+        copies.microseconds(moved),
+        first_call,
+        error,
+    )
+
+
+def _inductor_us(operation: Operation, inputs: tuple[torch.Tensor, ...]) -> float | None:
+    """Time of torch.compile's code for static shapes; None, with a line, where it fails."""
+    torch._dynamo.reset()
+    compiled = torch.compile(operation.reference, dynamic=False)
+    try:
+        compiled(*inputs)
+        return median_us(lambda: compiled(*inputs))
+    except Exception as error:
+        print(f"{operation.name}: torch.compile failed: {type(error).__name__}: {error}"[:200], flush=True)
+        return None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default="", metavar="NAME,...", help="these operations alone")
+    parser.add_argument("--quick", action="store_true", help="the first shape of each operation")
+    parser.add_argument(
+        "--no-compile", action="store_true", help="leave torch.compile out (it compiles for minutes)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=OUTPUT / "operations",
+        metavar="PATH",
+        help="writes PATH.json and PATH.md",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure what the arguments select; 1 if an operation failed or there is no GPU."""
+    operations = selected([name for name in arguments.only.split(",") if name])
+    if not torch.cuda.is_available():
+        print("bench operations: torch sees no GPU here, and GPU times need one; `python -m bench host` runs")
+        return 1
+    print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
+    copies = Copies(torch.device("cuda"))
+    rows: list[Row] = []
+    failures: list[dict[str, str]] = []
+    for operation in operations:
+        for shape in operation.shapes[:1] if arguments.quick else operation.shapes:
+            try:
+                rows.append(measure(operation, shape, copies, not arguments.no_compile))
+            except Exception as error:
+                traceback.print_exc(limit=-3)
+                failures.append(
+                    {
+                        "operation": operation.name,
+                        "shape": str(shape),
+                        "error": f"{type(error).__name__}: {error}",
+                    }
+                )
+                continue
+            row = rows[-1]
+            print(
+                f"{text_table(HEADER, [row.cells()]).splitlines()[1]}  "
+                f"first call {row.first_call_s:.3f} s, error {row.error:.2f} of allowed",
+                flush=True,
+            )
+    cells = [row.cells() for row in rows]
+    content = {"environment": environment(), "rows": [asdict(row) for row in rows], "failures": failures}
+    write(arguments.output, content, markdown_table(HEADER, cells))
+    print()
+    print(text_table(HEADER, cells))
+    for failure in failures:
+        print(f"FAILED {failure['operation']} {failure['shape']}: {failure['error'].splitlines()[0][:160]}")
+    return 1 if failures else 0

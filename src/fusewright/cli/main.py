@@ -1,0 +1,57 @@
+"""The arguments of `fusewright` and its commands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from fusewright import __version__
+from fusewright.cli.demo import demo
+from fusewright.cli.info import info
+from fusewright.core.errors import FusewrightError
+
+# Wide enough for a line of a kernel where the output goes to a file.
+FILE_WIDTH = 120
+USAGE_ERROR = 2  # what argparse exits with
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status. Errors of Fusewright are printed without a traceback."""
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    if parsed.command is None:
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    console = Console(
+        no_color=parsed.no_color or None,
+        highlight=False,
+        width=None if sys.stdout.isatty() else FILE_WIDTH,
+    )
+    try:
+        if parsed.command == "demo":
+            return 0 if demo(console, as_json=parsed.json) else 1
+        info(console, as_json=parsed.json)
+    except FusewrightError as error:
+        print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fusewright", description="Fusewright: fused GPU kernels from definitions in Python."
+    )
+    parser.add_argument("--version", action="version", version=f"fusewright {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    described = {
+        "demo": "define, schedule, compile and run two fusions, and show every step",
+        "info": "device, driver, NVRTC, simulated GPU and kernel cache",
+    }
+    for name, text in described.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+        command.add_argument("--no-color", action="store_true", help="plain text")
+    return parser

@@ -1,0 +1,50 @@
+"""The benchmark's tables and its behaviour without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.__main__ import main
+from bench.report import markdown_table, text_table
+from bench.throughput import Row
+
+ROW = Row("softmax", (512, 768), 1572864, 4.0, 8.0, 5.0, 3.0, first_call_s=0.1, error=0.5)
+
+
+def test_ratios() -> None:
+    assert ROW.of_copy == 0.75
+    assert ROW.to_inductor == 0.8
+
+
+def test_text_table_aligns_numbers_to_the_right() -> None:
+    assert text_table(("op", "shape", "us"), [("softmax", "2x3", 1234.5), ("sum", "1", None)]) == (
+        "op       shape    us\nsoftmax  2x3    1234\nsum      1         -"
+    )
+
+
+def test_markdown_table() -> None:
+    assert markdown_table(("op", "shape", "us"), [("sum", "2x3", 0.12345)]) == (
+        "| op | shape | us |\n| --- | --- | ---: |\n| sum | 2x3 | 0.123 |"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_operations_say_that_they_need_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["operations", "--quick"]) == 1
+    assert "GPU times need one" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_host_runs_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["host", "--output", str(tmp_path / "host")]) == 0
+    content = json.loads((tmp_path / "host.json").read_text())
+    assert [row["operation"] for row in content["rows"]] == ["silu_mul", "softmax", "rmsnorm"]
+    assert all(0 < row["fusewright_us"] < 1000 for row in content["rows"])
+    assert content["first_call"]["first call"]["seconds"] > 0
+    assert "first call/nvrtc" in content["first_call"]
+    assert "| silu_mul | 64x64 |" in (tmp_path / "host.md").read_text()
+    assert "Python part" in capsys.readouterr().out
