@@ -94,9 +94,10 @@ class Arithmetic(Handle):
         __le__: Callable[[Any, Any], Any]
         __gt__: Callable[[Any, Any], Any]
         __ge__: Callable[[Any, Any], Any]
-        __neg__: Callable[[Any], Any]
-        __abs__: Callable[[Any], Any]
-        __invert__: Callable[[Any], Any]
+
+        def __neg__(self) -> Any: ...
+        def __abs__(self) -> Any: ...
+        def __invert__(self) -> Any: ...
 
     @property
     def dtype(self) -> DataType:
@@ -114,6 +115,10 @@ class Tensor(Arithmetic):
     """A tensor of the definition. Its scheduling methods are those of `fd.sched`."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # the scheduling methods, made below
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     @property
     def ndim(self) -> int:

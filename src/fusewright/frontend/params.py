@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.serialization import from_dict
@@ -23,6 +23,10 @@ class EditableParams:
             value = getattr(params, field.name)
             is_nested = dataclasses.is_dataclass(value) and not isinstance(value, type)
             vars(self)[field.name] = EditableParams(value) if is_nested else value
+
+    if TYPE_CHECKING:  # the fields
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in vars(self) or name == "_type":

@@ -1,0 +1,300 @@
+"""Recording and the cache of definitions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fusewright import DataType, FusionCache, FusionDefinition
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, DtypeError, ShapeError
+from fusewright.frontend import states
+from fusewright.ir import Fusion
+
+
+def softmax(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    shifted = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
+    fd.add_output(shifted / fd.ops.sum(shifted, [1], keepdim=True))
+
+
+def scaled_by(number: complex) -> Callable[[FusionDefinition], None]:
+    def write(fd: FusionDefinition) -> None:
+        fd.add_output(fd.define_tensor([-1]) * number)
+
+    return write
+
+
+def defined(write: Callable[[FusionDefinition], object]) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        write(fd)
+    return fd
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[Fusion]:
+    """Every fusion that is built from now on."""
+    fusions: list[Fusion] = []
+
+    class Counted(Fusion):
+        def __init__(self) -> None:
+            super().__init__()
+            fusions.append(self)
+
+    monkeypatch.setattr(states, "Fusion", Counted)
+    return fusions
+
+
+def test_a_definition_seen_before_builds_nothing(cache: FusionCache, built: list[Fusion]) -> None:
+    first, second = defined(softmax), defined(softmax)
+    assert len(built) == 1
+    assert first.id() == second.id() == 0
+    assert cache.num_fusions() == 1
+    assert "0 -> 1 hits" in cache.stats()
+    assert "Cache Lookups: 2 Cache Hits: 1 Hit Rate: 50.0%" in cache.stats()
+
+
+def test_handles_of_a_known_definition_know_what_they_are(built: list[Fusion]) -> None:
+    def write(fd: FusionDefinition) -> list[object]:
+        x = fd.define_tensor([-1, 2], dtype=DataType.Half)
+        var, mean = fd.ops.var_mean(x * 1.0, [1])
+        sizes = fd.ops.shape(x)
+        fd.add_output(var + mean)
+        return [x.ndim, x.dtype, var.ndim, var.dtype, len(sizes), sizes[1].dtype, [s.index for s in sizes]]
+
+    with FusionDefinition() as fd:
+        new = write(fd)
+    with FusionDefinition() as fd:
+        known = write(fd)
+    assert new == known == [2, DataType.Half, 1, DataType.Float, 2, DataType.Int, [7, 8]]
+    assert len(built) == 1
+
+
+def test_a_definition_that_turns_off_a_known_one_is_built_whole(built: list[Fusion]) -> None:
+    defined(softmax)
+
+    def longer(fd: FusionDefinition) -> None:
+        softmax(fd)
+        fd.add_output(fd.define_tensor([-1]) * 2.0)
+
+    fd = defined(longer)
+    assert len(built) == 2
+    assert (fd.id(), len(fd._complete().fusion.inputs), len(fd._complete().fusion.outputs)) == (1, 2, 2)
+
+
+def test_a_prefix_of_a_known_definition_is_one_of_its_own(built: list[Fusion]) -> None:
+    def two(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1])
+        fd.add_output(x * 2.0)
+        fd.add_output(x * 3.0)
+
+    assert [defined(write).id() for write in (two, scaled_by(2.0), scaled_by(2.0))] == [0, 1, 1]
+    assert len(built) == 2
+
+
+@pytest.mark.parametrize(
+    "numbers", [(1, 1.0), (1, True), (1.0, 1 + 0j), (0.0, -0.0)], ids=lambda n: f"{n[0]} and {n[1]}"
+)
+def test_literals_that_compare_equal_are_different_definitions(numbers: tuple[complex, complex]) -> None:
+    assert [defined(scaled_by(n)).id() for n in numbers] == [0, 1]
+
+
+def test_nan_is_the_same_literal_every_time() -> None:
+    assert [defined(scaled_by(float("nan"))).id() for _ in range(2)] == [0, 0]
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+
+def test_errors_come_at_the_users_line_and_leave_the_cache_alone(cache: FusionCache) -> None:
+    for _ in range(2):
+        with pytest.raises(ShapeError) as caught, FusionDefinition() as fd:
+            x = fd.define_tensor([-1, -1])
+            fd.ops.sum(x, [2])  # the line that is wrong
+        location = caught.value.location
+        assert location is not None
+        assert "the line that is wrong" in location.text
+    assert cache.num_fusions() == 0
+    assert not cache.root.children
+    defined(softmax)
+    assert cache.num_fusions() == 1
+
+
+def test_a_definition_goes_on_after_an_error_that_was_caught() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3])
+        y = fd.define_tensor([4])
+        with pytest.raises(ShapeError):
+            x + y
+        with pytest.raises(DtypeError):
+            fd.ops.bitwise_and(x, y)
+        fd.add_output(x * 2.0)
+    fusion = fd._complete().fusion
+    assert [node.label for node in fusion.nodes] == ["mul"]
+    assert fd.outputs() == [2]
+
+
+def test_nothing_is_added_to_a_complete_definition() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x * 2.0)
+    for add in (
+        lambda: fd.ops.exp(x),
+        lambda: fd.define_tensor([1]),
+        lambda: fd.add_output(x),
+        lambda: x + 1,
+    ):
+        with pytest.raises(DefinitionError, match="Attempting to add to a completed definition!"):
+            add()
+    with pytest.raises(DefinitionError), fd:
+        pass
+
+
+def test_nothing_is_added_outside_a_definition() -> None:
+    fd = FusionDefinition()
+    with pytest.raises(DefinitionError, match="has not begun"):
+        fd.define_tensor([-1])
+
+
+def test_scheduling_before_the_definition_is_complete() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        with pytest.raises(
+            DefinitionError, match="Attempting to use a SchedOperators Op prior to definition!"
+        ):
+            fd.sched.split(x, 0, 2)
+        with pytest.raises(
+            DefinitionError, match="Attempting to use a SchedOperators Op prior to definition!"
+        ):
+            x.split(0, 2)
+    with pytest.raises(DefinitionError, match="outside of a schedule"):
+        fd.sched.tensors()
+
+
+def test_missing_definitions() -> None:
+    with pytest.raises(NotImplementedError):
+        FusionDefinition().execute([])
+
+
+def test_operations_of_later_say_so() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        assert not hasattr(fd.ops, "matmul")
+        for call in (lambda: fd.ops.reshape(x, [-1]), lambda: x @ x):
+            with pytest.raises(DefinitionError, match="is not available"):
+                call()
+
+
+def test_handles_belong_to_one_definition() -> None:
+    with FusionDefinition() as one:
+        x = one.define_tensor([-1])
+    with FusionDefinition() as other, pytest.raises(DefinitionError, match="belongs to another definition"):
+        other.ops.exp(x)
+
+
+def test_arguments_of_no_kind_are_type_errors() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        for call in (lambda: fd.ops.add(x, object()), lambda: fd.ops.add(x, "1"), lambda: x + None):
+            with pytest.raises(ArgumentTypeError, match=r"add\(\): incompatible function arguments"):
+                call()
+
+
+def test_a_definition_has_a_longest_length() -> None:
+    with FusionDefinition(max_length=3) as fd:
+        x = fd.define_tensor([-1]) * 2.0
+        fd.add_output(x)
+        with pytest.raises(DefinitionError, match="has exceeded"):
+            fd.add_output(x)
+
+
+def test_a_full_cache_refuses_but_keeps_serving() -> None:
+    FusionCache.reset()
+    FusionCache.get(max_fusions=1)
+    defined(softmax)
+    with pytest.raises(RuntimeError, match="exceeded"):
+        defined(scaled_by(2.0))
+    assert defined(softmax).id() == 0
+
+
+# ---- state indices -----------------------------------------------------------------------------------------
+
+
+def test_inline_shapes_take_state_indices() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        wide = fd.ops.broadcast_in_dim(x, [2, 3, 4], [2])
+        n = fd.ops.size(x, 0)
+        other = fd.ops.broadcast_in_dim(x, [2, n], [1])
+        fd.add_output(wide)
+        fd.add_output(other)
+    assert (x.index, wide.index, n.index, other.index) == (0, 5, 6, 9)
+    assert (fd.inputs(), fd.outputs(), fd.extents()) == ([0], [5, 9], [-1])
+
+
+def test_vectors_of_inputs() -> None:
+    with FusionDefinition() as fd:
+        v = fd.define_vector(2)
+        fd.add_output(fd.ops.full(v, 1.0, DataType.Float))
+    assert v.index == 2
+    assert fd.inputs() == [0, 1]
+
+
+# ---- files, ids, threads -----------------------------------------------------------------------------------
+
+
+def test_definitions_survive_a_file(tmp_path: Path, built: list[Fusion]) -> None:
+    def write(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, 1], dtype=DataType.ComplexFloat)
+        y = fd.ops.add(x, complex(float("nan"), -0.0)) * 0.1
+        fd.add_output(fd.ops.sum(fd.ops.cast(y, DataType.Bool), [0], dtype=DataType.Int32), stride_order=[0])
+
+    defined(softmax)
+    defined(write)
+    file = str(tmp_path / "definitions.json")
+    FusionCache.get().serialize(file)
+    FusionCache.reset()
+    assert FusionCache.get().num_fusions() == 0
+    FusionCache.get().deserialize(file)
+    count = len(built)
+    assert defined(write).id() == 1
+    assert FusionCache.get().num_fusions() == 2
+    assert len(built) == count
+
+
+def test_a_bad_file_is_refused_whole(tmp_path: Path, cache: FusionCache) -> None:
+    for text in ("", "{}", '{"format": 1, "definitions": [[["launch_missiles", []]]]}'):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(DefinitionError, match="no serialized definitions"):
+            cache.deserialize(str(tmp_path / "bad.json"))
+    assert cache.num_fusions() == 0
+
+
+def test_a_cached_definition_by_its_id() -> None:
+    fd = defined(softmax)
+    assert repr(FusionDefinition(fd.id())) == repr(fd)
+    with pytest.raises(DefinitionError, match="no cached definition with id 7"):
+        FusionDefinition(7)
+
+
+def test_threads_that_define_the_same_share_one_fusion(cache: FusionCache) -> None:
+    started = threading.Barrier(8)
+    found: list[FusionDefinition] = []
+
+    def work(number: int) -> None:
+        started.wait()
+        for i in range(20):
+            found.append(defined(softmax))
+            defined(scaled_by(float(i)))
+            defined(scaled_by(float(1000 * number + i)))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(fd._complete()) for fd in found}) == 1
+    assert cache.num_fusions() == 1 + 20 + 8 * 20
+    assert sorted(d.id for d in cache._definitions) == list(range(cache.num_fusions()))

@@ -1,0 +1,188 @@
+"""Scheduling by the user: fd.sched, params that can be edited, and schedules kept by input signature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import FusionDefinition, MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import DefinitionError, ParamsError, ScheduleError
+from fusewright.frontend.params import EditableParams
+
+
+class Sum(FusionDefinition):
+    """exp of the sums over the last of three dimensions."""
+
+    def definition(self) -> None:
+        self.x = self.define_tensor([-1, -1, -1])
+        self.total = self.ops.sum(self.x, -1)
+        self.add_output(self.ops.exp(self.total))
+
+
+def expected(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(-1).exp()
+
+
+def inputs(target: torch.device | str = "cpu", n: int = 8) -> list[torch.Tensor]:
+    return [torch.rand(n, 4, 8, device=target)]
+
+
+class Opened:
+    """A Sum with an open schedule."""
+
+    def __init__(self) -> None:
+        self.fd = Sum()
+        self.fd._setup_schedule(inputs())
+
+
+@pytest.fixture
+def fd() -> Sum:
+    return Opened().fd
+
+
+def test_a_schedule_by_hand(target: torch.device) -> None:
+    calls = []
+
+    class ByHand(Sum):
+        def schedule(self) -> None:
+            calls.append(self)
+            copy = self.sched.cache_after(self.x)
+            self.sched.set_memory_type(copy, MemoryType.shared)
+            self.total.merge(0)
+            self.sched.split(self.total, 1, 4)
+            partial = self.sched.rfactor(self.total, [1])
+            assert self.sched.is_reduction(partial)
+            assert not self.sched.is_reduction(copy)
+            self.sched.transform_like(partial)
+            self.sched.parallelize(partial, 0, ParallelType.grid_x)
+            self.sched.parallelize(partial, 2, ParallelType.block_x)
+            self.sched.parallelize_like(partial)
+            self.sched.inline_most()
+
+    given = inputs(target)
+    fd = ByHand()
+    for _ in range(2):
+        torch.testing.assert_close(fd.execute(given)[0], expected(*given))
+    assert calls == [fd]
+    assert fd._exist_schedule(given)
+    scheduled = fd.last_cuda_code()
+    torch.testing.assert_close(fd.execute(given, override_user_schedule=True)[0], expected(*given))
+    assert fd.last_cuda_code() != scheduled
+    # Another object with the same definition finds the schedule; with profile=True it writes it anew.
+    ByHand().execute(given)
+    assert len(calls) == 1
+    ByHand().execute(given, profile=True)
+    assert len(calls) == 2
+
+
+def test_a_schedule_is_for_one_signature_of_inputs() -> None:
+    fd = Opened().fd
+    fd._finalize_schedule(inputs())
+    assert fd._exist_schedule(inputs())
+    assert not fd._exist_schedule(inputs(n=9))
+    with pytest.warns(UserWarning, match="written anew"):
+        fd._setup_schedule(inputs())
+
+
+def test_a_schedule_that_fails_leaves_none_behind() -> None:
+    class Bad(Sum):
+        def schedule(self) -> None:
+            self.sched.split(self.total, 7, 2)
+
+    fd = Bad()
+    with pytest.raises(ScheduleError):
+        fd.execute(inputs())
+    assert not fd._exist_schedule(inputs())
+    (given,) = inputs()
+    torch.testing.assert_close(fd.execute([given], override_user_schedule=True)[0], expected(given))
+
+
+def test_a_schedule_attached_later(fd: Sum) -> None:
+    def schedule() -> None:
+        fd.sched.inline_most()
+
+    fd.schedule = schedule  # type: ignore[method-assign]
+    fd.schedule()
+    fd._finalize_schedule(inputs())
+    (given,) = inputs()
+    torch.testing.assert_close(fd.execute([given])[0], expected(given))
+
+
+def test_definition_is_closed_while_scheduling(fd: Sum) -> None:
+    with pytest.raises(DefinitionError, match="Attempting to add to a completed definition"):
+        fd.ops.exp(fd.x)
+
+
+def test_text(fd: Sum) -> None:
+    before = fd.sched.to_string(fd.total)
+    fd.sched.reorder(fd.total, {0: 1})
+    assert fd.sched.to_string(fd.total) != before
+    assert "T1" in before
+    assert fd.sched.user_schedule_ir()
+    assert Sum().sched.user_schedule_ir() == "User schedule is not defined."
+
+
+def test_keywords_of_the_reference(fd: Sum) -> None:
+    fd.sched.split(arg=fd.total, dim=0, factor=2, inner_split=False)
+    fd.sched.transform_like(fd.total, selected_tensors=[fd.x])
+    fd.sched.parallelize_like(fd.total, selected_parallel_types={ParallelType.grid_x})
+    fd.sched.inline_most(selected_tensors=[fd.total])
+    fd.sched.split(fd.total, -1, 4)
+    assert fd.sched.is_reduction(fd.sched.reduction_factor(fd.total, dims=[-1]))
+
+
+# ---- automatic schedulers ----------------------------------------------------------------------------------
+
+
+def test_which_schedulers_take_it(fd: Sum) -> None:
+    assert SchedulerType.reduction in fd.sched.find_compatible_schedulers()
+    assert fd.sched.can_schedule(SchedulerType.reduction) == (True, "")
+    accepted, why = fd.sched.can_schedule(SchedulerType.pointwise)
+    assert not accepted
+    assert why.strip() == "Scheduler _pointwise_ ***rejected*** because : cannot find reference tensor"
+    with pytest.raises(RuntimeError, match="Scheduler _pointwise_"):
+        fd.sched.schedule(SchedulerType.pointwise)
+
+
+@pytest.mark.parametrize("form", ["type", "computed", "edited", "params", "dict"])
+def test_scheduling_automatically(form: str, target: torch.device) -> None:
+    class Automatic(Sum):
+        def schedule(self) -> None:
+            if form == "type":
+                self.sched.schedule(SchedulerType.reduction)
+            elif form == "dict":
+                self.sched.schedule({"scheduler": "reduction", "unroll_factor_inner_reduction": 1})
+            else:
+                params = self.sched.compute_heuristics(SchedulerType.reduction)
+                if form == "edited":
+                    params.unroll_factor_inner_reduction = 1
+                    params.lparams.bdimx = 64
+                self.sched.schedule(*([params.freeze()] if form == "params" else []))
+
+    given = inputs(target)
+    torch.testing.assert_close(Automatic().execute(given)[0], expected(*given))
+
+
+def test_heuristics_are_computed_once(fd: Sum) -> None:
+    with pytest.raises(ScheduleError, match="no computed heuristics"):
+        fd.sched.schedule()
+    fd.sched.compute_reduction_heuristics()
+    with pytest.raises(ScheduleError, match="already"):
+        fd.sched.compute_reduction_heuristics()
+
+
+def test_edited_params_are_checked_by_path(fd: Sum) -> None:
+    params: Any = fd.sched.compute_reduction_heuristics()
+    frozen = params.freeze()
+    assert params == frozen
+    with pytest.raises(ParamsError, match="no_such_field"):
+        params.no_such_field = 1
+    params.lparams.bdimx = "wide"
+    with pytest.raises(ParamsError, match=r"lparams\.bdimx"):
+        params.freeze()
+    params.lparams.bdimx = 64
+    assert params.freeze().lparams.bdimx == 64
+    assert params != frozen
+    assert isinstance(params.lparams, EditableParams)
