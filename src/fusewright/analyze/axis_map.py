@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fusewright.ir.axis import IterDomain, Merge
+from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 
@@ -120,3 +121,23 @@ def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[K
     ka = table.of_axes(a.loop, {x: table.leaf(i) for i, x in enumerate(a.maybe_root)})
     kb = table.of_axes(b.loop, {x: table.leaf(i) for i, x in enumerate(b.maybe_root)})
     return [ka[x] for x in a.loop], [kb[x] for x in b.loop]
+
+
+def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, IterDomain]]) -> str | None:
+    """Why the tensors cannot all follow one reference, or None.
+
+    `maps` gives for each tensor its axis for each of the reference's. Where a tensor is read along another axis
+    than the one that was assigned to it, say `x + permute(x)`, no assignment serves both readers. Inputs are
+    loaded once for each reader, so they do not count.
+    """
+    for node in fusion.ordered_nodes():
+        for position, producer in enumerate(node.inputs):
+            if not isinstance(producer, TensorView) or producer not in maps or fusion.is_input(producer):
+                continue
+            reader = maps.get(node.output, {})
+            to_reader = operand_map(node, position)
+            for axis, ours in maps[producer].items():
+                theirs = to_reader.get(ours)
+                if theirs is not None and axis in reader and reader[axis] is not theirs:
+                    return f"{node.output.name} reads {producer.name} along another of its dimensions"
+    return None

@@ -1,9 +1,10 @@
-"""Moves broadcasts and squeezes up through elementwise work to the loads.
+"""Moves broadcasts, squeezes and permutations up through elementwise work to the loads.
 
     a[i] -> exp -> broadcast [i, b] -> add      becomes      a[i] -> broadcast [i, b] -> exp -> add
 
-Afterwards every tensor between the loads and the outputs of an elementwise region has the same rank, so
-that one loop nest serves all, and a broadcast is nothing but how an input is indexed. What depends on a
+Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
+the same order, so that one loop nest serves all, and a broadcast or permutation is nothing but how an input is
+indexed. What depends on a
 reduction stays: it is computed once a row, not once an element.
 """
 
@@ -29,15 +30,15 @@ from fusewright.ir.node import (
 from fusewright.ir.value import TensorView, Val
 from fusewright.sym import const
 
-_RANK_CHANGES = (Broadcast, Squeeze, Relabel)
-_MOVES_THROUGH = (Pointwise, Permute, Expand, Copy, Full, Iota, *_RANK_CHANGES)
+_RELABELS = (Broadcast, Squeeze, Permute, Relabel)
+_MOVES_THROUGH = (Pointwise, Expand, Copy, Full, Iota, *_RELABELS)
 
 
-def lift_rank_changes(fusion: Fusion) -> None:
-    """Rewrites in place until no rank change can move further up."""
+def lift_relabels(fusion: Fusion) -> None:
+    """Rewrites in place until none can move further up."""
     reduced = _depends_on_reduction(fusion)
     outputs = set(fusion.output_tensors())
-    work: list[Node] = [n for n in fusion.nodes if isinstance(n, _RANK_CHANGES)]
+    work: list[Node] = [n for n in fusion.nodes if isinstance(n, _RELABELS)]
     while work:
         node = work.pop()
         if node.output.definition is not node:
@@ -76,7 +77,7 @@ def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
     """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new relabels."""
     out, dims = node.output, node.axis_map(0)
     fusion.remove_node(node)
-    if isinstance(above, (*_RANK_CHANGES, Permute)):
+    if isinstance(above, _RELABELS):
         inner = above.axis_map(0)
         source = above.tensor_inputs[0]
         merged = Relabel(source, out, [None if d is None else inner[d] for d in dims])

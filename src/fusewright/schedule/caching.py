@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain
@@ -37,15 +39,18 @@ def cache_after(
     tensor: TensorView,
     op_type: LoadStoreOpType = LoadStoreOpType.set,
     cache_op: CacheOp = CacheOp.unspecified,
+    cached_uses: Collection[TensorView] = (),
 ) -> TensorView:
-    """tensor -> uses  becomes  tensor -> copy -> uses. Returns the copy, in registers."""
+    """tensor -> uses  becomes  tensor -> copy -> uses, or -> those of `cached_uses`. Returns the copy, in registers."""
     if not tensor.uses:
         raise ScheduleError(f"cache_after: {tensor.name} has no uses", hint="cache_before caches an output")
     if tensor.is_cpu:
         raise ScheduleError(
             f"cache_after: {tensor.name} is a scalar in host memory, which kernels take by value"
         )
-    uses = list(tensor.uses)
+    uses = [u for u in tensor.uses if not cached_uses or any(out in cached_uses for out in u.outputs)]
+    if not uses:
+        raise ScheduleError(f"cache_after: {tensor.name} is not used by any of the tensors given")
     new = _shape_twin(fusion, tensor)
     for use in uses:
         fusion.replace_inputs(use, {tensor: new})

@@ -164,9 +164,10 @@ class Schedule:
         tensor: TensorView,
         op_type: LoadStoreOpType = LoadStoreOpType.set,
         cache_op: CacheOp = CacheOp.unspecified,
+        cached_uses: Collection[TensorView] = (),
     ) -> TensorView:
-        """tensor -> uses  =>  tensor -> copy -> uses; returns the copy."""
-        return caching.cache_after(self.fusion, tensor, op_type, cache_op)
+        """tensor -> uses  =>  tensor -> copy -> uses (only those computing `cached_uses`, if given)."""
+        return caching.cache_after(self.fusion, tensor, op_type, cache_op, cached_uses)
 
     @_primitive
     def cache_before(self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set) -> TensorView:

@@ -23,7 +23,7 @@ from fusewright.sym import const
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
 FRESH_ALIGNMENT = 256
 
-_RANK_CHANGES = (Broadcast, Squeeze, Relabel)
+_RELABELS = (Broadcast, Squeeze, Permute, Relabel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,17 @@ class Ports:
 def cache_inputs_and_outputs(schedule: Schedule, cache_op: CacheOp = CacheOp.unspecified) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
-    An input that is only used through changes of rank has those as its loads.
+    Where an input is read in another order or rank, that relabeling is a load of its own.
     """
     fusion = schedule.fusion
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
-        if not any(isinstance(use, _RANK_CHANGES) for use in value.uses):
+        plain = [use.output for use in value.uses if not isinstance(use, _RELABELS)]
+        if len(plain) == len(value.uses):
             schedule.cache_after(value, LoadStoreOpType.set, cache_op)
+        elif plain:
+            schedule.cache_after(value, LoadStoreOpType.set, cache_op, plain)
     stores: list[TensorView] = []
     for output in fusion.output_tensors():
         if output.definition is None:
@@ -72,7 +75,7 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
         and isinstance(node.inputs[0], TensorView)
         and fusion.is_input(node.inputs[0])
         and not node.inputs[0].is_cpu
-        and isinstance(node, (Copy, Expand, Permute, *_RANK_CHANGES))
+        and isinstance(node, (Copy, Expand, *_RELABELS))
     )
 
 

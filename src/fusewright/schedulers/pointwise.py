@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusewright.analyze.axis_map import contradiction
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import CacheOp, ParallelType, SchedulerType
 from fusewright.core.hardware import HardwareInfo
@@ -78,7 +79,8 @@ def _space(fusion: Fusion) -> _Space | str:
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
         if len(covered) < len(tensor.shape):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
-    return _Space(reference, axes, maps)
+    problem = contradiction(fusion, maps)
+    return problem if problem is not None else _Space(reference, axes, maps)
 
 
 class PointwiseScheduler:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from fusewright.analyze.axis_map import contradiction
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -78,7 +79,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         place = {axis: i for i, axis in enumerate(main.allocation)}
         mapped = maps[main]
         order.sort(key=lambda a: place.get(mapped.get(a), -1))  # type: ignore[arg-type]
-    problem = _uncovered(fusion, reference, maps, after)
+    problem = _uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
     if problem is not None:
         return problem
     return ReductionSpace(
