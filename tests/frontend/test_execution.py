@@ -116,6 +116,19 @@ def test_print_repro(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- inspection --------------------------------------------------------------------------------------------
 
 
+def test_fusion_ir() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 1], contiguity=True)
+        fd.add_output(fd.ops.exp(x))
+        with pytest.raises(RuntimeError, match="not complete"):
+            fd.fusion_ir()
+    text = fd.fusion_ir()
+    assert text.startswith(
+        "Inputs:\n  T0_g_float[iS0{i0}, bS1{1}]\nOutputs:\n  T1_g_float[iS2{i0}, bS3{1}]\n"
+    )
+    assert "   = exp(T0_g_float[iS0{i0}, bS1{1}]);" in text
+
+
 def test_code_of_runs() -> None:
     fd = Scaled()
     inputs = [torch.ones(2, 3), 1.0]

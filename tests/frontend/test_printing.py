@@ -69,7 +69,7 @@ def test_layout() -> None:
         "    S2 = fd.ops.size(T0, dim=0)\n"
         "    T6 = fd.ops.broadcast_in_dim(T0, shape=[2, S2, 4], broadcast_dims=[1, 2])\n"
         "    T7 = fd.ops.mul(T6, S1)\n"
-        "    T8 = fd.ops.sum(T7, dims=1, keepdim=False, dtype=DataType.Null)\n"
+        "    T8 = fd.ops.sum(T7, dims=[1], keepdim=False, dtype=DataType.Null)\n"
         "    fd.add_output(T8)\n"
         "    T9 = fd.ops.neg(T0)\n"
         "    fd.add_output(T9, T0)\n"

@@ -120,7 +120,7 @@ def test_text(fd: Sum) -> None:
     fd.sched.reorder(fd.total, {0: 1})
     assert fd.sched.to_string(fd.total) != before
     assert "T1" in before
-    assert fd.sched.user_schedule_ir()
+    assert fd.sched.to_string(fd.total) in fd.sched.user_schedule_ir()
     assert Sum().sched.user_schedule_ir() == "User schedule is not defined."
 
 

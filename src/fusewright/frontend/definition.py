@@ -32,6 +32,7 @@ from fusewright.frontend.scheduling import SchedOperators, UserSchedule
 from fusewright.frontend.states import Container
 from fusewright.frontend.tolerances import output_tolerances
 from fusewright.ir import TensorView
+from fusewright.ir.text import fusion_text
 from fusewright.ops import DEFINERS, OpDef
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
@@ -366,7 +367,7 @@ class FusionDefinition:
 
     def fusion_ir(self) -> str:
         """The fusion as text, not scheduled."""
-        return str(self._finished().fusion)
+        return fusion_text(self._finished().fusion)
 
     def _finished(self) -> CachedDefinition:
         if self._leaf is None:

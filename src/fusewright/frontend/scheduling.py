@@ -16,6 +16,7 @@ from fusewright.frontend.params import EditableParams
 from fusewright.frontend.states import State, StateKind
 from fusewright.host.binding import Binder
 from fusewright.ir import TensorView
+from fusewright.ir.text import scheduled_text
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Facts, Registry, Reject, Scheduler, default_registry, rejection_text
 
@@ -126,7 +127,7 @@ class SchedOperators:
         """The scheduled fusion as text."""
         if self._fd._open_schedule is None:
             return NOT_DEFINED
-        return str(self._fd._open_schedule.schedule.fusion)
+        return scheduled_text(self._fd._open_schedule.schedule.fusion)
 
     # ---- automatic schedulers
 

@@ -94,10 +94,17 @@ def _reduced(
     return _kept_dims(fusion, convert_tensor(fusion, out, result), positions, keepdim)
 
 
+def _one_dim_as_list(values: list[Any]) -> None:
+    """`dims=1` recorded as `dims=[1]`, which it means."""
+    if type(values[1]) is int:
+        values[1] = [values[1]]
+
+
 def _dtype_in_place_of_dims(values: list[Any]) -> None:
     """The overload (arg, dtype)."""
     if isinstance(values[1], DataType):
         values[1], values[3] = None, values[1]
+    _one_dim_as_list(values)
 
 
 _OVERLOADS: dict[str, Any] = {"aliases": {"dim": "dims"}, "arrange": _dtype_in_place_of_dims}
@@ -194,7 +201,7 @@ def _welford(
     return copy_tensor(fusion, source), apply_to_tensor(fusion, "sub", source, source), count
 
 
-@op()
+@op(arrange=_one_dim_as_list)
 def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView, TensorView]:
     """(avg, m2, n) over `dims`: the mean, the sum of squared deviations from it, and the count (Index).
 
@@ -224,7 +231,7 @@ def _variance(
     return apply_to_tensor(fusion, "truediv", m2, divisor), avg
 
 
-@op()
+@op(arrange=_one_dim_as_list)
 def var(
     fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
 ) -> TensorView:
@@ -233,7 +240,7 @@ def var(
     return _kept_dims(fusion, _variance(fusion, arg, positions, correction)[0], positions, keepdim)
 
 
-@op()
+@op(arrange=_one_dim_as_list)
 def var_mean(
     fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
 ) -> tuple[TensorView, TensorView]:
