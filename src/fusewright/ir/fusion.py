@@ -12,6 +12,7 @@ from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, Transform, transforms_between
 from fusewright.ir.node import Node
+from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, const, substitute, symbol
 
@@ -39,6 +40,8 @@ class Fusion:
         self.nodes: list[Node] = []
         #: scalars whose value is used as a size: the symbol that stands for each
         self.scalar_of: dict[Symbol, Scalar] = {}
+        #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
+        self.ranges: dict[Symbol, tuple[int, int]] = {}
         self._tensors = 0
         self._axes = 0
         self._scalars = 0
@@ -104,6 +107,11 @@ class Fusion:
             self.scalar_of[extent] = scalar
         return scalar
 
+    def size_scalar(self, extent: Expr) -> Scalar:
+        """The value of a size expression as a scalar of type Int, known on the host."""
+        value = as_int(extent)
+        return self.new_scalar(DataType.Int, value, extent)
+
     def _next_scalar(self) -> int:
         self._scalars += 1
         return self._scalars - 1
@@ -162,6 +170,10 @@ class Fusion:
         while extent in self._equal:
             extent = self._equal[extent]
         return extent
+
+    def same_size(self, a: Expr, b: Expr) -> bool:
+        """Whether two sizes are equal in every valid call."""
+        return self._representative(a) is self._representative(b)
 
     def unify_extents(self) -> None:
         """Rewrites every extent to the representative of its class of equal sizes."""
@@ -239,6 +251,9 @@ class Fusion:
                         heapq.heappush(ready, position[user])
         return order
 
+    def __str__(self) -> str:
+        return fusion_text(self)
+
     # ---- copying
 
     def clone(self) -> tuple[Fusion, dict[Val, Val]]:
@@ -246,6 +261,7 @@ class Fusion:
         new = Fusion()
         new._tensors, new._axes, new._scalars = self._tensors, self._axes, self._scalars
         new._equal = dict(self._equal)
+        new.ranges = dict(self.ranges)
         axes: dict[IterDomain, IterDomain] = {}
         values: dict[Val, Val] = {}
         for value in self.values():

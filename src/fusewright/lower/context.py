@@ -16,6 +16,7 @@ from fusewright.kernel.ir import (
     THREAD_AXES,
     Buffer,
     Imm,
+    IndexValue,
     Operand,
     Ref,
     ScalarParam,
@@ -70,9 +71,12 @@ class Context:
         return self.scalar(value)
 
     def scalar(self, value: Val) -> Operand:
-        """A host scalar: a constant in the text, or a parameter."""
-        if isinstance(value, Scalar) and value.value is not None:
-            return Imm(value.value, value.dtype)
+        """A host scalar: a constant in the text, a size that the kernel knows anyway, or a parameter."""
+        if isinstance(value, Scalar):
+            if value.value is not None:
+                return Imm(value.value, value.dtype)
+            if value.extent is not None and value.definition is None and not self.fusion.is_input(value):
+                return IndexValue(self.domains.known(value.extent), value.dtype)
         if value not in self.scalars:
             name = value.name.lower() if isinstance(value, TensorView) else value.name
             self.scalars[value] = ScalarParam(f"{name}_value", value.dtype)

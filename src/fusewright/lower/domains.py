@@ -68,10 +68,16 @@ def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None
     return domains.extent(tensor, axis) if axis is not None else None
 
 
-def refine(sizes: Sequence[tuple[Expr, int]]) -> dict[Symbol, Symbol]:
-    """Symbols that are known to be multiples, for each size symbol that must be one."""
+def refine(
+    sizes: Sequence[tuple[Expr, int]], ranges: Mapping[Symbol, tuple[int, int]]
+) -> dict[Symbol, Symbol]:
+    """For each size symbol of which more is known (a divisor, a range), the symbol that says so."""
     multiples: dict[Symbol, int] = {}
     for size, width in sizes:
         if isinstance(size, Symbol):
             multiples[size] = max(multiples.get(size, 1), width)
-    return {s: symbol(s.name, lo=s.lo, hi=s.hi, multiple_of=m) for s, m in multiples.items()}
+    known: dict[Symbol, Symbol] = {}
+    for size in dict.fromkeys((*multiples, *ranges)):
+        low, high = ranges.get(size, (size.lo, size.hi))
+        known[size] = symbol(size.name, lo=low, hi=high, multiple_of=multiples.get(size, 1))
+    return known

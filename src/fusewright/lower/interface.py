@@ -82,8 +82,15 @@ class Lowered:
 
 
 def check_symbols(values: Mapping[Symbol, int]) -> None:
-    """Raises ScheduleError if a size or stride is not the multiple that the kernel was lowered for."""
+    """Raises ScheduleError if a size or stride is outside what the kernel was lowered for."""
     for symbol, value in values.items():
+        if value < symbol.lo or (isinstance(symbol.hi, int) and value > symbol.hi):
+            raise ScheduleError(
+                f"the schedule assumes the range of the size {symbol.name}",
+                expected=f"{symbol.lo} to {symbol.hi}",
+                given=str(value),
+                hint="compute the heuristics for these inputs, or leave lparams.bdimx at -1",
+            )
         if value % symbol.multiple_of:
             raise ScheduleError(
                 f"the schedule vectorizes along {symbol.name}",

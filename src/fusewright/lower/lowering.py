@@ -72,7 +72,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     domains = Domains(nodes, {})
     facts = _vector_facts(nodes, domains)
-    known = refine(facts)
+    known = refine(facts, fusion.ranges)
     if known:
         domains = Domains(nodes, known)
     buffers = Buffers(domains)

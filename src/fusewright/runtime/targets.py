@@ -16,6 +16,7 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, Library, LoadedKernel
 from fusewright.kernel.ir import Kernel, ScalarParam
+from fusewright.lower import check_symbols
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.once import OnceCache
@@ -24,6 +25,10 @@ from fusewright.sym import ONE, Expr, Symbol, evaluate
 
 #: A launch: the stream's handle (0 in the simulator) and one value for each parameter of the kernel.
 Launch = Callable[[int, Sequence[Any]], object]
+
+
+# CUDA C++ Programming Guide, technical specifications: the largest grid along x, y and z.
+MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ def launch_shape(kernel: CompiledKernel, values: Mapping[Symbol, int]) -> Launch
     Raises:
         ScheduleError: the sizes break a requirement of the kernel, or the GPU cannot hold a block.
     """
+    check_symbols(values)
     for requirement in kernel.kernel.requirements:
         if not evaluate(requirement.cond, values):
             raise ScheduleError(requirement.message, given=f"{requirement.cond} with {_named(values)}")
@@ -77,6 +83,13 @@ def _check(kernel: CompiledKernel, shape: LaunchShape) -> None:
             expected=f"at most {limit} threads a block on {hardware.name}",
             given=threads,
             hint="split the axes that are bound to threadIdx by smaller factors",
+        )
+    if any(extent > limit for extent, limit in zip(shape.grid, MAX_GRID)):
+        raise ScheduleError(
+            "the grid has too many blocks",
+            expected=f"at most {MAX_GRID} along x, y and z",
+            given=str(shape.grid),
+            hint="bind the longest axis to grid_x",
         )
     if shape.shared_bytes > hardware.shared_memory_per_block_optin:
         raise ScheduleError(

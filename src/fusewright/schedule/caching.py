@@ -41,7 +41,9 @@ def cache_after(
     cache_op: CacheOp = CacheOp.unspecified,
     cached_uses: Collection[TensorView] = (),
 ) -> TensorView:
-    """tensor -> uses  becomes  tensor -> copy -> uses, or -> those of `cached_uses`. Returns the copy, in registers."""
+    """tensor -> uses  becomes  tensor -> copy -> uses, or -> those of `cached_uses`. Returns the copy, in
+    registers.
+    """
     if not tensor.uses:
         raise ScheduleError(f"cache_after: {tensor.name} has no uses", hint="cache_before caches an output")
     if tensor.is_cpu:

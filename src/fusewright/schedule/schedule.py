@@ -12,8 +12,10 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, inlining, propagate, transforms
+from fusewright.schedule.assume import assume
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.trace import Call, TensorRef, to_python
+from fusewright.schedule.two_pass import two_pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +74,8 @@ class Schedule:
         "cache_before",
         "cache_fork",
         "recompute",
+        "two_pass",
+        "assume",
         "set_memory_type",
         "transform_like",
         "parallelize_like",
@@ -183,6 +187,22 @@ class Schedule:
     def recompute(self, tensor: TensorView) -> list[TensorView]:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
         return caching.recompute(self.fusion, tensor)
+
+    @_primitive
+    def two_pass(self, tensor: TensorView) -> list[TensorView]:
+        """avg, m2, n = welford(x)  =>  avg = sum(x) / n, m2 = sum((x - avg)^2); returns the two sums.
+
+        Cheaper where x stays at hand between the two; n must be unused.
+        """
+        return two_pass(self.fusion, tensor)
+
+    @_primitive
+    def assume(self, tensor: TensorView, dim: int, low: int, high: int) -> None:
+        """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
+
+        A call with another size is refused by this kernel (automatic schedules make another one).
+        """
+        assume(self.fusion, tensor, dim, low, high)
 
     @_primitive
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:

@@ -17,8 +17,9 @@ from fusewright.core.enums import CacheOp, MemoryType, ParallelType, SchedulerTy
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Pointwise
+from fusewright.ir.node import Pointwise, Reduction
 from fusewright.ir.value import TensorView
+from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
 from fusewright.schedulers.io import (
@@ -37,7 +38,7 @@ MAX_BLOCK = 1024
 REGISTERS_TO_WORK = 32
 # More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
-# A row is spread over more threads until each holds this many vectors at most, while the block may grow.
+# Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
@@ -123,6 +124,8 @@ class InnerPersistentScheduler:
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
+        for tensor in _welford_outputs(schedule.fusion):
+            schedule.two_pass(tensor)
         _recompute_cheap(schedule)
         if params.project_persistent_buffers:
             _project(schedule, keep_loads=params.batches_per_block_inner_reduction > 0)
@@ -134,21 +137,31 @@ class InnerPersistentScheduler:
             for tensor in persistent_tensors(schedule.fusion):
                 if space.reduction[0] in space.maps[tensor]:
                     schedule.set_memory_type(tensor, MemoryType.shared)
+        if (
+            params.batches_per_block_inner_reduction
+            and params.lparams.bdimx > 0
+            and len(space.reduction) == 1
+        ):
+            _assume_row_length(schedule, reference, params)
         moved = _cut(schedule, reference, params, bool(space.iteration))
         position = moved[0] if params.batches_per_block_inner_reduction else moved[0] + 1
         finish(schedule, space, reference, ports, moved, params.unroll_factor_inner_reduction, position)
 
 
 def _threads_and_batches(vectors: int) -> tuple[int, int]:
-    """Threads for a row of `vectors`, a multiple of the warp, and the vectors each of them holds."""
-    batches = 1
-    while -(-vectors // batches) > 256 and batches < BATCHES:
+    """Threads for a row of `vectors`, whole warps, and the vectors each of them holds.
+
+    Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
+    flight are what the memory is kept busy with.
+    """
+    batches = min(BATCHES, max(1, -(-vectors // WARP)))
+    while -(-vectors // batches) > MAX_BLOCK:
         batches += 1
-    per_batch = -(-vectors // batches)
-    while per_batch > MAX_BLOCK:
-        batches += 1
-        per_batch = -(-vectors // batches)
-    return -(-per_batch // WARP) * WARP, batches
+    return _whole_warps(-(-vectors // batches)), batches
+
+
+def _whole_warps(threads: int) -> int:
+    return -(-threads // WARP) * WARP
 
 
 def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
@@ -214,6 +227,25 @@ def _project(schedule: Schedule, keep_loads: bool) -> None:
             break
         else:
             return
+
+
+def _assume_row_length(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
+    """Rows that lparams.bdimx threads just cover: the block is constant then."""
+    each = params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
+    threads = params.lparams.bdimx
+    dim = next(i for i, axis in enumerate(tensor.logical) if axis.is_reduction)
+    schedule.assume(tensor, dim, each * (threads - WARP) + 1, each * threads)
+
+
+def _welford_outputs(fusion: Fusion) -> list[TensorView]:
+    """One output of every Welford reduction whose count is not used."""
+    found = []
+    for node in fusion.ordered_nodes():
+        if isinstance(node, Reduction) and node.op is WELFORD:
+            count = node.outputs[2]
+            if not count.uses and count not in fusion.output_tensors():
+                found.append(node.output)
+    return found
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:

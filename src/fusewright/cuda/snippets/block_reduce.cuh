@@ -1,5 +1,6 @@
 // requires: warp_reduce
 // Reduction over the threads of a block along some of its axes; every thread gets the result of its group.
+// It begins with a barrier, so that it may use the same workspace as the one before it.
 //
 // State is as in warp_reduce; State::Memory holds one pointer a state, with load(i) and store(i, state).
 
@@ -56,7 +57,6 @@ __device__ __forceinline__ void reduce_across_warps(
     value[k] = State::identity();
     if (partner < warps) value[k] = workspace.load((first + partner) * WIDTH + k);
   }
-  __syncthreads();
   warp_reduce(value, lanes, lane);
 }
 
@@ -91,7 +91,6 @@ __device__ __forceinline__ void reduce_in_memory(
       value[k] = State::combine(value[k], workspace.load(k * threads + i * group.columns + group.column));
     }
   }
-  __syncthreads();
 }
 
 template <class State, int AXES, class Shape, int WIDTH>

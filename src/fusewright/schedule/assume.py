@@ -1,0 +1,31 @@
+"""What a schedule takes to be true of sizes."""
+
+from __future__ import annotations
+
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.schedule.transforms import wrap
+from fusewright.sym import Symbol, as_int
+
+
+def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) -> None:
+    """Narrows the range of the size of logical dimension `dim`. ScheduleError if nothing is left of it."""
+    extent = tensor.logical[wrap(dim, len(tensor.logical))].extent
+    if isinstance(extent, Symbol):
+        old_low, old_high = fusion.ranges.get(extent, (0, high))
+        low, high = max(low, old_low), min(high, old_high)
+        fusion.ranges[extent] = (low, high)
+        size = None
+    else:
+        size = as_int(extent)
+        if size is None:
+            raise ScheduleError(
+                f"assume: the size {extent} of {tensor.name} is no plain dimension of an input"
+            )
+    if low > high or (size is not None and not low <= size <= high):
+        raise ScheduleError(
+            f"assume: dimension {dim} of {tensor.name} cannot have that size",
+            expected=f"{extent} in [{low}, {high}]",
+            given=str(size) if size is not None else "an empty range",
+        )
