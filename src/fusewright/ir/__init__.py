@@ -20,7 +20,9 @@ from fusewright.ir.node import (
     Relabel,
     Squeeze,
 )
+from fusewright.ir.text import fusion_text, scheduled_text
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ir.verify import verify_fusion
 
 __all__ = [
     "Broadcast",
@@ -45,4 +47,7 @@ __all__ = [
     "TensorView",
     "Transform",
     "Val",
+    "fusion_text",
+    "scheduled_text",
+    "verify_fusion",
 ]

@@ -69,11 +69,17 @@ class IterDomain:
 
     def __str__(self) -> str:
         # api.md 3.1: <kind><parallel><n>{extent}[rf]
-        expanded = f" ex {self.expanded}" if self.expanded is not None else ""
+        expanded = f" ex {_extent_text(self.expanded)}" if self.expanded is not None else ""
         rf = "rf" if self.rfactor else ""
-        return f"{self.kind.value}{self.parallel.ir_name}{self.number}{{{self.extent}{expanded}}}{rf}"
+        extent = _extent_text(self.extent)
+        return f"{self.kind.value}{self.parallel.ir_name}{self.number}{{{extent}{expanded}}}{rf}"
 
     __repr__ = __str__
+
+
+def _extent_text(extent: Expr) -> str:
+    """A name or number as it is, what is computed in spaced parentheses."""
+    return f"( {extent} )" if extent.args else str(extent)
 
 
 NewAxis = Callable[[Expr, IterKind], IterDomain]

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
 
 Number = bool | int | float | complex
 
-_MEMORY_LETTER = {
-    MemoryType.local: "l",
-    MemoryType.shared: "s",
-    MemoryType.global_: "g",
-    MemoryType.tensor: "t",
-    MemoryType.symmetric: "sym",
-}
-
 
 class TensorView:
     """A tensor and how it is iterated over and stored.
@@ -138,7 +130,9 @@ class TensorView:
     def __str__(self) -> str:
         axes = ", ".join(map(str, self.loop))
         inline = f" ca_pos( {self.inline_at} )" if self.inline_at else ""
-        return f"{self.name}_{_MEMORY_LETTER[self.memory]}_{self.dtype.ir_name}[{axes}]{inline}"
+        inside = max((p.inline_at for p in self.producers), default=0)
+        inline += f" produce_pos( {inside} )" if inside else ""
+        return f"{self.name}_{self.memory.ir_letter}_{self.dtype.ir_name}[{axes}]{inline}"
 
     __repr__ = __str__
 
@@ -167,7 +161,10 @@ class Scalar:
         return self.value is not None
 
     def __str__(self) -> str:
-        return str(self.value) if self.value is not None else self.name
+        if self.value is not None:
+            return str(self.value)
+        is_size = self.extent is not None and self.definition is None
+        return str(self.extent) if is_size else self.name
 
     __repr__ = __str__
 

@@ -1,0 +1,123 @@
+"""A whole fusion as text: inputs, outputs and, in order, what computes each value.
+
+The form is that of api.md 3.1, which users of nvFuser know from `print_math`: `fusion_text` is the
+computation, `scheduled_text` the same with the transforms that made each tensor's loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from fusewright.ir.axis import IterDomain, Merge, Split, Swizzle, Transform, transforms_between
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction
+from fusewright.ir.value import Scalar, TensorView
+
+if TYPE_CHECKING:
+    from fusewright.ir.fusion import Fusion, Output
+
+
+def fusion_text(fusion: Fusion) -> str:
+    """Inputs, outputs and the expressions that outputs depend on, as one `%kernel_math` block."""
+    return "\n".join([*_header(fusion), "%kernel_math {", *_body(fusion), "} // %kernel_math ", ""])
+
+
+def scheduled_text(fusion: Fusion, transforms: bool = True) -> str:
+    """The same as a `%kernel` block, with how each tensor's loop axes were made from its logical ones."""
+    lines = [*_header(fusion), "%kernel {", *_body(fusion)]
+    if transforms:
+        lines += ["", "TransformPrinter : "]
+        lines += [line for tensor in fusion.tensors() for line in tensor_transforms(tensor)]
+    return "\n".join([*lines, "} // %kernel", ""])
+
+
+def _header(fusion: Fusion) -> list[str]:
+    return [
+        "Inputs:",
+        *(f"  {value}" for value in fusion.inputs),
+        "Outputs:",
+        *(f"  {_output_text(output)}" for output in fusion.outputs),
+        "",
+    ]
+
+
+def _output_text(output: Output) -> str:
+    return f"{output.tensor}" if output.alias is None else f"{output.tensor} alias of {output.alias.name}"
+
+
+def _body(fusion: Fusion) -> list[str]:
+    return [line for node in fusion.ordered_nodes() for line in node_text(node)]
+
+
+def node_text(node: Node) -> list[str]:
+    """The lines of one expression: the output first, then what it equals."""
+    outputs = ", ".join(map(str, node.outputs))
+    if isinstance(node, Pointwise) and node.op.symbol is not None and len(node.inputs) == 2:
+        left, right = node.inputs
+        return [outputs, f"   = {left}", f"   {node.op.symbol} {right};"]
+    if isinstance(node, Pointwise):
+        return [outputs, f"   = {node.label}({', '.join(map(str, node.inputs))});"]
+    arguments = [*map(str, node.inputs), *_attributes(node)]
+    return [outputs, f"   = {node.label}( {', '.join(arguments)} );"]
+
+
+def _attributes(node: Node) -> Iterable[str]:
+    """`name=value` for what a node knows beside its inputs."""
+    if isinstance(node, Copy):
+        # The kind of copy shows only where it is no plain one; the label tells a segment boundary.
+        if node.kind.name != "set":
+            yield f"kind={_attribute(node.kind)}"
+        yield f"cache_op={_attribute(node.cache)}"
+    elif not isinstance(node, Reduction):  # a reduction's row is its label
+        for name in node.attributes:
+            yield f"{name}={_attribute(getattr(node, name))}"
+
+
+def _attribute(value: object) -> str:
+    if isinstance(value, Enum):
+        return "".join(word.capitalize() for word in value.name.split("_"))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "{" + ", ".join(map(_attribute, value)) + "}"
+    return "new" if value is None else str(value)
+
+
+# ---- transforms ------------------------------------------------------------------------------------------
+
+
+def tensor_transforms(tensor: TensorView) -> list[str]:
+    """The domains of a tensor and, in order, the transforms between them."""
+    lines = [str(tensor)]
+    if tensor.root is not None:
+        lines.append(f" root domain : ({_axes(tensor.root)})")
+        lines += [f"  {_transform(t)}" for t in transforms_between(tensor.root, tensor.logical)]
+    lines.append(f" logical domain : ({_axes(tensor.logical)})")
+    if tensor.allocation != tensor.logical:
+        lines.append(f" allocation domain : ({_axes(tensor.allocation)})")
+    lines.append(f" contiguity: {' '.join('n' if c is None else 'tf'[not c] for c in tensor.contiguity)}")
+    lines += [f"  {_transform(t)}" for t in transforms_between(tensor.logical, tensor.loop)]
+    lines.append(f" loop domain : ({_axes(tensor.loop)})")
+    return lines
+
+
+def _axes(axes: Iterable[IterDomain]) -> str:
+    return ", ".join(map(str, axes))
+
+
+def _transform(transform: Transform) -> str:
+    made = f"{_axes(transform.inputs)} -> {_axes(transform.outputs)}"
+    if isinstance(transform, Split):
+        side = "" if transform.inner_split else "outer "
+        return (
+            f"Split: {transform.inputs[0]} by {side}factor {transform.factor} -> {_axes(transform.outputs)}"
+        )
+    if isinstance(transform, Merge):
+        return f"Merge: {transform.outer} and {transform.inner} -> {transform.outputs[0]}"
+    return f"{'Swizzle' if isinstance(transform, Swizzle) else type(transform).__name__}: {made}"
+
+
+def value_name(value: TensorView | Scalar) -> str:
+    """How messages call a value: `T3`, `d2`, or a constant's number."""
+    return value.name if isinstance(value, TensorView) else str(value)

@@ -1,0 +1,222 @@
+"""What a well-formed fusion is.
+
+`verify_fusion` runs when a definition is complete and before lowering. It checks what every later layer takes
+for granted: links between values and nodes, an order to compute in, how axes map, types, and that each
+tensor's domains are made from each other. Whether a schedule makes a correct kernel is for lowering to find.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import MemoryType
+from fusewright.core.errors import DtypeError, VerifyError
+from fusewright.core.op import Rule, result_dtype
+from fusewright.ir.axis import IterDomain, transforms_between
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Broadcast, Copy, Expand, Node, Permute, Pointwise, Reduction, Relabel, Squeeze
+from fusewright.ir.text import node_text, value_name
+from fusewright.ir.value import Scalar, TensorView, Val
+
+
+def verify_fusion(fusion: Fusion, after: str = "definition") -> None:
+    """Raises VerifyError, which names the value or node, unless `fusion` is well-formed.
+
+    Time is linear in nodes and axes. `after`: what was done last, for the message.
+    """
+    _Verifier(fusion, after).run()
+
+
+class _Verifier:
+    def __init__(self, fusion: Fusion, after: str) -> None:
+        self.fusion = fusion
+        self.after = after
+        self.nodes = set(fusion.nodes)
+        self.inputs = set(fusion.inputs)
+        self.readers = Counter(value for node in fusion.nodes for value in dict.fromkeys(node.inputs))
+
+    def fail(self, problem: str) -> NoReturn:
+        raise VerifyError(level="fusion", after=self.after, problem=problem)
+
+    def run(self) -> None:
+        self.check_borders()
+        for value in self.fusion.values():
+            self.check_links(value)
+        for node in self.fusion.nodes:
+            self.check_node(node)
+        self.check_order()
+        for tensor in self.fusion.tensors():
+            self.check_domains(tensor)
+
+    # ---- the graph
+
+    def check_borders(self) -> None:
+        for output in self.fusion.outputs:
+            if output.tensor.definition is None and output.tensor not in self.inputs:
+                self.fail(f"output {output.tensor} is neither computed nor an input")
+            if output.alias is not None and output.alias not in self.inputs:
+                self.fail(f"output {output.tensor.name} aliases {output.alias}, which is no input")
+        for value in (*self.fusion.inputs, *self.fusion.output_tensors()):
+            if isinstance(value, TensorView) and value.memory is not MemoryType.global_:
+                self.fail(f"{value} is an input or output, but not in global memory")
+
+    def check_links(self, value: Val) -> None:
+        name, node = value_name(value), value.definition
+        if node is None:
+            known = isinstance(value, Scalar) and (value.is_constant or value.extent is not None)
+            if value not in self.inputs and not known:
+                self.fail(f"{name} is used, but neither computed nor an input")
+        elif value in self.inputs:
+            self.fail(f"input {name} is also computed: {_line(node)}")
+        elif node not in self.nodes or value not in node.outputs:
+            self.fail(f"the definition of {name} does not belong to the fusion")
+        for use in value.uses:
+            if use not in self.nodes or value not in use.inputs:
+                self.fail(f"{name} lists a use that does not read it, or that is not in the fusion")
+        if len(set(value.uses)) != self.readers[value] or len(value.uses) != self.readers[value]:
+            self.fail(f"{name} is read by {self.readers[value]} nodes, but lists {len(value.uses)} uses")
+
+    def check_order(self) -> None:
+        """Every node that outputs need can be computed before its users."""
+        needed: set[Node] = set()
+        stack = [output.tensor.definition for output in self.fusion.outputs]
+        while stack:
+            node = stack.pop()
+            if node is not None and node not in needed:
+                needed.add(node)
+                stack += [value.definition for value in node.inputs]
+        ordered = self.fusion.ordered_nodes()
+        if len(ordered) < len(needed):
+            stuck = next(n for n in self.fusion.nodes if n in needed and n not in set(ordered))
+            self.fail(f"a value depends on itself: {_line(stuck)}")
+
+    # ---- nodes
+
+    def check_node(self, node: Node) -> None:
+        for out in node.outputs:
+            if out.definition is not node:
+                self.fail(f"{value_name(out)} is the output of two nodes, or of none: {_line(node)}")
+        for kinds, check in _NODE_CHECKS:
+            if isinstance(node, kinds):
+                problem = check(node)
+                if problem:
+                    self.fail(f"{problem}: {_line(node)}")
+        if not node.is_scalar:
+            for operand, value in enumerate(node.inputs):
+                if isinstance(value, TensorView) and not value.is_cpu:
+                    self.check_axes(node, operand, value)
+
+    def check_axes(self, node: Node, operand: int, producer: TensorView) -> None:
+        """The output's root axes map to axes of the operand that they can be computed from."""
+        root, shape = node.output.maybe_root, producer.shape
+        for out in node.outputs:
+            if isinstance(out, TensorView) and len(out.maybe_root) != len(root):
+                self.fail(f"outputs differ in rank: {_line(node)}")
+        positions = node.axis_map(operand)
+        if len(positions) != len(root):
+            self.fail(
+                f"{len(positions)} axes of {producer.name} map to {len(root)} of the output: {_line(node)}"
+            )
+        for axis, position in zip(root, positions):
+            if position is None:
+                if not axis.is_broadcast:
+                    self.fail(f"axis {axis} comes from no axis of {producer.name}: {_line(node)}")
+                continue
+            if not 0 <= position < len(shape):
+                self.fail(f"{producer.name} has no axis {position}: {_line(node)}")
+            source = shape[position]
+            if not source.is_broadcast and not self.fusion.same_size(source.extent, axis.extent):
+                self.fail(f"axis {source} of {producer.name} becomes {axis}: {_line(node)}")
+
+    # ---- domains
+
+    def check_domains(self, tensor: TensorView) -> None:
+        if tensor.root is not None:
+            self.check_made_from(tensor, "logical", tensor.root, tensor.logical)
+        # From the root, since transforms that made logical axes also made what loops are made from.
+        self.check_made_from(tensor, "loop", tensor.maybe_root, tensor.loop)
+        if not 0 <= tensor.inline_at <= len(tensor.loop):
+            self.fail(f"{tensor} is inlined at {tensor.inline_at}")
+        stored = [axis for axis in tensor.allocation if not axis.is_reduction]
+        if Counter(stored) != Counter(tensor.shape):
+            self.fail(f"the allocation of {tensor} is no permutation of its logical axes")
+        if tensor.memory is MemoryType.global_ and len(tensor.contiguity) != len(stored):
+            self.fail(f"{tensor} has {len(stored)} axes, but {len(tensor.contiguity)} entries of contiguity")
+
+    def check_made_from(
+        self, tensor: TensorView, what: str, sources: Sequence[IterDomain], targets: Sequence[IterDomain]
+    ) -> None:
+        """Transforms lead from exactly `sources` to exactly `targets`."""
+        left = Counter(sources)
+        for transform in transforms_between(sources, targets):
+            left.subtract(transform.inputs)
+            left.update(transform.outputs)
+        left.subtract(targets)
+        wrong = [axis for axis, count in left.items() if count]
+        if wrong:
+            axes = ", ".join(map(str, wrong))
+            self.fail(
+                f"the {what} axes of {tensor} are not made from the others: {axes} left over or missing"
+            )
+
+
+def _line(node: Node) -> str:
+    return " ".join(part.strip() for part in node_text(node))
+
+
+def _check_pointwise(node: Pointwise) -> str:
+    """The operands have the types that the row computes in, and the output has the row's result type."""
+    if len(node.inputs) != node.op.arity:
+        return f"{node.op.name} takes {node.op.arity} operands, not {len(node.inputs)}"
+    if node.op.rule is Rule.CAST:
+        return ""
+    types = [value.dtype for value in node.inputs]
+    first = 1 if node.op.rule is Rule.SELECT else 0
+    try:
+        operands, result = result_dtype(node.op, types, common=types[first])
+    except DtypeError as error:
+        return error.message
+    out = node.outputs[0].dtype
+    if list(operands) != types:
+        return f"operands of {_types(types)} where the row computes in {_types(operands)}"
+    return "" if out is result else f"a result of {out.ir_name} where the row gives {result.ir_name}"
+
+
+def _check_move(node: Node) -> str:
+    source, out = node.inputs[0].dtype, node.outputs[0].dtype
+    return "" if source is out else f"a move from {source.ir_name} to {out.ir_name}"
+
+
+def _check_reduction(node: Reduction) -> str:
+    states = len(node.op.states)
+    if len(node.outputs) != states:
+        return f"{len(node.outputs)} outputs for {states} states"
+    if len(node.inputs) not in (1, states):
+        return f"{len(node.inputs)} operands for {states} states"
+    kinds = {
+        tuple(axis.is_reduction for axis in out.maybe_root)
+        for out in node.outputs
+        if isinstance(out, TensorView)
+    }
+    if len(kinds) > 1:
+        return "the outputs reduce different axes"
+    if not any(next(iter(kinds), ())):
+        return "no axis is reduced"
+    types = tuple(out.dtype for out in node.outputs)
+    given = tuple(value.dtype for value in node.inputs)
+    wanted = given if len(given) > 1 else tuple(node.op.state_dtypes(given[0]))
+    return "" if types == wanted else f"states of {_types(types)} where {_types(wanted)} belong"
+
+
+def _types(types: Sequence[DataType]) -> str:
+    return ", ".join(dtype.ir_name for dtype in types)
+
+
+_NODE_CHECKS: tuple[tuple[tuple[type[Node], ...], Callable[[Any], str]], ...] = (
+    ((Pointwise,), _check_pointwise),
+    ((Reduction,), _check_reduction),
+    ((Copy, Broadcast, Squeeze, Permute, Relabel, Expand), _check_move),
+)
