@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fusewright.analyze.axis_map import operand_map
-from fusewright.ir.axis import IterDomain, Merge, Split
+from fusewright.analyze.axis_map import operand_map, producer_map
+from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.sym import divides
@@ -28,13 +28,33 @@ def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
     while current not in tensor.maybe_root:
         transform = current.definition
         if isinstance(transform, Merge):
-            # A trailing size-1 axis does not stand between neighbours.
-            current = transform.outer if transform.inner.is_broadcast else transform.inner
+            # A trailing size-1 axis does not stand between neighbours, unless consumers iterate over it.
+            skipped = transform.inner.is_broadcast and not _is_spread(tensor, transform.inner)
+            current = transform.outer if skipped else transform.inner
         elif isinstance(transform, Split) and current is transform.inner and divides(width, transform.factor):
             current = transform.inputs[0]
         else:
             return None
     return current
+
+
+def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:
+    """Whether anything computed from `tensor` has a larger axis where it has `broadcast`.
+
+    Inlined there, `tensor` is iterated over that axis too (see lower.domains).
+    """
+    stack = [(tensor, axis) for axis in ancestors(broadcast, tensor.maybe_root)]
+    seen = set(stack)
+    while stack:
+        producer, axis = stack.pop()
+        for consumer in producer.consumers:
+            above = producer_map(producer, consumer).get(axis)
+            if above is not None and not above.is_broadcast:
+                return True
+            if above is not None and (consumer, above) not in seen:
+                seen.add((consumer, above))
+                stack.append((consumer, above))
+    return False
 
 
 def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
