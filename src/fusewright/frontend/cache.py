@@ -13,7 +13,7 @@ from fusewright.frontend.printing import definition_text, repro_script
 from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
 from fusewright.host import FusionExecutor
-from fusewright.ir import Fusion, Val
+from fusewright.ir import Fusion, Val, verify_fusion
 from fusewright.schedule import Schedule
 
 __all__ = ["CachedDefinition", "FusionCache", "TrieNode"]
@@ -41,6 +41,7 @@ class CachedDefinition:
         self._lock = threading.Lock()
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
+        verify_fusion(self.fusion)
 
     @property
     def executor(self) -> FusionExecutor:

@@ -10,6 +10,7 @@ from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView, Val
+from fusewright.ir.verify import verify_fusion
 from fusewright.schedule.caching import cache_before
 from fusewright.schedule.inlining import max_inline_position
 from fusewright.schedule.propagate import parallelize_like, replay_loops
@@ -18,7 +19,11 @@ from fusewright.schedule.propagate import parallelize_like, replay_loops
 def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
     """A copy of `fusion` in which every reduction accumulates in registers, and the map from its values
     back.
+
+    Raises:
+        VerifyError: the fusion is not well-formed, by the fault of what scheduled it.
     """
+    verify_fusion(fusion, "scheduling")
     fusion, copies = fusion.clone()
     for tensor in fusion.tensors():
         if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:

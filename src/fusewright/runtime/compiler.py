@@ -16,7 +16,7 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, sass
 from fusewright.cuda.printer import CudaSource, print_kernel
-from fusewright.ir import Fusion
+from fusewright.ir import Fusion, scheduled_text
 from fusewright.kernel.ir import Kernel
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
@@ -138,7 +138,7 @@ class KernelCompiler:
         index_dtype: DataType,
         tracer: Tracer,
     ) -> CompiledKernel:
-        scheduled_ir, python = fusion_text(schedule.fusion), schedule.to_python()
+        scheduled_ir, python = scheduled_text(schedule.fusion, transforms=False), schedule.to_python()
         tracer.dump("params", lambda: f"{scheduler}: {params}\n{getattr(params, 'reason', '')}")
         tracer.dump("schedule", lambda: f"{scheduled_ir}\n{python}")
         with tracer.stage("lower"):
@@ -211,16 +211,6 @@ class KernelCompiler:
         if self._cache is None:
             self._cache = open_cache(self.options)
         return self._cache
-
-
-def fusion_text(fusion: Fusion) -> str:
-    """The fusion as it is scheduled: every tensor with its loop axes, and what computes it."""
-    lines = [f"inputs: {', '.join(map(str, fusion.inputs))}"]
-    for node in fusion.ordered_nodes():
-        lines.append(
-            f"{', '.join(map(str, node.outputs))} = {node.label}({', '.join(map(str, node.inputs))})"
-        )
-    return "\n".join(lines) + "\n"
 
 
 def name_of(scheduler: Scheduler) -> str:
