@@ -15,14 +15,21 @@ class Reach:
         nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         self._bit: dict[TensorView, int] = {}
         self._below: dict[TensorView, int] = {}
+        #: as below, but not beyond a reduction: what can stand in one loop with the tensor
+        self._beside: dict[TensorView, int] = {}
         for position, node in enumerate(nodes):
             self._bit.update({out: 1 << position for out in node.outputs if isinstance(out, TensorView)})
         for node in reversed(nodes):
-            below = self._bit[node.output]
+            below = beside = self._bit[node.output]
             for out in node.outputs:
                 for consumer in out.consumers if isinstance(out, TensorView) else ():
                     below |= self._below.get(consumer, 0)
-            self._below.update({out: below for out in node.outputs if isinstance(out, TensorView)})
+                    beside |= self._beside.get(consumer, 0)
+            if node.output.is_reduction:
+                beside = self._bit[node.output]
+            outputs = [out for out in node.outputs if isinstance(out, TensorView)]
+            self._below.update(dict.fromkeys(outputs, below))
+            self._beside.update(dict.fromkeys(outputs, beside))
         self._reductions = [node.output for node in nodes if node.output.is_reduction]
 
     def reaches(self, above: TensorView, below: TensorView) -> bool:
@@ -42,7 +49,7 @@ class Reach:
         for reduction in self._reductions:
             feeding = [self.reaches(c, reduction) for c in consumers]
             if any(feeding) and any(
-                self._below[c] & self._below[reduction] for c, feeds in zip(consumers, feeding) if not feeds
+                self._beside[c] & self._below[reduction] for c, feeds in zip(consumers, feeding) if not feeds
             ):
                 found.append(reduction)
         return found

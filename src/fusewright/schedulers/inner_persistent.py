@@ -40,6 +40,8 @@ REGISTERS_TO_WORK = 32
 REGISTERS_TO_HOLD = 64
 # Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
+# Up to twice as many while that keeps a block at this size: its barriers are cheaper.
+COMFORTABLE_BLOCK = 256
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 
@@ -155,7 +157,7 @@ def _threads_and_batches(vectors: int) -> tuple[int, int]:
     flight are what the memory is kept busy with.
     """
     batches = min(BATCHES, max(1, -(-vectors // WARP)))
-    while -(-vectors // batches) > MAX_BLOCK:
+    while -(-vectors // batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else MAX_BLOCK):
         batches += 1
     return _whole_warps(-(-vectors // batches)), batches
 

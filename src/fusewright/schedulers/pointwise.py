@@ -106,7 +106,7 @@ class PointwiseScheduler:
         for size in sizes:
             total *= size
         break_point, why = _break_point(fusion, space, sizes)
-        unroll = _unroll(fusion, width, total, hardware)
+        unroll = _unroll(fusion, space, width, total, hardware)
         params = PointwiseParams(
             break_point=break_point,
             vectorization_factor=width,
@@ -234,13 +234,19 @@ def _break_point(fusion: Fusion, space: _Space, sizes: list[int]) -> tuple[int, 
     return best, f"rows and columns cut at {best}, which serves {best_score} broadcast inputs"
 
 
-def _unroll(fusion: Fusion, width: int, total: int, hardware: HardwareInfo) -> int:
-    """Accesses a thread has in flight along the unrolled axis: enough bytes, yet a full wave of blocks."""
-    loaded = sum(
-        t.dtype.size * width for t in fusion.inputs if isinstance(t, TensorView) and not t.is_cpu and t.uses
-    )
+def _unroll(fusion: Fusion, space: _Space, width: int, total: int, hardware: HardwareInfo) -> int:
+    """Accesses a thread has in flight along the unrolled axis: enough bytes, yet a full wave of blocks.
+
+    Inputs that are broadcasts come from the caches and do not count.
+    """
+    loaded = 0
+    for tensor in fusion.inputs:
+        if isinstance(tensor, TensorView) and not tensor.is_cpu and tensor.uses:
+            covered = space.maps.get(tensor, {})
+            if all(a in covered and not covered[a].is_broadcast for a in space.axes if not a.is_broadcast):
+                loaded += tensor.dtype.size * width
     unroll = 1
-    while unroll < MAX_UNROLL and unroll * max(loaded, 1) < BYTES_IN_FLIGHT:
+    while unroll < MAX_UNROLL and 2 * unroll * max(loaded, 1) <= BYTES_IN_FLIGHT:
         unroll *= 2
     wave = hardware.sm_count * hardware.max_threads_per_sm * width
     while unroll > 1 and total < wave * unroll:

@@ -33,6 +33,13 @@ MAX_BLOCK = 512
 MIN_LOADS_PER_THREAD = 4
 
 
+# Columns a thread sums side by side, and rows of them it has in flight: more columns take registers
+# that more rows use better (measured on an H200 for 16384 x 4096 and 4194304 x 64 bfloat16).
+COLUMNS = 4
+ROWS_IN_FLIGHT = 8
+OUTER_BLOCK = 256
+
+
 class ReductionScheduler:
     """Accepts reductions that do not depend on each other, of which nothing is broadcast back."""
 
@@ -221,13 +228,12 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -
 
 
 def _outer_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
-    # Few columns: narrower vectors spread them over more threads.
-    while width > 1 and rows // width < WARP:
-        width //= 2
+    width = min(width, COLUMNS)
     columns = max(1, -(-rows // width))
     threads_x = min(WARP, _power_of_two_at_least(columns))
-    threads_y = max(1, min(256 // threads_x, _power_of_two_at_least(length) // 2 or 1))
-    unroll = max(1, min(LOADS_IN_FLIGHT, length // threads_y))
+    block = OUTER_BLOCK if columns > WARP else 2 * OUTER_BLOCK
+    threads_y = max(1, min(block // threads_x, _power_of_two_at_least(length) // 2 or 1))
+    unroll = max(1, min(ROWS_IN_FLIGHT, length // threads_y))
     blocks = -(-columns // threads_x)
     wanted = 4 * hardware.sm_count
     grid = 1
