@@ -1,0 +1,658 @@
+"""What `fd.ops` mean, in torch, with a bound on how far any correct kernel may be from the value.
+
+A second statement of the interface, which shares nothing with Fusewright but the names of its types: type
+promotion, shapes and values come from torch and from the reference's text. Beside each value stands a running
+error bound (N. Higham, Accuracy and Stability of Numerical Algorithms, 3.3): what the roundings so far can
+amount to, given the types, the operations and the lengths of the reductions. No tolerance is chosen by hand.
+
+The error is infinite where nothing can be said: where a comparison, a rounding to an integer or a division is
+decided by less than the error of its operands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fusewright.core.dtype import DataType
+
+Tensor = torch.Tensor
+Number = bool | int | float | complex
+
+# Unit roundoff: half the distance from 1 to the next number.
+ROUNDOFF = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+    torch.complex64: 2.0**-24,
+    torch.complex128: 2.0**-53,
+}
+REDUCED = (torch.float16, torch.bfloat16)
+INTEGERS = (torch.int32, torch.int64)
+# Errors, in units of roundoff, of functions that are not rounded correctly: CUDA's mathematical functions
+# stay within 4 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), torch's on the CPU within as much.
+FUNCTION_ROUNDOFFS = 16
+NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+INF = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """`data` in its type; `error`: float64 of the same shape, how far a kernel's value may be from it."""
+
+    data: Tensor
+    error: Tensor
+    scalar: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.data.dtype
+
+    @property
+    def known(self) -> float:
+        """The share of elements that a comparison says something about: within a tenth of the scale."""
+        if not self.data.numel():
+            return 1.0
+        size = _wide(self.data).abs().nan_to_num(0.0, 0.0, 0.0)
+        return float((self.error <= 0.1 * (size + size.max() + 1e-6)).double().mean())
+
+
+Operand = Bounded | bool | int | float | complex
+
+
+def exact(data: Tensor | Number, scalar: bool = False, dtype: DataType | None = None) -> Bounded:
+    """An input, or a number."""
+    if not isinstance(data, Tensor):
+        scalar = True
+        data = torch.tensor(data, dtype=NUMBER_TYPES[type(data)] if dtype is None else dtype.torch)
+    return Bounded(data, torch.zeros(data.shape, dtype=torch.float64), scalar)
+
+
+def _operand(x: Operand) -> Bounded:
+    return x if isinstance(x, Bounded) else exact(x)
+
+
+# ---- types -------------------------------------------------------------------------------------------------
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
+
+
+def _up(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in REDUCED else dtype
+
+
+def _float_up(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if _category(dtype) < 2 else _up(dtype)
+
+
+def _meet(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
+    """The type of an operand of a higher tier with one of a lower tier."""
+    if _category(lower) > _category(higher):
+        if _category(lower) == 3 and _category(higher) == 2:
+            return torch.complex128 if higher is torch.float64 else torch.complex64
+        return torch.promote_types(higher, lower) if _category(lower) < 3 else lower
+    if higher is torch.bool:
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def common_dtype(operands: Sequence[Bounded]) -> torch.dtype:
+    """Promotion by tiers: tensors with axes, tensors without, scalars."""
+    if len({x.dtype for x in operands}) == 1:
+        return operands[0].dtype
+    found: torch.dtype | None = None
+    for tier in (2, 1, 0):
+        types = [x.dtype for x in operands if (0 if x.scalar else 2 if x.data.ndim else 1) == tier]
+        if not tier:
+            types = [_up(dtype) for dtype in types]
+        if types:
+            met = types[0]
+            for dtype in types[1:]:
+                met = torch.promote_types(met, dtype)
+            found = met if found is None else _meet(found, met)
+    assert found is not None
+    return found
+
+
+# ---- rounding ----------------------------------------------------------------------------------------------
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)
+
+
+def _narrow(wide: Tensor, dtype: torch.dtype) -> Tensor:
+    return wide.to(torch.float32).to(dtype) if dtype in REDUCED else wide.to(dtype)
+
+
+def _rounded(wide: Tensor, error: Tensor, dtype: torch.dtype, roundoffs: int = 1) -> Bounded:
+    """A result computed in float64 (or complex128) as one of `dtype`.
+
+    roundoffs: 0 for a conversion, which kernels round alike; 1 for an operation that is rounded correctly but
+    may be contracted with another; more for a function of so many units of roundoff.
+    """
+    data = _narrow(wide, dtype)
+    unit = ROUNDOFF[dtype]
+    differs = error > 0
+    if roundoffs:
+        # float64 results were themselves rounded here
+        differs = (
+            differs | (_wide(data) != wide)
+            if unit > 2.0**-53 and roundoffs == 1
+            else torch.ones_like(differs)
+        )
+    size = wide.abs()
+    own = 2 * max(roundoffs, 1) * unit * size + torch.finfo(dtype).tiny
+    error = error + torch.where(differs, own, 0.0)
+    overflows = (size + error) * (1 + 4 * unit) >= torch.finfo(dtype).max
+    error = torch.where(overflows & ~size.isinf() & differs, INF, error)
+    return Bounded(data, error.nan_to_num(INF, INF, INF))
+
+
+def _unknown_where(flags: Tensor) -> Tensor:
+    return torch.where(flags, INF, 0.0).to(torch.float64)
+
+
+def _uncertain(x: Bounded) -> Tensor:
+    """Where a discrete value may be another one."""
+    return x.error > 0
+
+
+def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
+    """A cast, as C's."""
+    if x.dtype is dtype:
+        return x
+    kind = _category(dtype)
+    if kind == 0:
+        return Bounded(x.data != 0, _unknown_where((x.error > 0) & (x.data.abs() <= x.error)), x.scalar)
+    if kind == 1:
+        if _category(x.dtype) < 2:
+            return Bounded(x.data.to(dtype), x.error, x.scalar)
+        value = _wide(x.data.real if x.data.is_complex() else x.data)
+        limit = float(torch.iinfo(dtype).max) / 2
+        unknown = ((value - x.error).trunc() != (value + x.error).trunc()) | ~(value.abs() < limit)
+        return Bounded(torch.where(unknown, 0.0, value).to(dtype), _unknown_where(unknown), x.scalar)
+    wide = x.data.real if x.data.is_complex() and kind == 2 else x.data
+    out = _rounded(wide.to(torch.complex128 if kind == 3 else torch.float64), x.error, dtype, 0)
+    return Bounded(out.data, out.error, x.scalar)
+
+
+# ---- elementwise -------------------------------------------------------------------------------------------
+
+
+def _spread(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The error of a monotone function: how far it goes within the error of its operand."""
+
+    def error(x: Tensor, e: Tensor) -> Tensor:
+        middle = function(x)
+        far = torch.maximum((function(x + e) - middle).abs(), (function(x - e) - middle).abs())
+        return torch.where(e > 0, far, 0.0)
+
+    return error
+
+
+def _slope(bound: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, e: bound * e
+
+
+def _apart_from_zero(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    spread = _spread(function)
+    return lambda x, e: torch.where((e > 0) & (x.abs() <= e), INF, spread(x, e))
+
+
+@dataclass(frozen=True)
+class Unary:
+    """A real function of float64, its error, its units of roundoff, and what it is for integers it keeps."""
+
+    function: Callable[[Tensor], Tensor]
+    error: Callable[[Tensor, Tensor], Tensor]
+    roundoffs: int = FUNCTION_ROUNDOFFS
+    keeps: bool = False
+    integers: Callable[[Tensor], Tensor] | None = None
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _smooth(name: str, slope: float | None = None) -> Unary:
+    function = getattr(torch, name)
+    return Unary(function, _spread(function) if slope is None else _slope(slope))
+
+
+def _integral(name: str) -> Unary:
+    function = getattr(torch, name)
+    return Unary(function, _spread(function), 0, keeps=True, integers=_same)
+
+
+UNARY: dict[str, Unary] = {
+    **{name: _smooth(name) for name in ("exp", "exp2", "expm1", "tanh", "sigmoid", "sqrt", "log", "log1p")},
+    **{name: _smooth(name) for name in ("log2", "atan", "asinh", "sinh", "erf")},
+    **{name: _smooth(name, 1.0) for name in ("sin", "cos")},
+    **{name: _integral(name) for name in ("floor", "ceil", "trunc", "round")},
+    "reciprocal": Unary(torch.reciprocal, _apart_from_zero(torch.reciprocal), 2),
+    "rsqrt": Unary(torch.rsqrt, _apart_from_zero(torch.rsqrt)),
+    # The derivative of silu is at most 1.0998.
+    "silu": Unary(torch.nn.functional.silu, _slope(1.1), keeps=True),
+    "relu": Unary(torch.relu, _slope(1.0), 0, keeps=True, integers=torch.relu),
+    "abs": Unary(torch.abs, _slope(1.0), 0, keeps=True, integers=torch.abs),
+    "neg": Unary(torch.neg, _slope(1.0), 0, integers=torch.neg),
+    "sign": Unary(torch.sign, _spread(torch.sign), 0, keeps=True, integers=torch.sign),
+    "set": Unary(_same, _slope(1.0), 0, keeps=True, integers=_same),
+}
+KEEPS_BOOLS = ("set", "sign", "neg", "relu", "abs", "floor", "ceil", "trunc", "round")
+COMPLEX_UNARY = ("neg", "set")
+
+
+def unary(name: str, x: Operand) -> Bounded:
+    x = _operand(x)
+    row = UNARY[name]
+    kind = _category(x.dtype)
+    if kind < 2 and row.integers is not None:
+        data = x.data if kind == 0 else row.integers(x.data)
+        return Bounded(data, x.error, x.scalar)
+    if kind == 3:
+        if name == "abs":
+            real = torch.empty(0, dtype=x.dtype).real.dtype
+            out = _rounded(_wide(x.data).abs(), x.error, real, FUNCTION_ROUNDOFFS)
+        else:
+            out = Bounded(row.function(x.data), x.error)
+        return Bounded(out.data, out.error, x.scalar)
+    result = x.dtype if row.keeps else _float_up(x.dtype)
+    operand = convert(x, _float_up(x.dtype))
+    wide = _wide(operand.data)
+    out = _rounded(row.function(wide), row.error(wide, operand.error), operand.dtype, row.roundoffs)
+    out = convert(out, result)
+    return Bounded(out.data, out.error, x.scalar)
+
+
+def _quotient_error(a: Tensor, ea: Tensor, b: Tensor, eb: Tensor) -> Tensor:
+    low = b.abs() - eb
+    error = (a.abs() + ea) / low - a.abs() / b.abs()
+    # a true quotient lies between; where b may be 0 or change its sign, anything may come out
+    return torch.where((ea == 0) & (eb == 0), 0.0, torch.where(low > 0, error, INF))
+
+
+Errors = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+FLOAT_BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Errors, int]] = {
+    "add": (torch.add, lambda a, ea, b, eb: ea + eb, 1),
+    "sub": (torch.sub, lambda a, ea, b, eb: ea + eb, 1),
+    "mul": (torch.mul, lambda a, ea, b, eb: a.abs() * eb + b.abs() * ea + ea * eb, 1),
+    "div": (torch.div, _quotient_error, 2),
+    "truediv": (torch.div, _quotient_error, 2),
+    "minimum": (torch.minimum, lambda a, ea, b, eb: torch.maximum(ea, eb), 0),
+    "maximum": (torch.maximum, lambda a, ea, b, eb: torch.maximum(ea, eb), 0),
+}
+
+
+def _no_zero(b: Tensor) -> Tensor:
+    return torch.where(b == 0, 1, b)
+
+
+INTEGER_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "minimum": torch.minimum,
+    "maximum": torch.maximum,
+    "div": lambda a, b: torch.div(a, _no_zero(b), rounding_mode="trunc"),
+    "mod": lambda a, b: torch.fmod(a, _no_zero(b)),
+    "remainder": lambda a, b: torch.remainder(a, _no_zero(b)),
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+}
+BOOL_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "bitwise_and": torch.logical_and,
+    "bitwise_or": torch.logical_or,
+    "bitwise_xor": torch.logical_xor,
+    "logical_and": torch.logical_and,
+    "logical_or": torch.logical_or,
+    "add": torch.logical_or,
+    "mul": torch.logical_and,
+    "minimum": torch.logical_and,
+    "maximum": torch.logical_or,
+}
+COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    name: getattr(torch, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+
+
+def _discrete(function: Callable[..., Tensor], *operands: Bounded) -> Bounded:
+    """Of integers and bools: uncertain where an operand is."""
+    data = function(*[x.data for x in operands])
+    unknown = torch.zeros((), dtype=torch.bool)
+    for x in operands:
+        unknown = unknown | _uncertain(x)
+    return Bounded(data, _unknown_where(unknown).expand(data.shape), all(x.scalar for x in operands))
+
+
+def binary(name: str, a: Operand, b: Operand) -> Bounded:
+    x, y = _operand(a), _operand(b)
+    scalar = x.scalar and y.scalar
+    if name.startswith("logical"):
+        return _discrete(BOOL_BINARY[name], convert(x, torch.bool), convert(y, torch.bool))
+    common = _up(common_dtype([x, y]))
+    if name == "truediv":
+        common = _float_up(common)
+    x, y = convert(x, common), convert(y, common)
+    kind = _category(common)
+    if name in COMPARISONS:
+        data = COMPARISONS[name](x.data, y.data)
+        reach = x.error + y.error
+        unknown = (reach > 0) & ~((_wide(x.data) - _wide(y.data)).abs() > reach)
+        return Bounded(data, _unknown_where(unknown), scalar)
+    if kind == 0:
+        return _discrete(BOOL_BINARY[name], x, y)
+    if kind == 1:
+        return _discrete(INTEGER_BINARY[name], x, y)
+    function, errors, roundoffs = FLOAT_BINARY[name]
+    wide_x, wide_y = _wide(x.data), _wide(y.data)
+    error = errors(wide_x, x.error, wide_y, y.error)
+    if kind == 3 and name in ("mul", "div", "truediv"):
+        roundoffs = FUNCTION_ROUNDOFFS  # several operations a part
+    out = _rounded(function(wide_x, wide_y), error, common, roundoffs)
+    return Bounded(out.data, out.error, scalar)
+
+
+def cast(x: Operand, dtype: DataType) -> Bounded:
+    return convert(_operand(x), dtype.torch)
+
+
+def where(condition: Operand, a: Operand, b: Operand) -> Bounded:
+    c, x, y = _operand(condition), _operand(a), _operand(b)
+    common = common_dtype([x, y])
+    x, y = convert(x, common), convert(y, common)
+    apart = (_wide(x.data) - _wide(y.data)).abs() + torch.maximum(x.error, y.error)
+    if _category(common) < 2:
+        apart = _unknown_where(apart > 0)
+    error = torch.where(_uncertain(c), apart, torch.where(c.data, x.error, y.error))
+    data = torch.where(c.data, x.data, y.data)
+    return Bounded(data, error.nan_to_num(INF, INF, INF), c.scalar and x.scalar and y.scalar)
+
+
+def clamp(x: Operand, low: Number | None = None, high: Number | None = None) -> Bounded:
+    x = _operand(x)
+    bounds = [None if v is None else convert(exact(v), x.dtype).data for v in (low, high)]
+    return Bounded(torch.clamp(x.data, *bounds), x.error, x.scalar)
+
+
+def threshold(x: Operand, limit: Number, value: Number) -> Bounded:
+    x = _operand(x)
+    at, then = convert(exact(limit), x.dtype), convert(exact(value), x.dtype)
+    near = (x.error > 0) & ~((_wide(x.data) - _wide(at.data)).abs() > x.error)
+    error = torch.where(near, INF, torch.where(x.data <= at.data, 0.0, x.error))
+    return Bounded(torch.where(x.data <= at.data, then.data, x.data), error, x.scalar)
+
+
+def _promoted(*operands: Operand) -> list[Bounded]:
+    values = [_operand(x) for x in operands]
+    common = _up(common_dtype(values))
+    return [convert(x, common) for x in values]
+
+
+def lerp(start: Operand, end: Operand, weight: Operand) -> Bounded:
+    a, b, w = _promoted(start, end, weight)
+    # a + w (b - a) has up to two roundings more than this, and may be evaluated from the other end
+    out = binary("add", a, binary("mul", w, binary("sub", b, a)))
+    size = _wide(a.data).abs() + (_wide(w.data) * (_wide(b.data).abs() + _wide(a.data).abs())).abs()
+    return Bounded(out.data, out.error + 4 * ROUNDOFF[out.dtype] * size, out.scalar)
+
+
+def addcmul(a: Operand, b: Operand, c: Operand, alpha: Number) -> Bounded:
+    x, y, z = _promoted(a, b, c)
+    return binary("add", x, binary("mul", convert(exact(alpha), x.dtype), binary("mul", y, z)))
+
+
+def scaled(name: str, a: Operand, b: Operand, alpha: Number) -> Bounded:
+    x, y = _promoted(a, b)
+    return binary(name, x, binary("mul", convert(exact(alpha), x.dtype), y))
+
+
+def logical_not(x: Operand) -> Bounded:
+    return _discrete(torch.logical_not, convert(_operand(x), torch.bool))
+
+
+def power(x: Operand, exponent: int) -> Bounded:
+    """x ** a small positive integer."""
+    x = _operand(x)
+    out = convert(x, _up(x.dtype))
+    if _category(out.dtype) == 1:
+        return _discrete(lambda t: torch.pow(t, exponent), out)
+    wide = _wide(out.data)
+    error = (wide.abs() + out.error) ** exponent - wide.abs() ** exponent
+    result = _rounded(wide**exponent, error, out.dtype, FUNCTION_ROUNDOFFS)
+    return Bounded(result.data, result.error, x.scalar)
+
+
+def part(name: str, x: Operand) -> Bounded:
+    x = _operand(x)
+    return Bounded(getattr(x.data, name), x.error, x.scalar)
+
+
+# ---- reductions --------------------------------------------------------------------------------------------
+
+
+def _dims(x: Bounded, dims: int | Sequence[int] | None) -> tuple[int, ...]:
+    if dims is None:
+        return tuple(range(x.data.ndim))
+    return tuple(sorted(d % x.data.ndim for d in ([dims] if isinstance(dims, int) else dims)))
+
+
+def _count(x: Bounded, dims: Sequence[int]) -> int:
+    return math.prod(x.data.shape[d] for d in dims)
+
+
+def _kept(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
+    for dim in dims if keepdim else ():
+        x = x.unsqueeze(dim)
+    return x
+
+
+def _multiplied(x: Tensor, dims: Sequence[int]) -> Tensor:
+    for dim in reversed(dims):
+        x = x.prod(dim, dtype=x.dtype)
+    return x
+
+
+def _sum(x: Tensor, dims: Sequence[int]) -> Tensor:
+    return x.sum(tuple(dims), dtype=x.dtype) if dims else x
+
+
+def _extremum(x: Tensor, dims: Sequence[int], largest: bool) -> Tensor:
+    if not dims:
+        return x
+    if all(x.shape[d] for d in dims):
+        return (torch.amax if largest else torch.amin)(x, tuple(dims))
+    if x.dtype is torch.bool:
+        empty: Number = not largest
+    elif x.dtype in INTEGERS:
+        limits = torch.iinfo(x.dtype)
+        empty = limits.min if largest else limits.max
+    else:
+        empty = -INF if largest else INF
+    shape = [n for d, n in enumerate(x.shape) if d not in dims]
+    return torch.full(shape, empty, dtype=x.dtype)
+
+
+def _worst(error: Tensor, dims: Sequence[int]) -> Tensor:
+    return _extremum(error, dims, largest=True).clamp(min=0.0)
+
+
+def reduction(
+    name: str, arg: Bounded, dims: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Bounded:
+    """sum, prod, max or min."""
+    over = _dims(arg, dims)
+    if name in ("max", "min"):
+        data, error = _extremum(arg.data, over, name == "max"), _worst(arg.error, over)
+        return Bounded(_kept(data, over, keepdim), _kept(error, over, keepdim))
+    if _category(arg.dtype) < 2:
+        whole = arg.data.to(torch.int64)
+        data = _sum(whole, over) if name == "sum" else _multiplied(whole, over)
+        error = _unknown_where(_worst(arg.error, over) > 0)
+        return Bounded(_kept(data, over, keepdim), _kept(error, over, keepdim))
+    x = convert(arg, _up(arg.dtype))
+    wide, count, unit = _wide(x.data), max(_count(x, over), 1), ROUNDOFF[x.dtype]
+    if name == "sum":
+        total, size = _sum(wide, over), _sum(wide.abs(), over)
+        error = _sum(x.error, over) + (2 * count * unit * size if count > 1 else 0.0)
+        out = _rounded(total, error, x.dtype, 0)
+    else:
+        total, size = _multiplied(wide, over), _multiplied(wide.abs(), over)
+        grown = _multiplied(wide.abs() + x.error, over)
+        several = FUNCTION_ROUNDOFFS if wide.is_complex() else 2
+        error = grown - size + (several * count * unit * grown if count > 1 else 0.0)
+        out = _rounded(total, error, x.dtype, 0)
+    out = convert(out, arg.dtype)
+    return Bounded(_kept(out.data, over, keepdim), _kept(out.error, over, keepdim))
+
+
+def mean(arg: Bounded, dims: Sequence[int], keepdim: bool = False) -> Bounded:
+    result = torch.float32 if _category(arg.dtype) < 2 else arg.dtype
+    x = convert(convert(arg, result), _up(result))
+    total = reduction("sum", x, dims, keepdim)
+    return convert(binary("truediv", total, exact(_count(x, _dims(x, dims)))), result)
+
+
+def _moments(arg: Bounded, dims: Sequence[int]) -> tuple[Bounded, Bounded]:
+    """Sum of squared deviations and mean, bounded for one pass over the elements in any order.
+
+    The deviations from a mean that is off by e are off by e; Welford's update commits a few roundings of
+    that size for each of the n elements (Chan, Golub and LeVeque, 1983).
+    """
+    x = convert(arg, _float_up(arg.dtype))
+    if not _count(x, dims):
+        nothing = torch.full(_sum(x.data, dims).shape, math.nan, dtype=x.dtype)
+        unknown = Bounded(nothing, torch.full(nothing.shape, INF, dtype=torch.float64))
+        return unknown, unknown
+    wide, count, unit = _wide(x.data), _count(x, dims), ROUNDOFF[x.dtype]
+    average = _kept(_sum(wide, dims), dims, True) / count
+    off = _kept(_sum(x.error + 4 * count * unit * wide.abs(), dims), dims, True) / count
+    deviation, each = (wide - average).abs(), x.error + off + 2 * unit * wide.abs()
+    squares = _sum(deviation.square(), dims)
+    error = _sum(2 * deviation * each + each.square(), dims) + 8 * count * unit * squares
+    flat = _sum(average, ())
+    for dim in reversed(dims):
+        flat, off = flat.squeeze(dim), off.squeeze(dim)
+    return _rounded(squares, error, x.dtype), _rounded(flat, off, x.dtype)
+
+
+def var_mean(
+    arg: Bounded, dims: int | Sequence[int], correction: int = 1, keepdim: bool = False
+) -> tuple[Bounded, Bounded]:
+    over = _dims(arg, dims)
+    m2, average = _moments(arg, over)
+    variance = binary("truediv", m2, exact(max(_count(arg, over) - correction, 0)))
+    return tuple(  # type: ignore[return-value]
+        Bounded(_kept(v.data, over, keepdim), _kept(v.error, over, keepdim)) for v in (variance, average)
+    )
+
+
+def var(arg: Bounded, dims: int | Sequence[int], correction: int = 1, keepdim: bool = False) -> Bounded:
+    return var_mean(arg, dims, correction, keepdim)[0]
+
+
+# ---- shapes ------------------------------------------------------------------------------------------------
+
+
+def _moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
+    return Bounded(move(x.data), move(x.error))
+
+
+def broadcast(x: Bounded, flags: Sequence[bool]) -> Bounded:
+    def move(t: Tensor) -> Tensor:
+        for dim, new in enumerate(flags):
+            t = t.unsqueeze(dim) if new else t
+        return t
+
+    return _moved(x, move)
+
+
+def broadcast_in_dim(x: Bounded, shape: Sequence[int], dims: Sequence[int]) -> Bounded:
+    return expand(broadcast(x, [i not in dims for i in range(len(shape))]), shape)
+
+
+def expand(x: Bounded, shape: Sequence[int]) -> Bounded:
+    return _moved(x, lambda t: t.expand(list(shape)))
+
+
+def squeeze(x: Bounded, dims: Sequence[int]) -> Bounded:
+    return _moved(x, lambda t: t.squeeze(tuple(dims)) if dims else t)
+
+
+def permute(x: Bounded, dims: Sequence[int]) -> Bounded:
+    return _moved(x, lambda t: t.permute(list(dims)))
+
+
+def stride_order(x: Bounded, order: Sequence[int]) -> Bounded:
+    return x
+
+
+def full(shape: Sequence[int], value: Number, dtype: DataType) -> Bounded:
+    return expand(convert(exact(value), dtype.torch), shape)
+
+
+def iota(length: int, start: Number, step: Number, dtype: DataType) -> Bounded:
+    return exact((torch.arange(length, dtype=dtype.torch) * step + start).to(dtype.torch))
+
+
+# ---- the table ---------------------------------------------------------------------------------------------
+
+
+def _named(function: Callable[..., Bounded], name: str) -> Callable[..., Bounded]:
+    return lambda *args, **kwargs: function(name, *args, **kwargs)
+
+
+#: One function for each operation of `fd.ops` that the fuzzer uses, with the same arguments.
+OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
+    **{name: _named(unary, name) for name in UNARY},
+    **{name: _named(binary, name) for name in (FLOAT_BINARY | INTEGER_BINARY | BOOL_BINARY | COMPARISONS)},
+    **{name: _named(reduction, name) for name in ("sum", "prod", "max", "min")},
+    **{name: _named(part, name) for name in ("real", "imag")},
+    "add_alpha": _named(lambda _, *xs: scaled("add", *xs), ""),
+    "sub_alpha": _named(lambda _, *xs: scaled("sub", *xs), ""),
+    "pow": power,
+    "cast": cast,
+    "where": where,
+    "clamp": clamp,
+    "threshold": threshold,
+    "lerp": lerp,
+    "addcmul": addcmul,
+    "logical_not": logical_not,
+    "mean": mean,
+    "var": var,
+    "var_mean": var_mean,
+    "broadcast": broadcast,
+    "broadcast_in_dim": broadcast_in_dim,
+    "expand": expand,
+    "squeeze": squeeze,
+    "permute": permute,
+    "stride_order": stride_order,
+    "full": full,
+    "iota": iota,
+}
+
+
+def disagreement(actual: Tensor, expected: Bounded) -> str | None:
+    """What is wrong with `actual`, in words; None if it is within the bound."""
+    if actual.dtype is not expected.dtype or actual.shape != expected.data.shape:
+        return f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.data.shape)}"
+    ours, theirs = _wide(actual), _wide(expected.data)
+    alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    wrong = ~(alike | ((ours - theirs).abs() <= expected.error) | expected.error.isinf())
+    if not bool(wrong.any()):
+        return None
+    at = tuple(wrong.nonzero()[0].tolist())
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} elements; first at {at}: {actual[at].item()} instead of "
+        f"{expected.data[at].item()} +- {expected.error[at].item():.3g}"
+    )
