@@ -51,20 +51,21 @@ def _refs(value: Any) -> Iterable[TensorRef]:
 
 
 def to_python(trace: Iterable[Call]) -> str:
-    """A function `schedule(s)` that makes the same calls on a `Schedule` of the same fusion."""
-    calls = list(trace)
-    made: set[TensorRef] = set()
-    needed: dict[TensorRef, None] = {}
+    """A function `schedule(s)` that makes the same calls on a `Schedule` of the same fusion.
+
+    A tensor that no call returned is looked up by its number before its first use, when it exists.
+    """
+    known: set[TensorRef] = set()
     lines = []
-    for call in calls:
+    for call in trace:
         for ref in _refs((*call.args, *(v for _, v in call.kwargs))):
-            if ref not in made:
-                needed[ref] = None
+            if ref not in known:
+                known.add(ref)
+                lines.append(f"    {ref} = s.tensor({ref.number})")
         arguments = [_text(a) for a in call.args] + [f"{k}={_text(v)}" for k, v in call.kwargs]
         target = ""
         if call.result is not None:
-            made.add(call.result)
+            known.add(call.result)
             target = f"{call.result} = "
         lines.append(f"    {target}s.{call.method}({', '.join(arguments)})")
-    header = [f"    {ref} = s.tensor({ref.number})" for ref in sorted(needed, key=lambda r: r.number)]
-    return "\n".join(["def schedule(s):", *(header + lines or ["    pass"])]) + "\n"
+    return "\n".join(["def schedule(s):", *(lines or ["    pass"])]) + "\n"
