@@ -27,7 +27,8 @@ def check(result: SegmentedFusion) -> None:
         assert [segment.to_segment[v] for v in segment.outputs] == segment.fusion.output_tensors()
         shown += [out.name for node in segment.fusion.nodes for out in node.outputs]
     needed = [n for n in fusion.ordered_nodes() if not n.is_scalar]
-    assert sorted(shown) == sorted(out.name for node in needed for out in node.outputs)
+    # A segment may compute again what another one computes, or leave out what is computed elsewhere instead.
+    assert set(shown) <= {out.name for node in needed for out in node.outputs}
     assert {o.tensor for o in fusion.outputs} <= available
 
 

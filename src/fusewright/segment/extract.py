@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType
 from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
@@ -38,17 +38,26 @@ class Extractor:
             return isinstance(value, Scalar)
         return value.extent is not None and value.definition is None and value not in self._input_position
 
-    def outputs_of(self, nodes: Iterable[Node], group: set[Node]) -> tuple[TensorView, ...]:
-        """What the group hands on: outputs of the fusion, and tensors that nodes outside it read."""
-        return tuple(
-            value
-            for node in nodes
-            for value in node.outputs
-            if isinstance(value, TensorView)
-            and (value in self._outputs or any(user not in group for user in value.uses))
-        )
+    def outputs_of(
+        self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
+    ) -> tuple[TensorView, ...]:
+        """What the group hands on: outputs of the fusion, and tensors that are read outside it.
 
-    def extract(self, nodes: Sequence[Node]) -> tuple[Fusion, dict[Val, Val]]:
+        These are the tensors of `read_elsewhere`, or those with users that are not in the group.
+        """
+        group = set(nodes)
+
+        def leaves(tensor: TensorView) -> bool:
+            if read_elsewhere is not None:
+                return tensor in read_elsewhere
+            return any(user not in group for user in tensor.uses)
+
+        made = (value for node in nodes for value in node.outputs if isinstance(value, TensorView))
+        return tuple(value for value in made if value in self._outputs or leaves(value))
+
+    def extract(
+        self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
+    ) -> tuple[Fusion, dict[Val, Val]]:
         """The fusion of `nodes` (producers first) and the map from the whole fusion's values to its own.
 
         Tensors that come from outside are contiguous (unless they are the whole fusion's own inputs),
@@ -72,7 +81,7 @@ class Extractor:
             new.add_node(twin)
         for value in inputs:
             new.add_input(values[value])
-        for tensor in self.outputs_of(nodes, set(nodes)):
+        for tensor in self.outputs_of(nodes, read_elsewhere):
             alias = self._outputs.get(tensor)
             own = values[tensor]
             assert isinstance(own, TensorView)

@@ -10,6 +10,7 @@ from fusewright.ir import Fusion, Node, TensorView
 from fusewright.schedulers.base import Scheduler, first_accepting
 from fusewright.segment.extract import Extractor
 from fusewright.segment.groups import GroupGraph
+from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion
 
 # How often in a row a group may be refused before the round goes on to the next one: a full group next to
@@ -50,7 +51,7 @@ class _Search:
         self.extractor = Extractor(fusion)
         self.registry = registry
         self.attempts: list[Attempt] = []
-        self._asked: dict[tuple[int, ...], tuple[Scheduler | None, list[str]]] = {}
+        self._asked: dict[tuple[Node, ...], tuple[Scheduler | None, list[str]]] = {}
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
         # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
         self._refused: dict[int, set[int]] = {}
@@ -63,7 +64,13 @@ class _Search:
             graph.merge(everything)
         else:
             self._merge_until_stable()
-        return tuple(self._segment(i, group) for i, group in enumerate(graph.groups()))
+        groups = [graph.nodes([group]) for group in graph.groups()]
+        if len(groups) > 1:
+            groups = recompute_borders(
+                self.extractor.whole, groups, lambda nodes: self._offer(nodes)[0] is not None
+            )
+        handed_on = owned_borders(groups)
+        return tuple(self._segment(i, nodes, handed_on[i]) for i, nodes in enumerate(groups))
 
     def _merge_until_stable(self) -> None:
         while True:
@@ -151,10 +158,13 @@ class _Search:
 
     def _ask(self, groups: Sequence[int]) -> tuple[Scheduler | None, list[str]]:
         """The scheduler that takes the union of the groups, and the rejections before it."""
-        key = tuple(sorted(i for g in groups for i in self.graph.members[g]))
+        return self._offer(self.graph.nodes(groups))
+
+    def _offer(self, nodes: Sequence[Node]) -> tuple[Scheduler | None, list[str]]:
+        """Shows the schedulers a group of nodes, producers first; asks once for each group."""
+        key = tuple(nodes)
         if key in self._asked:
             return self._asked[key]
-        nodes = self.graph.nodes(groups)
         fusion, _ = self.extractor.extract(nodes)
         scheduler, reasons = first_accepting(self.registry, fusion)
         taken_by = getattr(scheduler.type, "name", str(scheduler.type)) if scheduler is not None else None
@@ -163,14 +173,13 @@ class _Search:
         self._asked[key] = scheduler, reasons
         return scheduler, reasons
 
-    def _segment(self, index: int, group: int) -> Segment:
-        scheduler, reasons = self._ask([group])
-        nodes = self.graph.nodes([group])
+    def _segment(self, index: int, nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> Segment:
+        scheduler, reasons = self._offer(nodes)
+        fusion, to_segment = self.extractor.extract(nodes, read_elsewhere)
         if scheduler is None:
             head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
             raise ScheduleError("\n  ".join([head, *reasons]))
-        fusion, to_segment = self.extractor.extract(nodes)
-        outputs = self.extractor.outputs_of(nodes, set(nodes))
+        outputs = self.extractor.outputs_of(nodes, read_elsewhere)
         return Segment(index, fusion, scheduler, self.extractor.inputs_of(nodes), outputs, to_segment)
 
 

@@ -1,0 +1,123 @@
+"""Trades elementwise work for memory traffic at the borders of segments.
+
+An intermediate tensor that crosses a border is written by one kernel and read by another. Where it follows
+elementwise from tensors that take no more bytes to read, the reader computes it again: a cast of an input to
+float, say, is twice the bytes of the input. What then has no reader is not computed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewright.ir import Copy, Fusion, Node, Reduction, TensorView, Val
+
+Group = list[Node]
+
+# Longer chains cost more arithmetic than the memory traffic that they save.
+MAX_CHAIN = 16
+
+
+def recompute_borders(
+    whole: Fusion, groups: Sequence[Group], accepts: Callable[[Sequence[Node]], bool]
+) -> list[Group]:
+    """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
+
+    `accepts` says whether some scheduler takes a group of nodes (producers first).
+    """
+    position = {node: i for i, node in enumerate(whole.nodes)}
+    kept = set(whole.output_tensors())
+    result: list[Group] = []
+    for group in groups:
+        for tensor in border_inputs(group):
+            chain = _chain(tensor, kept)
+            if _stands_at_boundary(tensor):
+                continue
+            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group):
+                candidate = sorted({*group, *chain}, key=position.__getitem__)
+                if accepts(candidate):
+                    group = candidate
+        result.append(list(group))
+    return _without_dead(whole, result)
+
+
+def border_inputs(group: Sequence[Node]) -> list[TensorView]:
+    """Tensors that the group reads and other groups make, in order of use."""
+    made = {out for node in group for out in node.outputs}
+    read = dict.fromkeys(v for node in group for v in node.inputs)
+    return [v for v in read if isinstance(v, TensorView) and v not in made and v.definition is not None]
+
+
+def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
+    """For each group the tensors that others read of it; of several that compute one, the first hands it on."""
+    owner: dict[TensorView, int] = {}
+    for i, group in enumerate(groups):
+        for node in group:
+            for out in node.outputs:
+                if isinstance(out, TensorView):
+                    owner.setdefault(out, i)
+    owned: list[set[TensorView]] = [set() for _ in groups]
+    for group in groups:
+        for tensor in border_inputs(group):
+            owned[owner[tensor]].add(tensor)
+    return owned
+
+
+def _stands_at_boundary(tensor: TensorView) -> bool:
+    """Whether the user forced a kernel boundary behind it."""
+    return any(isinstance(use, Copy) and use.segment for use in tensor.uses)
+
+
+def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
+    """The elementwise nodes above `tensor`, down from inputs, outputs and reductions; MAX_CHAIN + 1 at most."""
+    chain: dict[Node, None] = {}
+    stack: list[Val] = [tensor]
+    while stack and len(chain) <= MAX_CHAIN:
+        value = stack.pop()
+        node = value.definition
+        if node is None or node in chain or node.is_scalar or not _can_repeat(node):
+            continue
+        if isinstance(value, TensorView) and value in kept:
+            continue
+        chain[node] = None
+        stack.extend(node.inputs)
+    return list(chain)
+
+
+def _can_repeat(node: Node) -> bool:
+    return not isinstance(node, Reduction) and not (isinstance(node, Copy) and node.segment)
+
+
+def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:
+    """Whether reading what the chain starts from takes no more bytes than reading `tensor`.
+
+    Sizes are unknown here; a tensor of fewer dimensions is taken to be small.
+    """
+    made = {out for node in chain for out in node.outputs}
+    read = {v for node in group for v in node.inputs}
+    rank = _concrete(tensor)
+    starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
+    bytes_read = sum(v.dtype.size for v in starts if v not in read and _concrete(v) >= rank)
+    return bytes_read <= tensor.dtype.size
+
+
+def _concrete(tensor: TensorView) -> int:
+    return sum(not axis.is_broadcast for axis in tensor.shape)
+
+
+def _without_dead(whole: Fusion, groups: list[Group]) -> list[Group]:
+    """Drops nodes whose results neither their group nor a later one reads."""
+    wanted: set[Val] = set(whole.output_tensors())
+    result: list[Group] = []
+    for group in reversed(groups):
+        needed = set(wanted)
+        alive: Group = []
+        for node in reversed(group):
+            if any(out in needed for out in node.outputs):
+                alive.append(node)
+                needed.update(node.inputs)
+        alive.reverse()
+        if alive:
+            result.append(alive)
+            wanted.update(border_inputs(alive))
+    result.reverse()
+    return result
