@@ -11,12 +11,17 @@ import difflib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+
+from fusewright.cuda.printer import CudaSource, print_kernel
+from fusewright.kernel.ir import Kernel
+from fusewright.runtime import compiler
+from tests.compilation import BATCH, CompileCheck
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 CACHE_VARIABLE = "FUSEWRIGHT_CACHE_DIR"
@@ -80,6 +85,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         golden = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=[item for item in items if item not in golden])
         items[:] = golden
+
+
+@pytest.fixture(scope="session")
+def compile_check() -> Iterator[CompileCheck]:
+    """Collects every kernel that `KernelCompiler` prints in this session; compiles the last at its end."""
+    check = CompileCheck()
+
+    def printed(kernel: Kernel) -> CudaSource:
+        source = print_kernel(kernel)
+        check.add(source)
+        return source
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "print_kernel", printed)
+        yield check
+    check.compile()
+
+
+@pytest.fixture(autouse=True)
+def every_kernel_compiles(request: pytest.FixtureRequest, compile_check: CompileCheck) -> Iterator[None]:
+    """Kernels of tests compile for all architectures; checked many at a time, at the end of some test."""
+    compile_check.test = request.node.nodeid
+    yield
+    compile_check.compile(least=BATCH)
 
 
 @pytest.fixture

@@ -368,7 +368,8 @@ class Writer:
             x = self.any(lambda s: _aligned(condition, s) and not s.value.dtype.is_complex)
             if x is None:
                 return None
-            y = self.any(lambda s: not s.value.dtype.is_complex and _aligned(s, condition) and _aligned(s, x))
+            others = [s for s in self.slots if _aligned(s, condition) and _aligned(s, x)]
+            y = self.any(lambda s: s in others and not s.value.dtype.is_complex)
             branches: list[Any] = [x, y if y is not None and self.chance(2) else self.pick((0.0, 1.5, -1))]
             if self.chance(3):
                 branches.reverse()
