@@ -18,7 +18,7 @@ from fusewright.ops.build_elementwise import apply
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value
 from fusewright.runtime.compiler import KernelCompiler
-from fusewright.runtime.targets import launch_shape
+from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Facts, PointwiseScheduler
 from fusewright.sym import Symbol
@@ -111,5 +111,5 @@ def test_schedule_of_a_user():
     kernel = compiler.compile_schedule(schedule, H200, DataType.Int, tracer=TRACER)
     assert "inline_most" in kernel.schedule_python
     assert kernel.scheduler == "user" and kernel.params is None and kernel.reason == ""
-    shape = launch_shape(kernel, dict.fromkeys(kernel.symbols, 8))
+    shape = LaunchSizes(kernel).shape(dict.fromkeys(kernel.symbols, 8))
     assert shape.grid == shape.block == (1, 1, 1)

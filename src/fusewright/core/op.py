@@ -125,6 +125,16 @@ class ElementwiseOp:
             return (DataType.Bool, *(dtype,) * (self.arity - 1))
         return (dtype,) * self.arity
 
+    def compute_dtype(self, operands: Sequence[DataType], result: DataType) -> DataType:
+        """The type that a node computes in, given those of its operands and of its result.
+
+        It is the operands', where the result's says nothing of it. `operands` are tensors' types, if there
+        are tensors: a scalar may be of another type, and is converted.
+        """
+        if self.rule is Rule.LOGICAL:
+            return DataType.Bool
+        return (operands[0] if self.rule in _TYPED_BY_OPERANDS else result).compute
+
     def result_of(self, dtype: DataType) -> DataType:
         """The type that computing in `dtype` gives: Bool for a comparison, a real type for abs."""
         if self.rule in (Rule.COMPARE, Rule.LOGICAL, Rule.PREDICATE):
@@ -141,6 +151,10 @@ class ElementwiseOp:
 
     def __deepcopy__(self, memo: object) -> ElementwiseOp:
         return self
+
+
+# Rules whose result may be of another type than what they compute in.
+_TYPED_BY_OPERANDS = frozenset({Rule.COMPARE, Rule.PREDICATE, Rule.TO_REAL, Rule.MAKE_COMPLEX, Rule.CAST})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

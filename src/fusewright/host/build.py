@@ -19,7 +19,7 @@ from fusewright.host.ir import (
     Snapshot,
 )
 from fusewright.host.scalars import closure
-from fusewright.ir import Fusion, Node, Scalar, TensorView, Val
+from fusewright.ir import Fusion, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 
@@ -43,8 +43,7 @@ def build_program(
             are computed in memory of their own and copied.
         static: scalars that a signature fixes.
     """
-    operations: list[Operation] = []
-    operations += _scalars(fusion, uses, static)
+    setup, operations = _scalars(fusion, uses, static)
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
     returned = [o.tensor for o in fusion.outputs if not o.hidden]
     inputs = set(fusion.inputs)
@@ -68,7 +67,7 @@ def build_program(
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
     operations.append(Return(tuple(returned)))
     memory = {**in_place, **{copy.source: copy.target for copy in copies if copy.source not in inputs}}
-    return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static)
+    return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static, setup)
 
 
 def _touched(use: KernelUse) -> list[TensorView]:
@@ -76,8 +75,10 @@ def _touched(use: KernelUse) -> list[TensorView]:
     return list(dict.fromkeys(v for v in (*use.values, *use.outputs) if isinstance(v, TensorView)))
 
 
-def _scalars(fusion: Fusion, uses: Sequence[KernelUse], static: frozenset[Val]) -> list[Operation]:
-    """What the host computes at each call: the scalars that kernels take and no signature fixes."""
+def _scalars(
+    fusion: Fusion, uses: Sequence[KernelUse], static: frozenset[Val]
+) -> tuple[tuple[EvaluateScalar, ...], list[Operation]]:
+    """The scalars that kernels take: those that the host computes once for a signature, and at each call."""
     taken = dict.fromkeys(
         use.values[source.slot]
         for use in uses
@@ -85,6 +86,7 @@ def _scalars(fusion: Fusion, uses: Sequence[KernelUse], static: frozenset[Val]) 
         if isinstance(source, Value)
     )
     read = [ReadHostTensor(value) for value in taken if isinstance(value, TensorView)]
-    needed = closure(v for v in taken if isinstance(v, Scalar)) - static
-    computed: list[Node] = [node for node in fusion.nodes if node.is_scalar and node.outputs[0] in needed]
-    return [*read, *(EvaluateScalar(node) for node in computed)]
+    needed = closure(v for v in taken if isinstance(v, Scalar))
+    computed = [EvaluateScalar(n) for n in fusion.nodes if n.is_scalar and n.outputs[0] in needed]
+    setup = tuple(op for op in computed if op.node.outputs[0] in static)
+    return setup, [*read, *(op for op in computed if op not in setup)]

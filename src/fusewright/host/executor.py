@@ -17,13 +17,13 @@ from fusewright.host.build import KernelUse
 from fusewright.host.layout import Layout
 from fusewright.host.plan import BoundProgram, Memory, Programs, options_key
 from fusewright.host.signature import compile_key_function
-from fusewright.ir import Fusion, TensorView
+from fusewright.ir import Fusion, TensorView, Val
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedule import Schedule
-from fusewright.schedulers import Facts, HeuristicParams, Registry, default_registry
+from fusewright.schedulers import Facts, Heuristic, HeuristicParams, Registry, default_registry, prepared
 from fusewright.segment import Segment, SegmentedFusion, partition
 
 # Programs kept for one fusion; the oldest goes when a new signature comes.
@@ -60,6 +60,7 @@ class FusionExecutor:
         self._binder = Binder(fusion)
         self._key = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._segments: OnceCache[None, SegmentedFusion] = OnceCache()
+        self._heuristics: OnceCache[int, Heuristic] = OnceCache()
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache()
         self._latest = self._setting(self.options, None, None)
@@ -208,7 +209,8 @@ class FusionExecutor:
         made = [tensor for use in uses for tensor in use.outputs]
         memory = Memory(self.fusion, binding, self._layouts_of(made))
         with tracer.stage("host program"):
-            return setting.programs_of(self.fusion, target).bind(uses, binding, memory, tracer)
+            programs = setting.programs_of(self.fusion, target, self._binder.size_scalars.static)
+            return programs.bind(uses, binding, memory, tracer)
 
     def _layouts_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Layout]:
         for tensor in tensors:
@@ -235,7 +237,10 @@ class FusionExecutor:
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            params = segment.scheduler.heuristic(segment.fusion, facts, target.hardware)
+            propose = self._heuristics.get(
+                segment.index, lambda: prepared(segment.scheduler, segment.fusion)
+            )
+            params = propose(facts, target.hardware)
         index_dtype = binding.index_dtype
         if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
             index_dtype = params.cparams.index_type
@@ -301,5 +306,5 @@ class _Setting:
 
         return self._targets.get(device, make)
 
-    def programs_of(self, fusion: Fusion, target: Target) -> Programs:
-        return self._programs.get(target.device, lambda: Programs(fusion, target))
+    def programs_of(self, fusion: Fusion, target: Target, static: frozenset[Val]) -> Programs:
+        return self._programs.get(target.device, lambda: Programs(fusion, target, static))

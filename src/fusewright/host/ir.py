@@ -136,13 +136,15 @@ class HostProgram:
     """The operations of a call.
 
     memory: tensors that are written into (or returned from) the memory of an input, instead of their own.
-    static: scalars whose value a signature fixes; they are constants of a bound program.
+    static: scalars whose value a signature fixes; they are constants of a bound program. setup: computes
+    those of them that kernels take, once for a signature.
     """
 
     inputs: tuple[Val, ...]
     operations: tuple[Operation, ...]
     memory: dict[TensorView, TensorView]
     static: frozenset[Val]
+    setup: tuple[EvaluateScalar, ...] = ()
 
     @property
     def launches(self) -> list[LaunchKernel]:
@@ -151,6 +153,7 @@ class HostProgram:
     def __str__(self) -> str:
         lines = [f"program({', '.join(_name(v) for v in self.inputs)}):"]
         lines += [f"  # {tensor.name} is stored in {home.name}" for tensor, home in self.memory.items()]
+        lines += [f"  once for these sizes: {op}" for op in self.setup]
         lines += [f"  {op}" for op in self.operations]
         return "\n".join(lines) + "\n"
 

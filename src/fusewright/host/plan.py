@@ -21,14 +21,15 @@ from fusewright.host.layout import Layout
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.host.workspaces import ZeroedWorkspace
-from fusewright.ir import Fusion, TensorView, Val
-from fusewright.kernel.ir import ScalarParam, TensorParam
-from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace, symbol_values
+from fusewright.ir import Fusion, Scalar, TensorView, Val
+from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
+from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
+from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.runtime.once import OnceCache
-from fusewright.runtime.targets import CudaTarget, Target, launch_shape
-from fusewright.sym import Symbol, evaluate
+from fusewright.runtime.targets import CudaTarget, Launch, Target
+from fusewright.sym import Symbol, to_function
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +46,7 @@ class Memory:
     """Shape, strides and alignment of every tensor that kernels touch in one call."""
 
     def __init__(self, fusion: Fusion, binding: Binding, layouts: Mapping[TensorView, Layout]) -> None:
-        self._binding = binding
+        self.sizes = binding.sizes
         self._layouts = layouts
         self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
             value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
@@ -57,18 +58,92 @@ class Memory:
         found = self._facts.get(value)
         if found is None:
             layout = self._layouts.get(value) if isinstance(value, TensorView) else None
-            shape, strides = layout.at(self._binding.sizes) if layout is not None else ((), ())
+            shape, strides = layout.at(self.sizes) if layout is not None else ((), ())
             found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
         return found
 
-    def symbols(self, use: KernelUse) -> dict[Symbol, int]:
+
+class LaunchPlan:
+    """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it."""
+
+    def __init__(self, op: LaunchKernel, target: Target) -> None:
+        kernel = op.kernel
+        self.op = op
+        self.sizes = LaunchSizes(kernel)
+        self._target = target
+        #: the buffer of each tensor that the kernel takes the address of
+        self.buffers: dict[Val, Buffer] = {}
+        sized: list[tuple[str, Size]] = []
+        self._strided: list[tuple[str, Val, int]] = []
+        self._workspaces: list[tuple[int, Workspace]] = []
+        self.constants: dict[str, Any] = {}
+        for j, (param, source) in enumerate(zip(kernel.kernel.params, kernel.arguments)):
+            name = f"c{op.segment}_{j}"
+            if isinstance(source, Size):
+                sized.append((name, source))
+            elif isinstance(source, Stride):
+                self._strided.append((name, op.values[source.slot], source.dim))
+            elif isinstance(source, Workspace):
+                self._workspaces.append((j, source))
+            elif isinstance(source, Pointer) and isinstance(param, TensorParam):
+                self.buffers[op.values[source.slot]] = param.buffer
+            elif isinstance(source, Value) and isinstance(param, ScalarParam):
+                self.constants[f"as{op.segment}_{j}"] = partial(target.argument, param)
+        self._sized = [name for name, _ in sized]
+        self._size_values = to_function([source.extent for _, source in sized])
+        needed = {alignment.buffer: alignment.bytes for alignment in kernel.kernel.alignments}
+        #: bytes that a tensor's address must be a multiple of, where vectors are accessed
+        self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
+
+    def symbols(self, memory: Memory) -> dict[Symbol, int]:
         """The values of the kernel's symbols."""
-        strides = [self.of(value)[1] for value in use.values]
-        return symbol_values(use.kernel.symbols, self._binding.sizes, strides)
+        return self.sizes.symbols(memory.sizes, [memory.of(value)[1] for value in self.op.values])
+
+    def bind(self, memory: Memory, tracer: Tracer, zeroed: Callable[..., Any]) -> dict[str, Any]:
+        """What the launch uses by name. `zeroed(argument, workspace, count)` yields kept workspaces.
+
+        Raises:
+            ScheduleError: the kernel cannot be launched with these sizes, or at these addresses.
+        """
+        segment = self.op.segment
+        self._check_alignment(memory)
+        values = self.symbols(memory)
+        launch: Launch = _launch_nothing
+        if any(0 not in memory.of(tensor)[0] for tensor in self.op.outputs):
+            shape = self.sizes.shape(values)
+            tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
+            launch = self._target.launcher(self.op.kernel, shape, tracer)
+        names: dict[str, Any] = {f"launch_{segment}": launch}
+        names.update(zip(self._sized, self._size_values(memory.sizes)))
+        for name, value, dim in self._strided:
+            names[name] = memory.of(value)[1][dim]
+        for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
+            names[f"alloc_work{segment}_{j}"] = (
+                zeroed(j, workspace, count) if workspace.zeroed else self._scratch(workspace, count)
+            )
+        return names
+
+    def _scratch(self, workspace: Workspace, count: int) -> Callable[[int], torch.Tensor]:
+        dtype, device = workspace.dtype.torch, self._target.device
+        return lambda stream: torch.empty(count, dtype=dtype, device=device)
+
+    def _check_alignment(self, memory: Memory) -> None:
+        for value, bytes_ in self.alignments.items():
+            given = memory.of(value)[2]
+            if given % bytes_:
+                raise ScheduleError(
+                    f"{value.name} is vectorized, so its address must be a multiple of {bytes_} bytes",
+                    given=f"a multiple of {given}",
+                    hint="vectorize less, or pass a tensor that starts at such an address",
+                )
+
+
+def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
+    """Stands for the launch of a kernel that has nothing to write."""
 
 
 def in_place_outputs(
-    fusion: Fusion, uses: Sequence[KernelUse], memory: Memory
+    fusion: Fusion, launches: Sequence[LaunchPlan], memory: Memory
 ) -> dict[TensorView, TensorView]:
     """Aliased outputs that their kernel may write straight into the aliased input.
 
@@ -79,39 +154,53 @@ def in_place_outputs(
     homes = list(aliases.values())
     found: dict[TensorView, TensorView] = {}
     for tensor, home in aliases.items():
-        position = next((i for i, use in enumerate(uses) if tensor in use.outputs), None)
+        position = next((i for i, launch in enumerate(launches) if tensor in launch.op.outputs), None)
         if position is None or homes.count(home) > 1 or tensor.dtype is not home.dtype:
             continue
-        if any(home in use.values for use in uses[position + 1 :]):
+        if any(home in launch.op.values for launch in launches[position + 1 :]):
             continue
         if memory.of(tensor)[:2] != memory.of(home)[:2]:
             continue
-        if _kernel_allows(uses[position], home, tensor, memory):
+        if _kernel_allows(launches[position], home, tensor, memory):
             found[tensor] = home
     return found
 
 
-def _kernel_allows(use: KernelUse, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
-    buffers = {
-        use.values[source.slot]: param.buffer
-        for param, source in zip(use.kernel.kernel.params, use.kernel.arguments)
-        if isinstance(source, Pointer) and isinstance(param, TensorParam)
-    }
-    needed = {a.buffer: a.bytes for a in use.kernel.kernel.alignments}
-    if tensor not in buffers or memory.of(home)[2] % needed.get(buffers[tensor], 1):
+def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
+    buffers = launch.buffers
+    if tensor not in buffers or memory.of(home)[2] % launch.alignments.get(tensor, 1):
         return False
     if home not in buffers:
         return True
-    return may_overwrite(use.kernel.kernel, buffers[home], buffers[tensor], memory.symbols(use))
+    kernel = launch.op.kernel.kernel
+    return may_overwrite(kernel, buffers[home], buffers[tensor], launch.symbols(memory))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Template:
+    """A program before it is bound: its code, and what every binding of it starts from.
+
+    setup: (result, function, operands) of the scalars that a signature fixes; fixed: those that the code
+    uses, by name. allocated: the tensors it allocates, each with the names of its shape and strides.
+    """
+
+    program: HostProgram
+    code: HostCode
+    constants: dict[str, Any]
+    setup: tuple[tuple[Val, ScalarFunction, tuple[Val, ...]], ...]
+    fixed: dict[str, Scalar]
+    allocated: tuple[tuple[TensorView, str, str], ...]
 
 
 class Programs:
     """Host programs of one fusion on one target, shared by all signatures that need the same kernels."""
 
-    def __init__(self, fusion: Fusion, target: Target) -> None:
+    def __init__(self, fusion: Fusion, target: Target, static: frozenset[Val]) -> None:
         self.fusion = fusion
         self.target = target
-        self._codes: OnceCache[tuple[object, ...], tuple[HostProgram, HostCode]] = OnceCache()
+        self._static = static
+        self._launches: OnceCache[tuple[CompiledKernel, int], LaunchPlan] = OnceCache()
+        self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache()
         self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache()
 
     def bind(
@@ -122,100 +211,66 @@ class Programs:
         tracer: Tracer,
     ) -> BoundProgram:
         """The function for calls that `binding` describes."""
-        in_place = in_place_outputs(self.fusion, uses, memory)
-        static = frozenset(binding.values)
-        key = (tuple(use.kernel for use in uses), tuple(in_place), static)
-        program, code = self._codes.get(key, lambda: self._write(uses, in_place, static, tracer))
-        names = self._names(program, binding, memory, tracer)
-        run = names["run_here"] = code.bind(names)
-        return BoundProgram(run, tuple(use.kernel for use in uses), program, code)
+        launches = [self._launch(i, use) for i, use in enumerate(uses)]
+        in_place = in_place_outputs(self.fusion, launches, memory)
+        key = (tuple([use.kernel for use in uses]), tuple(in_place))
+        template = self._templates.get(key, lambda: self._write(uses, launches, in_place, tracer))
+        names = dict(template.constants)
+        values = dict(binding.values)
+        for result, function, operands in template.setup:
+            values[result] = function(*[scalar_value(v, values, binding.sizes) for v in operands])
+        for name, scalar in template.fixed.items():
+            names[name] = scalar_value(scalar, values, binding.sizes)
+        for tensor, shape, strides in template.allocated:
+            names[shape], names[strides], _ = memory.of(tensor)
+        for launch in launches:
+            names.update(launch.bind(memory, tracer, partial(self._zeroed, launch.op.kernel)))
+        run = names["run_here"] = template.code.bind(names)
+        return BoundProgram(run, key[0], template.program, template.code)
+
+    def _launch(self, segment: int, use: KernelUse) -> LaunchPlan:
+        def plan() -> LaunchPlan:
+            return LaunchPlan(LaunchKernel(segment, use.kernel, use.values, use.outputs), self.target)
+
+        return self._launches.get((use.kernel, segment), plan)
+
+    def _zeroed(
+        self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int
+    ) -> ZeroedWorkspace:
+        def allocate() -> ZeroedWorkspace:
+            return ZeroedWorkspace(count, workspace.dtype.torch, self.target.device)
+
+        return self._workspaces.get((kernel, argument, count), allocate)
 
     def _write(
         self,
         uses: Sequence[KernelUse],
+        launches: Sequence[LaunchPlan],
         in_place: dict[TensorView, TensorView],
-        static: frozenset[Val],
         tracer: Tracer,
-    ) -> tuple[HostProgram, HostCode]:
-        program = build_program(self.fusion, uses, in_place, static)
+    ) -> _Template:
+        program = build_program(self.fusion, uses, in_place, self._static)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
         on_cuda = isinstance(self.target, CudaTarget)
         several = on_cuda and torch.cuda.device_count() > 1
         code = codegen(program, self.target.takes_pointers, on_cuda or zeroed, several)
         tracer.dump("host", lambda: f"{program}\n{code.source}")
-        return program, code
-
-    # ---- what a bound program knows by name
-
-    def _names(
-        self, program: HostProgram, binding: Binding, memory: Memory, tracer: Tracer
-    ) -> dict[str, Any]:
-        names = _target_names(self.target)
-        for name, scalar in fixed_scalars(program).items():
-            names[name] = scalar_value(scalar, binding.values, binding.sizes)
+        constants = _target_names(self.target)
+        allocated = tuple(op.tensor for op in program.operations if isinstance(op, Allocate))
+        constants.update({f"dtype_{tensor.name}": tensor.dtype.torch for tensor in allocated})
         for op in program.operations:
-            if isinstance(op, Allocate):
-                name = op.tensor.name
-                names[f"shape_{name}"], names[f"stride_{name}"], _ = memory.of(op.tensor)
-                names[f"dtype_{name}"] = op.tensor.dtype.torch
-            elif isinstance(op, EvaluateScalar):
-                names[f"eval_{op.node.outputs[0].name}"] = ScalarFunction(op.node)
-            elif isinstance(op, LaunchKernel):
-                names.update(self._launch_names(op, memory, binding, tracer))
-        return names
-
-    def _launch_names(
-        self, op: LaunchKernel, memory: Memory, binding: Binding, tracer: Tracer
-    ) -> dict[str, Any]:
-        kernel = op.kernel
-        use = KernelUse(kernel, op.values, op.outputs)
-        values = memory.symbols(use)
-        _check_alignment(use, memory)
-        names: dict[str, Any] = {}
-        if any(0 not in memory.of(tensor)[0] for tensor in op.outputs):
-            shape = launch_shape(kernel, values)
-            tracer.dump("launch", lambda: f"{kernel.name}: {shape}")
-            names[f"launch_{op.segment}"] = self.target.launcher(kernel, shape, tracer)
-        else:
-            names[f"launch_{op.segment}"] = _launch_nothing
-        for j, (param, source) in enumerate(zip(kernel.kernel.params, kernel.arguments)):
-            if isinstance(source, Size):
-                names[f"c{op.segment}_{j}"] = evaluate(source.extent, binding.sizes)
-            elif isinstance(source, Stride):
-                names[f"c{op.segment}_{j}"] = memory.of(op.values[source.slot])[1][source.dim]
-            elif isinstance(source, Workspace):
-                names[f"alloc_work{op.segment}_{j}"] = self._workspace(op, j, source, values)
-            elif isinstance(source, Value) and isinstance(param, ScalarParam):
-                names[f"as{op.segment}_{j}"] = partial(self.target.argument, param)
-        return names
-
-    def _workspace(
-        self, op: LaunchKernel, argument: int, source: Workspace, values: Mapping[Symbol, int]
-    ) -> Callable[[int], torch.Tensor]:
-        count = max(1, evaluate(source.size, values))
-        dtype, device = source.dtype.torch, self.target.device
-        if source.zeroed:
-            key = (op.kernel, argument, count)
-            return self._workspaces.get(key, lambda: ZeroedWorkspace(count, dtype, device))
-        return lambda stream: torch.empty(count, dtype=dtype, device=device)
-
-
-def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
-    """Stands for the launch of a kernel that has nothing to write."""
-
-
-def _check_alignment(use: KernelUse, memory: Memory) -> None:
-    """Raises ScheduleError if a pointer is less aligned than the kernel's vector accesses need."""
-    needed = {alignment.buffer: alignment.bytes for alignment in use.kernel.kernel.alignments}
-    for param, source in zip(use.kernel.kernel.params, use.kernel.arguments):
-        if isinstance(source, Pointer) and isinstance(param, TensorParam) and param.buffer in needed:
-            value, bytes_ = use.values[source.slot], needed[param.buffer]
-            if memory.of(value)[2] % bytes_:
-                raise ScheduleError(
-                    f"{value.name} is vectorized, so its address must be a multiple of {bytes_} bytes",
-                    given=f"a multiple of {memory.of(value)[2]}",
-                    hint="vectorize less, or pass a tensor that starts at such an address",
-                )
+            if isinstance(op, EvaluateScalar):
+                constants[f"eval_{op.node.outputs[0].name}"] = ScalarFunction(op.node)
+        for launch in launches:
+            constants.update(launch.constants)
+        return _Template(
+            program,
+            code,
+            constants,
+            tuple((op.node.outputs[0], ScalarFunction(op.node), op.node.inputs) for op in program.setup),
+            fixed_scalars(program),
+            tuple((tensor, f"shape_{tensor.name}", f"stride_{tensor.name}") for tensor in allocated),
+        )
 
 
 def _target_names(target: Target) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,20 +18,23 @@ from fusewright.sym import Symbol
 
 Number = bool | int | float | complex
 
-# Rules whose result differs in type from what they compute in.
-_FROM_OPERANDS = (Rule.COMPARE, Rule.PREDICATE, Rule.TO_REAL, Rule.MAKE_COMPLEX, Rule.CAST)
+# Python's floats hold integers up to this exactly, so that a conversion of one rounds once.
+EXACT_INTEGER = 2**53
+INT64_RANGE = (-(2**63), 2**63 - 1)
 
-# (An integer of 64 bits would be rounded twice on its way to float.)
-_CASTABLE = frozenset({DataType.Bool, DataType.Int32, DataType.Float, DataType.Double})
-_CASTS: Mapping[DataType, Callable[..., float]] = {
-    DataType.Double: float,
-    DataType.Float: lambda value: ctypes.c_float(value).value,
-}
-_EXACT: Mapping[str, Callable[..., float]] = {
+_FLOATS: Mapping[str, Callable[..., float]] = {
     "add": lambda a, b: float(a) + b,
     "sub": lambda a, b: float(a) - b,
     "mul": lambda a, b: float(a) * b,
     "neg": lambda a: -float(a),
+}
+_INTEGERS: Mapping[str, Callable[..., int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "maximum": max,
+    "minimum": min,
 }
 
 
@@ -40,28 +44,30 @@ class ScalarFunction:
     def __init__(self, node: Node) -> None:
         assert isinstance(node, Pointwise)
         op, (result,) = node.op, node.outputs
-        dtype = node.inputs[0].dtype if op.rule in _FROM_OPERANDS else result.dtype
-        computed = DataType.Bool if op.rule is Rule.LOGICAL else dtype.compute
+        computed = op.compute_dtype([v.dtype for v in node.inputs], result.dtype)
         self.name = op.name
         self._types = [(v.dtype, target) for v, target in zip(node.inputs, op.operand_dtypes(computed))]
         self._apply = op.spelling(computed).torch
         self._result = result.dtype
+        self._shortcut = self._shortcut_of(node)
 
-        self._exact = self._exact_function(node)
-
-    def _exact_function(self, node: Pointwise) -> Callable[..., Number] | None:
-        """Python's own function, where it gives the same value as the row: in double, and for casts.
-
-        Ten times as fast as tensors, and a call may wait for it.
+    def _shortcut_of(self, node: Pointwise) -> Callable[..., Number | None] | None:
+        """Python's own arithmetic, ten times as fast as tensors' (a call may wait for it): in double and
+        64-bit integers, and for casts to float. It gives None where its result might be another.
         """
         types = {own for own, _ in self._types}
         if node.op.rule is Rule.CAST:
-            return _CASTS[self._result] if self._result in _CASTS and types <= _CASTABLE else None
-        return _EXACT.get(node.op.name) if types | {self._result} == {DataType.Double} else None
+            return _CASTS.get(self._result) if types <= _CASTABLE else None
+        if types | {self._result} == {DataType.Double}:
+            return _FLOATS.get(node.op.name)
+        integer = _INTEGERS.get(node.op.name) if types | {self._result} == {DataType.Int} else None
+        return None if integer is None else partial(_in_range, integer)
 
     def __call__(self, *operands: Number) -> Number:
-        if self._exact is not None:
-            return self._exact(*operands)
+        if self._shortcut is not None:
+            value = self._shortcut(*operands)
+            if value is not None:
+                return value
         tensors = [
             converted(torch.tensor(value, dtype=own.compute.torch), target)
             for value, (own, target) in zip(operands, self._types)
@@ -69,8 +75,33 @@ class ScalarFunction:
         return converted(self._apply(*tensors), self._result).item()
 
 
+def _in_range(function: Callable[..., int], *operands: int) -> int | None:
+    value = function(*operands)
+    return value if INT64_RANGE[0] <= value <= INT64_RANGE[1] else None
+
+
+def _to_double(value: float) -> float | None:
+    return float(value) if isinstance(value, float) or abs(value) <= EXACT_INTEGER else None
+
+
+def _to_float(value: float) -> float | None:
+    is_exact = isinstance(value, float) or abs(value) <= EXACT_INTEGER
+    return ctypes.c_float(value).value if is_exact else None
+
+
+_CASTABLE = frozenset({DataType.Bool, DataType.Int32, DataType.Int, DataType.Float, DataType.Double})
+_CASTS: Mapping[DataType, Callable[..., float | None]] = {
+    DataType.Double: _to_double,
+    DataType.Float: _to_float,
+}
+
+
 class SizeScalars:
-    """The scalars that decide sizes: inputs whose value is part of a signature, and what they lead to."""
+    """The scalars that a signature fixes.
+
+    inputs: those whose value is part of it, since sizes follow from them. static: they, sizes of dimensions,
+    and all that is computed from these and constants alone.
+    """
 
     def __init__(self, fusion: Fusion) -> None:
         used: set[Symbol] = set()
@@ -86,6 +117,13 @@ class SizeScalars:
             for node in fusion.nodes
             if node.is_scalar and node.outputs[0] in needed
         ]
+        passed = set(fusion.inputs) - self.inputs
+        varying: set[Val] = set()
+        for node in fusion.nodes:
+            if node.is_scalar and any(v in passed or v in varying for v in node.inputs):
+                varying.update(node.outputs)
+        made = {out for node in fusion.nodes if node.is_scalar for out in node.outputs}
+        self.static: frozenset[Val] = self.inputs | (made - varying)
 
     def bind(self, values: dict[Val, Number], sizes: dict[Symbol, int]) -> None:
         """Computes the scalars into `values` (which holds the inputs) and adds the sizes that they are.

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
-from fusewright.core.op import Rule
 from fusewright.ir.node import (
     Broadcast,
     Copy,
@@ -54,17 +53,10 @@ def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
 
 
-_FROM_OPERANDS = (Rule.COMPARE, Rule.PREDICATE, Rule.TO_REAL, Rule.MAKE_COMPLEX, Rule.CAST)
-
-
 def compute_dtype(node: Pointwise) -> DataType:
-    """The type that a pointwise node computes in: that of its tensor operands where the result's differs."""
-    if node.op.rule is Rule.LOGICAL:
-        return DataType.Bool
-    if node.op.rule in _FROM_OPERANDS:
-        tensors = node.tensor_inputs or node.inputs
-        return tensors[0].dtype.compute
-    return node.output.dtype.compute
+    """The type that a pointwise node computes in."""
+    operands = node.tensor_inputs or node.inputs
+    return node.op.compute_dtype([v.dtype for v in operands], node.output.dtype)
 
 
 def _copy(ctx: Context, node: Node, order: int) -> list[Item]:

@@ -7,7 +7,7 @@ fusions, and whoever launches it needs to know its own values only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.core.dtype import DataType
@@ -22,7 +22,7 @@ from fusewright.lower import (
     TensorArgument,
     WorkspaceArgument,
 )
-from fusewright.sym import Expr, Symbol, evaluate
+from fusewright.sym import Expr, Symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +121,3 @@ def sources_of(lowered: Lowered, fusion: Fusion) -> tuple[tuple[Source, ...], Ma
         assert isinstance(source, (Size, Stride))
         symbols[symbol] = source
     return tuple(slots.source(argument) for argument in lowered.arguments), symbols
-
-
-def symbol_values(
-    symbols: Mapping[Symbol, Size | Stride],
-    sizes: Mapping[Symbol, int],
-    strides: Sequence[Sequence[int]],
-) -> dict[Symbol, int]:
-    """The value of each symbol of a kernel. `strides`: those of the tensor in each slot."""
-    return {
-        symbol: evaluate(source.extent, sizes)
-        if isinstance(source, Size)
-        else strides[source.slot][source.dim]
-        for symbol, source in symbols.items()
-    }

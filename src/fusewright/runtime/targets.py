@@ -3,100 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import FusewrightError, ScheduleError
+from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
-from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, Library, LoadedKernel
+from fusewright.cuda.driver import ArgLayout, Launcher, Library, LoadedKernel
 from fusewright.kernel.ir import Kernel, ScalarParam
-from fusewright.lower import check_symbols
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
+from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.once import OnceCache
 from fusewright.sim import simulate
-from fusewright.sym import ONE, Expr, Symbol, evaluate
 
 #: A launch: the stream's handle (0 in the simulator) and one value for each parameter of the kernel.
 Launch = Callable[[int, Sequence[Any]], object]
-
-
-# CUDA C++ Programming Guide, technical specifications: the largest grid along x, y and z.
-MAX_GRID = (2**31 - 1, 65535, 65535)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchShape:
-    """Extents of grid and block, x first, and bytes of dynamic shared memory."""
-
-    grid: Dim3
-    block: Dim3
-    shared_bytes: int
-
-    def __str__(self) -> str:
-        return f"grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of shared memory"
-
-
-def launch_shape(kernel: CompiledKernel, values: Mapping[Symbol, int]) -> LaunchShape:
-    """The launch that the kernel asks for; `values` are those of its symbols.
-
-    An extent is at least 1: a reduction of nothing still has a result to write.
-
-    Raises:
-        ScheduleError: the sizes break a requirement of the kernel, or the GPU cannot hold a block.
-    """
-    check_symbols(values)
-    for requirement in kernel.kernel.requirements:
-        if not evaluate(requirement.cond, values):
-            raise ScheduleError(requirement.message, given=f"{requirement.cond} with {_named(values)}")
-
-    def extents(exprs: tuple[Expr, Expr, Expr]) -> Dim3:
-        x, y, z = (1 if e is ONE else max(1, evaluate(e, values)) for e in exprs)
-        return x, y, z
-
-    shape = LaunchShape(
-        extents(kernel.kernel.grid),
-        extents(kernel.kernel.block),
-        evaluate(kernel.kernel.shared_bytes, values),
-    )
-    _check(kernel, shape)
-    return shape
-
-
-def _named(values: Mapping[Symbol, int]) -> str:
-    return ", ".join(f"{symbol.name} = {value}" for symbol, value in values.items())
-
-
-def _check(kernel: CompiledKernel, shape: LaunchShape) -> None:
-    hardware = kernel.hardware
-    threads = shape.block[0] * shape.block[1] * shape.block[2]
-    limit = min(hardware.max_threads_per_block, kernel.kernel.max_threads or hardware.max_threads_per_block)
-    if threads > limit:
-        raise ScheduleError(
-            f"a block of {shape.block} threads does not fit",
-            expected=f"at most {limit} threads a block on {hardware.name}",
-            given=threads,
-            hint="split the axes that are bound to threadIdx by smaller factors",
-        )
-    if any(extent > limit for extent, limit in zip(shape.grid, MAX_GRID)):
-        raise ScheduleError(
-            "the grid has too many blocks",
-            expected=f"at most {MAX_GRID} along x, y and z",
-            given=str(shape.grid),
-            hint="bind the longest axis to grid_x",
-        )
-    if shape.shared_bytes > hardware.shared_memory_per_block_optin:
-        raise ScheduleError(
-            "the shared memory of a block does not fit",
-            expected=f"at most {hardware.shared_memory_per_block_optin} bytes on {hardware.name}",
-            given=shape.shared_bytes,
-        )
 
 
 class Target(Protocol):

@@ -11,10 +11,13 @@ from __future__ import annotations
 from fusewright.schedulers.base import (
     Accept,
     Facts,
+    Heuristic,
+    PreparedScheduler,
     Registry,
     Reject,
     Scheduler,
     first_accepting,
+    prepared,
     rejection_text,
 )
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
@@ -32,11 +35,13 @@ __all__ = [
     "Accept",
     "CompileParams",
     "Facts",
+    "Heuristic",
     "HeuristicParams",
     "InnerPersistentScheduler",
     "LaunchParams",
     "PointwiseParams",
     "PointwiseScheduler",
+    "PreparedScheduler",
     "ReductionParams",
     "ReductionScheduler",
     "Registry",
@@ -44,6 +49,7 @@ __all__ = [
     "Scheduler",
     "default_registry",
     "first_accepting",
+    "prepared",
     "rejection_text",
 ]
 

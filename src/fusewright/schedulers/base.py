@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
@@ -55,6 +56,10 @@ class Facts:
         return evaluate(extent, self.sizes)
 
 
+#: What a scheduler knows of one fusion's structure, as a function of the facts of a call: it gives the params.
+Heuristic = Callable[[Facts, HardwareInfo], Any]
+
+
 class Scheduler(Protocol):
     """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide `heuristic`."""
 
@@ -72,6 +77,22 @@ class Scheduler(Protocol):
     def apply(self, schedule: Schedule, params: Any) -> None:
         """Schedules through the public primitives of `schedule` only, so that the trace replays."""
         ...
+
+
+@runtime_checkable
+class PreparedScheduler(Protocol):
+    """A scheduler that looks at the structure of a fusion once, so that a new size costs arithmetic only."""
+
+    def prepare(self, fusion: Fusion) -> Heuristic:
+        """`heuristic` for this fusion: `prepare(fusion)(facts, hardware)` equals what `heuristic` gives."""
+        ...
+
+
+def prepared(scheduler: Scheduler, fusion: Fusion) -> Heuristic:
+    """The scheduler's heuristic for `fusion`, which calls of any size share."""
+    if isinstance(scheduler, PreparedScheduler):
+        return scheduler.prepare(fusion)
+    return partial(scheduler.heuristic, fusion)
 
 
 @dataclass

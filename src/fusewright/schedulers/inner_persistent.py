@@ -21,13 +21,8 @@ from fusewright.ir.node import Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
-from fusewright.schedulers.io import (
-    Ports,
-    cache_inputs_and_outputs,
-    find_loads,
-    vector_width,
-)
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction import WARP, bind_rows, finish, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -75,54 +70,20 @@ class InnerPersistentScheduler:
         return Accept()
 
     def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+        params: ReductionParams = self.prepare(fusion)(facts, hardware)
+        return params
+
+    def prepare(self, fusion: Fusion) -> Heuristic:
         space = reduction_space(fusion)
         assert isinstance(space, ReductionSpace)
-        inner = space.inner_axis
-        width = 1
-        if inner is not None:
-            width = vector_width(fusion, facts, inner, {t: m.get(inner) for t, m in space.maps.items()})
-        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        vectors = space.vector_limits(fusion)
         held = _held_bytes(fusion, space)
-        vectors = max(1, -(-length // width))
-        threads, batches = _threads_and_batches(vectors)
-        per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
-        room = max(1, min(REGISTERS_TO_HOLD, per_thread))
-        project = False
-        shared = False
-        where = "registers"
-        words = batches * width * held.all // 4
-        if words > room:
-            project = True
-            words = batches * width * held.projected // 4
-            where = "registers, inputs only"
-        if words > room:
-            row_bytes = batches * threads * width * held.projected
-            shared = row_bytes + MAX_BLOCK * 16 <= hardware.shared_memory_per_block_optin
-            where = "shared memory, inputs only" if shared else "not held, loaded again"
-        if words > room and not shared:
-            batches = 0
-            threads = min(threads, MAX_BLOCK // 2)
-        row_threads = 1
-        while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
-            row_threads *= 2
-        return ReductionParams(
-            fastest_dim=True,
-            persistent_kernel=True,
-            project_persistent_buffers=project,
-            persistent_in_shared_memory=shared,
-            cross_block_inner_reduction=True,
-            unroll_factor_inner_reduction=width,
-            vectorize_inner_reduction=width > 1,
-            batches_per_block_inner_reduction=batches,
-            pad_inner_reduction_to_warp=True,
-            multiple_reds_per_blk=row_threads > 1,
-            block_dim_inner_reduction=ParallelType.block_x,
-            block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
-            grid_dim_iter_dom=ParallelType.grid_x,
-            lparams=LaunchParams(bdimx=threads, bdimy=row_threads),
-            reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
-            f"held in {where}; {row_threads} rows a block",
-        )
+
+        def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+            width = vectors.width(facts) if vectors is not None else 1
+            return _params(space.iteration_size(facts), space.reduction_size(facts), width, held, hardware)
+
+        return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
@@ -148,6 +109,50 @@ class InnerPersistentScheduler:
         moved = _cut(schedule, reference, params, bool(space.iteration))
         position = moved[0] if params.batches_per_block_inner_reduction else moved[0] + 1
         finish(schedule, space, reference, ports, moved, params.unroll_factor_inner_reduction, position)
+
+
+def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareInfo) -> ReductionParams:
+    """How to cut up `rows` of `length` elements, read in vectors of `width`."""
+    vectors = max(1, -(-length // width))
+    threads, batches = _threads_and_batches(vectors)
+    per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
+    room = max(1, min(REGISTERS_TO_HOLD, per_thread))
+    project = False
+    shared = False
+    where = "registers"
+    words = batches * width * held.all // 4
+    if words > room:
+        project = True
+        words = batches * width * held.projected // 4
+        where = "registers, inputs only"
+    if words > room:
+        row_bytes = batches * threads * width * held.projected
+        shared = row_bytes + MAX_BLOCK * 16 <= hardware.shared_memory_per_block_optin
+        where = "shared memory, inputs only" if shared else "not held, loaded again"
+    if words > room and not shared:
+        batches = 0
+        threads = min(threads, MAX_BLOCK // 2)
+    row_threads = 1
+    while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
+        row_threads *= 2
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        project_persistent_buffers=project,
+        persistent_in_shared_memory=shared,
+        cross_block_inner_reduction=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        batches_per_block_inner_reduction=batches,
+        pad_inner_reduction_to_warp=True,
+        multiple_reds_per_blk=row_threads > 1,
+        block_dim_inner_reduction=ParallelType.block_x,
+        block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
+        grid_dim_iter_dom=ParallelType.grid_x,
+        lparams=LaunchParams(bdimx=threads, bdimy=row_threads),
+        reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
+        f"held in {where}; {row_threads} rows a block",
+    )
 
 
 def _threads_and_batches(vectors: int) -> tuple[int, int]:

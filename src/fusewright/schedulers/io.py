@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.vectorize import (
+    MAX_VECTOR_BYTES,
     loads_along_lane,
     power_of_two_divisor,
     stores_along_lane,
@@ -18,7 +20,7 @@ from fusewright.ir.node import Broadcast, Copy, Expand, Permute, Relabel, Squeez
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
-from fusewright.sym import const
+from fusewright.sym import Expr, const
 
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
 FRESH_ALIGNMENT = 256
@@ -96,40 +98,61 @@ def _innermost_is(tensor: TensorView, width: int) -> bool:
     return bool(tensor.loop) and tensor.loop[-1].extent is const(width)
 
 
-def vector_width(
-    fusion: Fusion, facts: Facts, inner: IterDomain, mapped: dict[TensorView, IterDomain | None]
-) -> int:
-    """The widest vector that all inputs and outputs along `inner` allow.
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """A tensor in global memory whose unit-stride dimension a vector runs along.
 
-    `mapped` gives for each input and output the dimension that corresponds to `inner`, or None. A
-    tensor whose unit-stride dimension is another is accessed element by element and sets no limit.
+    element_bytes: of its dtype. size: the extent of that dimension. position: of the input that it is or is
+    stored in, None for fresh memory. outer: the input's other dimensions, and their extents.
     """
-    limit = power_of_two_divisor(facts.value(inner.extent), 16)
-    for position, value in enumerate(fusion.inputs):
-        if isinstance(value, TensorView) and not value.is_cpu and value.uses:
-            limit = _limited(value, mapped.get(value), facts, limit, position)
-    for output in fusion.outputs:
-        tensor = output.tensor
-        if tensor.definition is None:
-            continue
-        source = fusion.inputs.index(output.alias) if output.alias is not None else None
-        limit = _limited(tensor, mapped.get(tensor), facts, limit, source)
-    return max(1, limit)
+
+    element_bytes: int
+    size: Expr
+    position: int | None
+    outer: tuple[tuple[int, Expr], ...]
 
 
-def _limited(
-    tensor: TensorView, axis: IterDomain | None, facts: Facts, limit: int, position: int | None
-) -> int:
-    unit = unit_stride_axis(tensor)
-    if unit is None or axis is not unit:
-        return limit
-    alignment = facts.alignment[position] if position is not None else FRESH_ALIGNMENT
-    outer: list[int] = []
-    if position is not None:
-        strides = dict(zip(tensor.shape, facts.strides[position]))
-        outer = [
-            strides[a]
-            for a in tensor.shape
-            if a is not unit and not a.is_broadcast and facts.value(a.extent) > 1
+class VectorLimits:
+    """What bounds the width of vectors along one dimension of a fusion's iteration space.
+
+    Args:
+        inner: the dimension. mapped: for each input and output the dimension that corresponds to it, or
+            None. A tensor whose unit-stride dimension is another is accessed element by element and sets no
+            limit.
+    """
+
+    def __init__(self, fusion: Fusion, inner: IterDomain, mapped: Mapping[TensorView, IterDomain | None]) -> None:
+        self._size = inner.extent
+        touched: list[tuple[TensorView, int | None]] = [
+            (value, position)
+            for position, value in enumerate(fusion.inputs)
+            if isinstance(value, TensorView) and not value.is_cpu and value.uses
         ]
-    return widest_access(tensor.dtype.size, facts.value(unit.extent), outer, alignment, limit)
+        for output in fusion.outputs:
+            if output.tensor.definition is not None:
+                alias = output.alias
+                touched.append((output.tensor, fusion.inputs.index(alias) if alias is not None else None))
+        self._accesses = [
+            _access(tensor, unit, position)
+            for tensor, position in touched
+            if (unit := unit_stride_axis(tensor)) is not None and mapped.get(tensor) is unit
+        ]
+
+    def width(self, facts: Facts) -> int:
+        """The widest vector, in elements, that all inputs and outputs of this call allow."""
+        limit = power_of_two_divisor(facts.value(self._size), MAX_VECTOR_BYTES)
+        for access in self._accesses:
+            alignment, strides = FRESH_ALIGNMENT, []
+            if access.position is not None:
+                alignment = facts.alignment[access.position]
+                own = facts.strides[access.position]
+                strides = [own[dim] for dim, size in access.outer if facts.value(size) > 1]
+            size = facts.value(access.size)
+            limit = widest_access(access.element_bytes, size, strides, alignment, limit)
+        return max(1, limit)
+
+
+def _access(tensor: TensorView, unit: IterDomain, position: int | None) -> _Access:
+    axes = enumerate(tensor.shape)
+    outer = tuple((dim, a.extent) for dim, a in axes if a is not unit and not a.is_broadcast)
+    return _Access(tensor.dtype.size, unit.extent, position, outer if position is not None else ())

@@ -11,7 +11,9 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 
 from fusewright.analyze.axis_map import contradiction
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -23,8 +25,8 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.propagate import spanning_walk
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
-from fusewright.schedulers.io import cache_inputs_and_outputs, vector_width, vectorize_ports
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
@@ -94,30 +96,12 @@ class PointwiseScheduler:
         return Reject(space) if isinstance(space, str) else Accept()
 
     def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> PointwiseParams:
+        return self.prepare(fusion)(facts, hardware)
+
+    def prepare(self, fusion: Fusion) -> Heuristic:
         space = _space(fusion)
         assert isinstance(space, _Space)
-        inner = unit_stride_axis(space.reference)
-        width = 1
-        if inner is not None:
-            mapped = {t: m.get(inner) for t, m in space.maps.items()}
-            width = vector_width(fusion, facts, inner, mapped)
-        sizes = [facts.value(a.extent) for a in space.axes]
-        total = 1
-        for size in sizes:
-            total *= size
-        break_point, why = _break_point(fusion, space, sizes)
-        unroll = _unroll(fusion, space, width, total, hardware)
-        params = PointwiseParams(
-            break_point=break_point,
-            vectorization_factor=width,
-            unroll_factor_inner=1 if break_point else unroll,
-            unroll_factor_outer=unroll if break_point else 1,
-            lparams=LaunchParams(bdimx=THREADS),
-            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight",
-        )
-        if break_point:
-            params = _fit_rows(params, sizes, width)
-        return params
+        return _Proposal(fusion, space)
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
@@ -136,6 +120,50 @@ class PointwiseScheduler:
         ]
         if rest:
             schedule.inline_most(rest)
+
+
+class _Proposal:
+    """The heuristic of one fusion: what it reads of the structure, and the params that follow for a call.
+
+    broadcasts: for each input that is a broadcast along some dimensions, where it is not. loaded_bytes: of
+    one element of all inputs that come from memory; those that are broadcasts come from the caches.
+    """
+
+    def __init__(self, fusion: Fusion, space: _Space) -> None:
+        inner = unit_stride_axis(space.reference)
+        self.vectors: VectorLimits | None = None
+        if inner is not None:
+            self.vectors = VectorLimits(fusion, inner, {t: m.get(inner) for t, m in space.maps.items()})
+        self.extents = [axis.extent for axis in space.axes]
+        self.broadcasts: list[list[bool]] = []
+        self.loaded_bytes = 0
+        for tensor in fusion.inputs:
+            if not isinstance(tensor, TensorView) or tensor.is_cpu:
+                continue
+            covered = space.maps.get(tensor, {})
+            present = [a in covered and not covered[a].is_broadcast for a in space.axes]
+            if any(present) and not all(present):
+                self.broadcasts.append(present)
+            if tensor.uses and all(there or a.is_broadcast for there, a in zip(present, space.axes)):
+                self.loaded_bytes += tensor.dtype.size
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> PointwiseParams:
+        width = self.vectors.width(facts) if self.vectors is not None else 1
+        sizes = [facts.value(extent) for extent in self.extents]
+        total = prod(sizes)
+        break_point, why = _break_point(self.broadcasts, sizes)
+        unroll = _unroll(self.loaded_bytes * width, width, total, hardware)
+        split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
+        return PointwiseParams(
+            break_point=break_point,
+            split_grid_y_dim=split,
+            flip_grid_binding=flip,
+            vectorization_factor=width,
+            unroll_factor_inner=1 if break_point else unroll,
+            unroll_factor_outer=unroll if break_point else 1,
+            lparams=LaunchParams(bdimx=THREADS),
+            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight",
+        )
 
 
 def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParams) -> int:
@@ -186,45 +214,28 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
 MAX_GRID_Y = 65535
 
 
-def _fit_rows(params: PointwiseParams, sizes: list[int], width: int) -> PointwiseParams:
-    """Rows beyond the limit of grid_y go to grid_z; where there are more of them than columns, they take
-    grid_x.
+def _fit_rows(sizes: Sequence[int], break_point: int, unroll: int, width: int) -> tuple[bool, bool]:
+    """(split_grid_y_dim, flip_grid_binding): rows beyond the limit of grid_y take grid_x, or where there are
+    as many blocks of columns, go to grid_z.
     """
-    rows = columns = 1
-    for size in sizes[: params.break_point]:
-        rows *= size
-    for size in sizes[params.break_point :]:
-        columns *= size
-    row_blocks = -(-rows // params.unroll_factor_outer)
-    column_blocks = -(-columns // (THREADS * width))
+    row_blocks = -(-prod(sizes[:break_point]) // unroll)
+    column_blocks = -(-prod(sizes[break_point:]) // (THREADS * width))
     if row_blocks <= MAX_GRID_Y:
-        return params
-    if column_blocks <= MAX_GRID_Y:
-        return replace(params, flip_grid_binding=True)
-    return replace(params, split_grid_y_dim=True)
+        return False, False
+    return (False, True) if column_blocks <= MAX_GRID_Y else (True, False)
 
 
-def _break_point(fusion: Fusion, space: _Space, sizes: list[int]) -> tuple[int, str]:
+def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> tuple[int, str]:
     """Where to cut the dimensions into rows and columns.
 
     In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast
     along all rows or all columns does not, and one read serves all of a thread's rows.
     """
-    broadcasts = []
-    for tensor in fusion.inputs:
-        if isinstance(tensor, TensorView) and not tensor.is_cpu and tensor in space.maps:
-            covered = space.maps[tensor]
-            present = [a in covered and not covered[a].is_broadcast for a in space.axes]
-            if not all(present) and any(present):
-                broadcasts.append(present)
     if not broadcasts:
         return 0, "one dimension, as no input is a broadcast"
     best, best_score = 0, 0
     for cut in range(1, len(sizes)):
-        columns = 1
-        for size in sizes[cut:]:
-            columns *= size
-        if columns < THREADS:
+        if prod(sizes[cut:]) < THREADS:
             continue  # rows this short leave threads idle
         served = sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
         if served > best_score:
@@ -234,17 +245,11 @@ def _break_point(fusion: Fusion, space: _Space, sizes: list[int]) -> tuple[int, 
     return best, f"rows and columns cut at {best}, which serves {best_score} broadcast inputs"
 
 
-def _unroll(fusion: Fusion, space: _Space, width: int, total: int, hardware: HardwareInfo) -> int:
+def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:
     """Accesses a thread has in flight along the unrolled axis: enough bytes, yet a full wave of blocks.
 
-    Inputs that are broadcasts come from the caches and do not count.
+    `loaded`: bytes of one access to each input.
     """
-    loaded = 0
-    for tensor in fusion.inputs:
-        if isinstance(tensor, TensorView) and not tensor.is_cpu and tensor.uses:
-            covered = space.maps.get(tensor, {})
-            if all(a in covered and not covered[a].is_broadcast for a in space.axes if not a.is_broadcast):
-                loaded += tensor.dtype.size * width
     unroll = 1
     while unroll < MAX_UNROLL and 2 * unroll * max(loaded, 1) <= BYTES_IN_FLIGHT:
         unroll *= 2

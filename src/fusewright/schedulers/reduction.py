@@ -18,8 +18,8 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Reject, Verdict
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, vector_width, vectorize_ports
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 
@@ -61,16 +61,20 @@ class ReductionScheduler:
         return Accept()
 
     def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+        params: ReductionParams = self.prepare(fusion)(facts, hardware)
+        return params
+
+    def prepare(self, fusion: Fusion) -> Heuristic:
         space = reduction_space(fusion)
         assert isinstance(space, ReductionSpace)
-        inner = space.inner_axis
-        width = 1
-        if inner is not None:
-            width = vector_width(fusion, facts, inner, {t: m.get(inner) for t, m in space.maps.items()})
-        rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        if space.is_inner:
-            return _inner_params(rows, length, width, hardware)
-        return _outer_params(rows, length, width, hardware)
+        vectors = space.vector_limits(fusion)
+        choose = _inner_params if space.is_inner else _outer_params
+
+        def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+            width = vectors.width(facts) if vectors is not None else 1
+            return choose(space.iteration_size(facts), space.reduction_size(facts), width, hardware)
+
+        return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)

@@ -14,6 +14,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.propagate import spanning_walk
 from fusewright.schedulers.base import Facts
+from fusewright.schedulers.io import VectorLimits
 
 AxisMap = dict[IterDomain, IterDomain]
 
@@ -46,6 +47,13 @@ class ReductionSpace:
         unit = unit_stride_axis(self.main_input)
         mapped = self.maps[self.main_input]
         return next((a for a in (*self.iteration, *self.reduction) if mapped.get(a) is unit), None)
+
+    def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
+        """What bounds vectors along the dimension that is contiguous in the main input, if there is one."""
+        inner = self.inner_axis
+        if inner is None:
+            return None
+        return VectorLimits(fusion, inner, {t: m.get(inner) for t, m in self.maps.items()})
 
     def iteration_size(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.iteration)

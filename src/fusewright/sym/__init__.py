@@ -40,7 +40,7 @@ from fusewright.sym.nodes import (
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum, ne
 from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
-from fusewright.sym.text import to_python, to_text
+from fusewright.sym.text import to_function, to_python, to_text
 from fusewright.sym.traversal import build, evaluate, fold, product, substitute
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "sub",
     "substitute",
     "symbol",
+    "to_function",
     "to_python",
     "to_text",
     "upper_bound",

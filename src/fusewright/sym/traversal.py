@@ -95,6 +95,10 @@ def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:
 
     Raises KeyError for a symbol that `env` lacks and ZeroDivisionError where `e` is undefined.
     """
+    if isinstance(e, Symbol):
+        return env[e]
+    if isinstance(e, Const):
+        return e.value
 
     def visit(node: Expr, args: tuple[int, ...]) -> int:
         if isinstance(node, Const):

@@ -1,0 +1,101 @@
+"""What the sizes of a call make of a kernel: the launch's extents, shared memory and workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewright.core.errors import ScheduleError
+from fusewright.cuda.driver import Dim3
+from fusewright.lower import check_symbols
+from fusewright.runtime.arguments import Size, Workspace
+from fusewright.runtime.compiler import CompiledKernel
+from fusewright.sym import Symbol, to_function
+
+# CUDA C++ Programming Guide, technical specifications: the largest grid along x, y and z.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """Extents of grid and block, x first, and bytes of dynamic shared memory."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+
+    def __str__(self) -> str:
+        return f"grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of shared memory"
+
+
+class LaunchSizes:
+    """The size expressions of one kernel, compiled, so that a call with new sizes is arithmetic."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        self._kernel = kernel
+        body = kernel.kernel
+        sources = kernel.symbols.items()
+        self._sized = [symbol for symbol, source in sources if isinstance(source, Size)]
+        self._strided = [(s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)]
+        self._size_values = to_function([x.extent for _, x in sources if isinstance(x, Size)])
+        self._extents = to_function([*body.grid, *body.block, body.shared_bytes])
+        self._required = to_function([requirement.cond for requirement in body.requirements])
+        workspaces = [source for source in kernel.arguments if isinstance(source, Workspace)]
+        self._workspaces = to_function([workspace.size for workspace in workspaces])
+
+    def symbols(self, sizes: Mapping[Symbol, int], strides: Sequence[Sequence[int]]) -> dict[Symbol, int]:
+        """The values of the kernel's symbols, from the fusion's sizes and the strides in each slot."""
+        values = dict(zip(self._sized, self._size_values(sizes)))
+        for symbol, slot, dim in self._strided:
+            values[symbol] = strides[slot][dim]
+        return values
+
+    def shape(self, values: Mapping[Symbol, int]) -> LaunchShape:
+        """The launch that the kernel asks for; `values` are those of its symbols.
+
+        An extent is at least 1: a reduction of nothing still has a result to write.
+
+        Raises:
+            ScheduleError: the sizes break a requirement of the kernel, or the GPU cannot hold a block.
+        """
+        check_symbols(values)
+        for requirement, holds in zip(self._kernel.kernel.requirements, self._required(values)):
+            if not holds:
+                named = ", ".join(f"{symbol.name} = {value}" for symbol, value in values.items())
+                raise ScheduleError(requirement.message, given=f"{requirement.cond} with {named}")
+        gx, gy, gz, bx, by, bz, shared = self._extents(values)
+        shape = LaunchShape(
+            (max(1, gx), max(1, gy), max(1, gz)), (max(1, bx), max(1, by), max(1, bz)), shared
+        )
+        _check(self._kernel, shape)
+        return shape
+
+    def workspaces(self, values: Mapping[Symbol, int]) -> tuple[int, ...]:
+        """The elements of each workspace argument, at least one, in argument order."""
+        return tuple(max(1, count) for count in self._workspaces(values))
+
+
+def _check(kernel: CompiledKernel, shape: LaunchShape) -> None:
+    hardware = kernel.hardware
+    threads = shape.block[0] * shape.block[1] * shape.block[2]
+    limit = min(hardware.max_threads_per_block, kernel.kernel.max_threads or hardware.max_threads_per_block)
+    if threads > limit:
+        raise ScheduleError(
+            f"a block of {shape.block} threads does not fit",
+            expected=f"at most {limit} threads a block on {hardware.name}",
+            given=threads,
+            hint="split the axes that are bound to threadIdx by smaller factors",
+        )
+    if any(extent > limit for extent, limit in zip(shape.grid, MAX_GRID)):
+        raise ScheduleError(
+            "the grid has too many blocks",
+            expected=f"at most {MAX_GRID} along x, y and z",
+            given=str(shape.grid),
+            hint="bind the longest axis to grid_x",
+        )
+    if shape.shared_bytes > hardware.shared_memory_per_block_optin:
+        raise ScheduleError(
+            "the shared memory of a block does not fit",
+            expected=f"at most {hardware.shared_memory_per_block_optin} bytes on {hardware.name}",
+            given=shape.shared_bytes,
+        )
