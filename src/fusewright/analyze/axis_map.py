@@ -126,9 +126,9 @@ def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[K
 def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, IterDomain]]) -> str | None:
     """Why the tensors cannot all follow one reference, or None.
 
-    `maps` gives for each tensor its axis for each of the reference's. Where a tensor is read along another axis
-    than the one that was assigned to it, say `x + permute(x)`, no assignment serves both readers. Inputs are
-    loaded once for each reader, so they do not count.
+    `maps` gives for each tensor its axis for each of the reference's. Where a tensor is read along another
+    axis than the one that was assigned to it, say `x + permute(x)`, no assignment serves both readers. Inputs
+    are loaded once for each reader, so they do not count.
     """
     for node in fusion.ordered_nodes():
         for position, producer in enumerate(node.inputs):

@@ -36,6 +36,21 @@ class Reach:
         """Whether `below` is `above` or computed from it."""
         return bool(self._below.get(above, 0) & self._bit.get(below, 0))
 
+    def outlives(self, tensor: TensorView) -> bool:
+        """Whether `tensor`, perhaps an input, feeds a reduction and is needed again with its result.
+
+        Unlike `reductions_between` this sees through the elementwise work between the tensor and its uses.
+        """
+        consumers = [c for c in tensor.consumers if c in self._bit]
+        beside = 0
+        for consumer in consumers:
+            beside |= self._beside[consumer]
+        return any(
+            any(self.reaches(c, reduction) for c in consumers)
+            and beside & self._below[reduction] & ~self._bit[reduction]
+            for reduction in self._reductions
+        )
+
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
         """Reductions that one consumer of `tensor` feeds and that another's results meet later.
 

@@ -57,7 +57,8 @@ class Buffer:
     """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
 
     `align` is the alignment in bytes that vector access needs (0: that of the dtype).
-    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/.
+    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared
+    buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Buffer:
     size: Expr
     align: int = 0
     offset: Expr | None = None
+    private: bool = False
 
 
 # ---- operands ---------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ class Buffers:
         self._domains = domains
         self._buffers: dict[TensorView, Buffer] = {}
         self._strides: dict[TensorView, list[Expr]] = {}
+        self._private: set[TensorView] = set()
         self.alignment: dict[TensorView, int] = {}
         self.stride_multiple: dict[TensorView, int] = {}
         #: symbols of strides that calls must pass
@@ -46,7 +47,9 @@ class Buffers:
             return Buffer(tensor.name, tensor.dtype, Space.GLOBAL, self._span(tensor), align)
         size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
         if tensor.memory is MemoryType.shared:
-            return Buffer(tensor.name, tensor.dtype, Space.SHARED, size, align)
+            return Buffer(
+                tensor.name, tensor.dtype, Space.SHARED, size, align, private=tensor in self._private
+            )
         count = as_int(size)
         if count is None:
             axes = ", ".join(map(str, self.stored_axes(tensor)))
@@ -139,7 +142,9 @@ class Buffers:
         lead = indices.tensor
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, {a: indices.of(a) for a in lead.shape})
-        return self._local_offset(tensor, [indices.of(a) for a in self.stored_axes(lead)])
+        # Siblings loop alike, but may be inlined differently: one may be stored along more of the loops.
+        counterpart = dict(zip(tensor.loop, lead.loop))
+        return self._local_offset(tensor, [indices.of(counterpart[a]) for a in self.stored_axes(tensor)])
 
     def read(self, tensor: TensorView, operand: int, indices: NodeIndices) -> Expr:
         """The offset that a node reads of its operand `tensor`."""
@@ -150,18 +155,43 @@ class Buffers:
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
     def _check_same_thread(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
-        """A register is read by the thread that wrote it: along every thread or block axis of its
-        producer.
+        """A register is read by the thread that wrote it."""
+        stray = self._read_elsewhere(tensor, operand, indices)
+        if stray is not None:
+            axis, index = stray
+            raise ScheduleError(
+                f"{tensor.name} is in registers of the threads along {axis.parallel.name}, "
+                f"but {indices.tensor.name} reads element {index} along that axis from another thread",
+                hint="bind the axes of both alike (parallelize_like), or set its memory type to shared",
+            )
+
+    def _read_elsewhere(
+        self, tensor: TensorView, operand: int, indices: NodeIndices
+    ) -> tuple[IterDomain, Expr] | None:
+        """A thread or block axis along which a node reads another position than its own, and that
+        position.
         """
-        axes = [a for a in tensor.loop if (a.parallel.is_block or a.parallel.is_grid) and not a.is_reduction]
+        axes = [a for a in tensor.loop if a.parallel.is_thread and not a.is_reduction]
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
-            extent = self._domains.extent(tensor, axis)
-            if extent is not ONE and not _is_position(index, axis.parallel):
-                raise ScheduleError(
-                    f"{tensor.name} is in registers of the threads along {axis.parallel.name}, "
-                    f"but {indices.tensor.name} reads element {index} along that axis from another thread",
-                    hint="bind the axes of both alike (parallelize_like), or set its memory type to shared",
-                )
+            if self._domains.extent(tensor, axis) is not ONE and not _is_position(index, axis.parallel):
+                return axis, index
+        return None
+
+    def mark_private(
+        self, tensor: TensorView, reads: Sequence[tuple[int, NodeIndices]], used: set[ParallelType]
+    ) -> None:
+        """Notes that each thread reads of a shared tensor only what it wrote, if that is so.
+
+        `reads`: the operand position and indices of every node that reads it. `used`: the thread axes of the
+        kernel; along one that the tensor lacks, one thread writes for all.
+        """
+        own = {
+            a.parallel
+            for a in tensor.loop
+            if not a.is_reduction and self._domains.extent(tensor, a) is not ONE
+        }
+        if used <= own and all(self._read_elsewhere(tensor, position, i) is None for position, i in reads):
+            self._private.add(tensor)
 
 
 def _is_position(index: Expr, parallel: ParallelType) -> bool:

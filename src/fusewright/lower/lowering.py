@@ -18,6 +18,7 @@ from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.context import Context, launch_dimensions
 from fusewright.lower.domains import Domains, refine, vector_size
+from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import (
     Argument,
     Lowered,
@@ -81,6 +82,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
     ctx = Context(fusion, nodes, domains, loops, buffers, dims)
+    _mark_private(ctx)
     items: list[Item] = []
     for position, node in enumerate(nodes):
         items += node_items(ctx, node, position * _ORDER_STEP)
@@ -155,6 +157,18 @@ def _moves_with_lane(node: Node) -> bool:
         root in source_of and not source_of[root].is_broadcast
         for root in ancestors(out.loop[-1], out.maybe_root)
     )
+
+
+def _mark_private(ctx: Context) -> None:
+    """Finds the shared tensors that serve each thread as registers would, which need no barriers."""
+    used = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+    reads: dict[TensorView, list[tuple[int, NodeIndices]]] = {}
+    for node in ctx.nodes:
+        for position, value in enumerate(node.inputs):
+            if isinstance(value, TensorView) and value.memory is MemoryType.shared:
+                reads.setdefault(value, []).append((position, ctx.indices(node)))
+    for tensor, uses in reads.items():
+        ctx.buffers.mark_private(tensor, uses, used)
 
 
 def _allocations(ctx: Context) -> list[k.Stmt]:

@@ -41,9 +41,14 @@ def _accesses(stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
     reads: set[k.Buffer] = set()
     writes: set[k.Buffer] = set()
     for inner in k.walk((stmt,)):
-        reads.update(r.buffer for r in access.read_refs(inner) if r.buffer.space is k.Space.SHARED)
-        writes.update(r.buffer for r in access.written_refs(inner) if r.buffer.space is k.Space.SHARED)
+        reads.update(r.buffer for r in access.read_refs(inner) if _is_exchanged(r.buffer))
+        writes.update(r.buffer for r in access.written_refs(inner) if _is_exchanged(r.buffer))
     return reads, writes
+
+
+def _is_exchanged(buffer: k.Buffer) -> bool:
+    """Whether threads read there what others wrote."""
+    return buffer.space is k.Space.SHARED and not buffer.private
 
 
 def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
