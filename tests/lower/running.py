@@ -72,8 +72,6 @@ def _empty(tensor: TensorView, shape: Sequence[int]) -> torch.Tensor:
 def copy_fusion(shape: Sequence[int], copies: int = 1) -> Fusion:
     """x -> set -> ... -> output, with `copies` sets; -1 in `shape` is a symbolic size."""
 
-
-
     fusion = Fusion()
     tensor = define_tensor(fusion, list(shape), True)
     for _ in range(copies):

@@ -117,6 +117,11 @@ def _collective_item(
     work = ctx.workspace(node.op, dtypes, threads, width) if threads else ()
     statement: k.Stmt
     if grid:
+        if flags:
+            raise ScheduleError(
+                f"the grid reduction {out.name} reads the result of another, which only one block holds",
+                hint="reduce all axes of blocks in one step: rfactor the others",
+            )
         if any(loop.is_real for loop in loops):
             raise ScheduleError(
                 f"the grid reduction {out.name} stands in a serial loop, "

@@ -19,8 +19,8 @@ _STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
 def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None = None) -> int:
     """The most loops that `tensor` can share with every consumer.
 
-    These are equal axes, none reduced by it or vectorized; and none that a reduction reduces whose result
-    another consumer awaits, for its loop must end before that consumer's begins.
+    These are equal axes, none reduced by it or vectorized; and no loop that a reduction does not share with
+    those who await its result, where another consumer does, for it must end before that consumer's begins.
     """
     if tensor.definition is None or not tensor.consumers:
         return 0
@@ -41,16 +41,25 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None 
                 break
             shared += 1
         limit = min(limit, shared)
-    for reduction in (reach or Reach(fusion)).reductions_between(tensor):
-        serial = (i for i, axis in enumerate(reduction.loop) if axis.is_reduction and _is_loop(axis))
-        first = next(serial, len(reduction.loop))
-        limit = min(limit, first)
+    reach = reach or Reach(fusion)
+    for reduction in reach.reductions_between(tensor):
+        limit = min(limit, _shared_with_users(fusion, reduction, reach))
     # Outputs of one node share one loop nest.
     for sibling in _siblings(tensor):
         ours, theirs = sibling_keys(tensor, sibling)
         same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
         limit = min(limit, same)
     return limit
+
+
+def _shared_with_users(fusion: Fusion, reduction: TensorView, reach: Reach) -> int:
+    """The position of the first loop of a reduction that its consumers cannot stand in.
+
+    Axes of threads and blocks are no loops: everybody stands in them.
+    """
+    shared = max_inline_position(fusion, reduction, reach)
+    later = (i for i, axis in enumerate(reduction.loop) if i >= shared and _is_loop(axis))
+    return next(later, len(reduction.loop))
 
 
 def _is_loop(axis: IterDomain) -> bool:
