@@ -18,11 +18,10 @@ from fusewright.core.errors import (
     ShapeError,
     UnsupportedDeviceError,
 )
-from fusewright.host.layout import size_value
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, IterDomain, Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol, as_int, evaluate, product
+from fusewright.sym import Symbol, as_int, product, to_function
 
 INT32_MAX = 2**31 - 1
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
@@ -57,7 +56,16 @@ class Binder:
         self._tensors = {
             i: _TensorInput(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
         }
-        self._domains = list(dict.fromkeys(_domain(tensor) for tensor in fusion.tensors()))
+        # The number of points that computing each tensor goes over.
+        domains = dict.fromkeys(product(a.visible_extent for a in t.logical) for t in fusion.tensors())
+        self._domains = to_function(list(domains))
+        known = {axis.visible_extent for t in self._tensors.values() for axis in t.tensor.shape}
+        known |= self.size_scalars.symbols
+        #: sizes that the definition found equal, where both are known once the inputs are
+        self._equalities = [
+            pair for pair in fusion.equalities if all(known >= size.free_symbols for size in pair)
+        ]
+        self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs with lists and tuples among them (vectors) unpacked.
@@ -126,14 +134,12 @@ class Binder:
         return place
 
     def _check_equalities(self, sizes: Mapping[Symbol, int]) -> None:
-        """Sizes that the definition found equal, where both are known only now."""
-        for size, same in self.fusion.equalities:
-            if size.free_symbols <= sizes.keys() and same.free_symbols <= sizes.keys():
-                a, b = evaluate(size, sizes), evaluate(same, sizes)
-                if a != b:
-                    raise ShapeError(
-                        f"{size} and {same}: a conflict was found with 2 different sizes", expected=b, given=a
-                    )
+        values = self._equal_sizes(sizes)
+        for (size, same), a, b in zip(self._equalities, values[::2], values[1::2]):
+            if a != b:
+                raise ShapeError(
+                    f"{size} and {same}: a conflict was found with 2 different sizes", expected=b, given=a
+                )
 
     def _index_dtype(
         self,
@@ -144,16 +150,13 @@ class Binder:
         """Int32 if every offset and every position in an iteration space stays below 2^31."""
         limit = INT32_MAX - INDEX_HEADROOM
         for shape, steps in zip(shapes, strides):
-            if sum((size - 1) * step for size, step in zip(shape, steps) if size > 0) > limit:
+            reach = 0
+            for size, step in zip(shape, steps):
+                if size > 0:
+                    reach += (size - 1) * step
+            if reach > limit:
                 return DataType.Int
-        if any(size_value(domain, sizes) > limit for domain in self._domains):
-            return DataType.Int
-        return DataType.Int32
-
-
-def _domain(tensor: TensorView) -> Expr:
-    """The number of points that computing the tensor goes over."""
-    return product(axis.visible_extent for axis in tensor.logical)
+        return DataType.Int if max(self._domains(sizes), default=0) > limit else DataType.Int32
 
 
 class _TensorInput:

@@ -110,6 +110,7 @@ class SizeScalars:
             if axis.expanded is not None:
                 used |= axis.expanded.free_symbols
         self._symbols = [(symbol, s) for symbol, s in fusion.scalar_of.items() if symbol in used]
+        self.symbols = frozenset(symbol for symbol, _ in self._symbols)
         needed = closure(scalar for _, scalar in self._symbols)
         self.inputs = frozenset(value for value in fusion.inputs if value in needed)
         self._nodes = [

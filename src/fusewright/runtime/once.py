@@ -19,7 +19,8 @@ class OnceCache(Generic[K, V]):
 
     def __init__(self) -> None:
         self._values: dict[K, V] = {}
-        self._running: dict[K, threading.Event] = {}
+        #: held by the thread that computes the key's value
+        self._running: dict[K, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -44,17 +45,18 @@ class OnceCache(Generic[K, V]):
                     continue
                 running = self._running.get(key)
                 if running is None:
-                    done = self._running[key] = threading.Event()
+                    mine = self._running[key] = threading.Lock()
+                    mine.acquire()
             if running is not None:
-                running.wait()
-                continue
+                with running:
+                    continue
             try:
                 value = self._values[key] = compute()
                 return value
             finally:
                 with self._lock:
                     del self._running[key]
-                done.set()
+                mine.release()
 
     def forget(self, key: K) -> None:
         """Drops the value of `key`, if it is there."""
