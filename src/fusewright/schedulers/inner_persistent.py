@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.analyze.persistent import persistent_tensors
+from fusewright.analyze.persistent import Reach, persistent_tensors
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType, SchedulerType
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.op import Rule
@@ -172,28 +172,22 @@ def _whole_warps(threads: int) -> int:
 
 
 def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
-    """Counts persistent tensors; inputs that are read before and after a reduction persist through their
-    loads.
+    """Inputs that are needed before and after a reduction are held through their loads; then what else
+    persists.
     """
-    everything = projected = 0
-    reads_twice: set[TensorView] = set()
+    reach = Reach(fusion)
     inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v.uses]
-    for value in inputs:
-        covered = space.maps.get(value, {})
-        if not any(a in covered and not covered[a].is_broadcast for a in space.reduction):
-            continue
-        if any(u.output not in space.after for u in value.uses):
-            reads_twice.add(value)
-    for value in reads_twice:
-        everything += value.dtype.size
-        projected += value.dtype.size
-    for tensor in persistent_tensors(fusion):
-        covered = space.maps[tensor]
-        if not _is_cheap(fusion, tensor) and any(
-            a in covered and not covered[a].is_broadcast for a in space.reduction
-        ):
-            everything += tensor.dtype.size
-    return _Held(everything, projected)
+    projected = sum(v.dtype.size for v in inputs if _has_rows(space, v) and reach.outlives(v))
+    computed = sum(
+        t.dtype.size for t in persistent_tensors(fusion) if not _is_cheap(fusion, t) and _has_rows(space, t)
+    )
+    return _Held(projected + computed, projected)
+
+
+def _has_rows(space: ReductionSpace, tensor: TensorView) -> bool:
+    """Whether it has an element for each of a row."""
+    covered = space.maps.get(tensor, {})
+    return any(a in covered and not covered[a].is_broadcast for a in space.reduction)
 
 
 def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
