@@ -1,4 +1,4 @@
-"""Sums under random schedules: rfactored, spread over threads and blocks, with what follows inlined or not."""
+"""Sums under random schedules: rfactored, over threads and blocks, with what follows inlined or not."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
 def _read(cls: type[T], hints: Mapping[str, Any], data: Any, path: str) -> T:
     if not isinstance(data, Mapping):
         raise ParamsError(
-            path=path or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data)
+            path=path.rstrip(".") or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data)
         )
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     unknown = [name for name in data if name not in fields]
