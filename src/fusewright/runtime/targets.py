@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from math import prod
 from typing import Any, Protocol
 
 import torch
@@ -19,10 +21,17 @@ from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.once import OnceCache
+from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import simulate
 
 #: A launch: the stream's handle (0 in the simulator) and one value for each parameter of the kernel.
 Launch = Callable[[int, Sequence[Any]], object]
+
+
+# Simulated threads up to which torch runs in one thread. On idle cores two are at most twice as fast (half as
+# long for 2^20 threads of an elementwise kernel, no gain below 2^16); on busy ones, where each of the thousands
+# of small operations waits for the slower half, they were up to fifty times as slow.
+SMALL_LAUNCH = 2**20
 
 
 class Target(Protocol):
@@ -56,15 +65,18 @@ class SimulatedTarget:
         self.hardware = hardware_of(self.device, options)
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
+        alone = prod(shape.grid) * prod(shape.block) <= SMALL_LAUNCH
+
         def launch(stream: int, values: Sequence[Any]) -> object:
-            return simulate(
-                kernel.kernel,
-                values,
-                grid=shape.grid,
-                block=shape.block,
-                shared_bytes=shape.shared_bytes,
-                hardware=self.hardware,
-            )
+            with SINGLE_THREAD if alone else nullcontext():
+                return simulate(
+                    kernel.kernel,
+                    values,
+                    grid=shape.grid,
+                    block=shape.block,
+                    shared_bytes=shape.shared_bytes,
+                    hardware=self.hardware,
+                )
 
         return launch
 

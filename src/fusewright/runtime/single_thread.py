@@ -1,0 +1,39 @@
+"""Keeps torch to one thread while a small launch is simulated."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+import torch
+
+
+class SingleThread:
+    """Within it, torch works in the calling thread alone; after it, with as many threads as before.
+
+    The number of threads is a setting of the process that each thread holds a copy of. So the number to go
+    back to is that before the first of the blocks that are open at a time, and each thread restores its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._before = 1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._open:
+                self._before = torch.get_num_threads()
+            self._open += 1
+            torch.set_num_threads(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._open -= 1
+            torch.set_num_threads(self._before)
+
+
+#: The one of the process, as the setting is the process's.
+SINGLE_THREAD = SingleThread()
