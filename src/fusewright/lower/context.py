@@ -114,7 +114,8 @@ class Context:
             for p in kinds
             if p in self.dims and p not in spread and p not in decided and as_int(self.dims[p]) != 1
         ]
-        for axis in tensor.shape:
+        # A shared buffer has room for the promoted extent of a broadcast axis, global memory for one element.
+        for axis in tensor.shape if in_global else ():
             if axis.is_broadcast and self.domains.extent(tensor, axis) is not ONE:
                 guards.append(eq(indices.of(axis), 0))
         return guards

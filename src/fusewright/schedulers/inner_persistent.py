@@ -37,6 +37,8 @@ REGISTERS_TO_HOLD = 64
 BATCHES = 4
 # Up to twice as many while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
+# Vectors in flight of a row that is not held.
+UNROLL_NOT_HELD = 2
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 
@@ -86,12 +88,12 @@ class InnerPersistentScheduler:
         return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
+        holds = params.batches_per_block_inner_reduction > 0
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
-        for tensor in _welford_outputs(schedule.fusion):
-            schedule.two_pass(tensor)
-        _recompute_cheap(schedule)
-        if params.project_persistent_buffers:
-            _project(schedule, keep_loads=params.batches_per_block_inner_reduction > 0)
+        if holds:  # otherwise a second pass would read the row again
+            for tensor in _welford_outputs(schedule.fusion):
+                schedule.two_pass(tensor)
+        _recompute(schedule, everything=params.project_persistent_buffers, loads=not holds)
         ports = Ports(find_loads(schedule.fusion), ports.stores)
         space = reduction_space(schedule.fusion)
         assert isinstance(space, ReductionSpace)
@@ -100,14 +102,10 @@ class InnerPersistentScheduler:
             for tensor in persistent_tensors(schedule.fusion):
                 if space.reduction[0] in space.maps[tensor]:
                     schedule.set_memory_type(tensor, MemoryType.shared)
-        if (
-            params.batches_per_block_inner_reduction
-            and params.lparams.bdimx > 0
-            and len(space.reduction) == 1
-        ):
+        if holds and params.lparams.bdimx > 0 and len(space.reduction) == 1:
             _assume_row_length(schedule, reference, params)
         moved = _cut(schedule, reference, params, bool(space.iteration))
-        position = moved[0] if params.batches_per_block_inner_reduction else moved[0] + 1
+        position = moved[0] if holds else moved[0] + 1
         finish(schedule, space, reference, ports, moved, params.unroll_factor_inner_reduction, position)
 
 
@@ -131,7 +129,7 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
         where = "shared memory, inputs only" if shared else "not held, loaded again"
     if words > room and not shared:
         batches = 0
-        threads = min(threads, MAX_BLOCK // 2)
+        threads = min(threads, MAX_BLOCK // 2) if rows > hardware.sm_count else threads
     row_threads = 1
     while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
         row_threads *= 2
@@ -143,6 +141,7 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
         cross_block_inner_reduction=True,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=1 if batches else UNROLL_NOT_HELD,
         batches_per_block_inner_reduction=batches,
         pad_inner_reduction_to_warp=True,
         multiple_reds_per_blk=row_threads > 1,
@@ -177,28 +176,26 @@ def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
     """
     reach = Reach(fusion)
     inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v.uses]
-    projected = sum(v.dtype.size for v in inputs if _has_rows(space, v) and reach.outlives(v))
+    projected = sum(v.dtype.size for v in inputs if space.has_every_element(v) and reach.outlives(v))
     computed = sum(
-        t.dtype.size for t in persistent_tensors(fusion) if not _is_cheap(fusion, t) and _has_rows(space, t)
+        t.dtype.size
+        for t in persistent_tensors(fusion)
+        if not _is_cheap(fusion, t) and space.has_every_element(t)
     )
     return _Held(projected + computed, projected)
 
 
-def _has_rows(space: ReductionSpace, tensor: TensorView) -> bool:
-    """Whether it has an element for each of a row."""
-    covered = space.maps.get(tensor, {})
-    return any(a in covered and not covered[a].is_broadcast for a in space.reduction)
-
-
 def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
-    """Whether it is cheaper to do again than to hold: a cast to a wider type, or a broadcast of what was
-    computed.
+    """Whether it is cheaper to do again than to hold.
+
+    That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
+    same for all rows, which comes from the caches.
     """
     node = tensor.definition
     assert node is not None
-    if node.is_relabel:
-        return not fusion.is_input(node.inputs[0])
-    return (
+    if fusion.is_input(node.inputs[0]):
+        return _is_same_for_all_rows(fusion, tensor)
+    return node.is_relabel or (
         isinstance(node, Pointwise)
         and node.op.rule is Rule.CAST
         and not tensor.is_reduction
@@ -206,26 +203,35 @@ def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
     )
 
 
-def _recompute_cheap(schedule: Schedule) -> None:
-    for tensor in list(persistent_tensors(schedule.fusion)):
-        if _is_cheap(schedule.fusion, tensor) and tensor not in schedule.fusion.output_tensors():
-            schedule.recompute(tensor)
+def _is_same_for_all_rows(fusion: Fusion, tensor: TensorView) -> bool:
+    """Whether `tensor`, which has the dimensions of the reduction, is a broadcast along those that are not
+    reduced.
+    """
+    reduction = next(n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction)
+    rows = [i for i, axis in enumerate(reduction.logical) if not axis.is_reduction]
+    return (
+        bool(rows)
+        and len(tensor.shape) == len(reduction.logical)
+        and all(tensor.shape[i].is_broadcast for i in rows)
+    )
 
 
-def _project(schedule: Schedule, keep_loads: bool) -> None:
-    """Recomputes what persists until only loads do (or, if not keep_loads, nothing that has the reduced
-    axes).
+def _recompute(schedule: Schedule, *, everything: bool, loads: bool) -> None:
+    """Recomputes what persists and is cheap, until nothing more is.
+
+    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
     """
     while True:
         fusion = schedule.fusion
         for tensor in persistent_tensors(fusion):
             node = tensor.definition
             assert node is not None
-            is_load = any(fusion.is_input(v) for v in node.inputs)
-            if tensor.is_reduction or (is_load and keep_loads) or tensor in fusion.output_tensors():
+            if tensor.is_reduction or tensor in fusion.output_tensors():
                 continue
-            schedule.recompute(tensor)
-            break
+            wanted = loads if fusion.is_input(node.inputs[0]) else everything
+            if wanted or _is_cheap(fusion, tensor):
+                schedule.recompute(tensor)
+                break
         else:
             return
 
@@ -250,9 +256,13 @@ def _welford_outputs(fusion: Fusion) -> list[TensorView]:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, TIDx | batches, vector]; returns the positions after the bar."""
+    """[I, R] -> [BIDx, TIDy, TIDx | batches, vector], or [.. | serial, unroll, vector] if none is held.
+
+    Returns the positions after the bar.
+    """
     schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
     batches = params.batches_per_block_inner_reduction
+    serial = 2
     if batches:
         # batches is constant, so that registers hold them; the threads follow from the size of the row
         schedule.split(tensor, -2, batches, inner_split=False)
@@ -260,9 +270,12 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
     else:
         schedule.split(tensor, -2, params.lparams.bdimx)
         schedule.reorder(tensor, {-2: -3})
+        schedule.split(tensor, -2, params.unroll_factor_top_of_vectorization)
+        schedule.parallelize(tensor, -2, ParallelType.unroll)
+        serial = 3
     pad = WARP if params.pad_inner_reduction_to_warp else 1
-    schedule.parallelize(tensor, -3, ParallelType.block_x, pad)
+    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, pad)
     if has_rows:
         bind_rows(schedule, tensor, params)
     end = len(tensor.loop)
-    return [end - 2, end - 1]
+    return list(range(end - serial, end))

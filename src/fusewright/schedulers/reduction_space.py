@@ -55,6 +55,12 @@ class ReductionSpace:
             return None
         return VectorLimits(fusion, inner, {t: m.get(inner) for t, m in self.maps.items()})
 
+    def has_every_element(self, tensor: TensorView) -> bool:
+        """Whether `tensor` is a broadcast along none of the dimensions."""
+        covered = self.maps.get(tensor, {})
+        axes = [a for a in (*self.iteration, *self.reduction) if not a.is_broadcast]
+        return all(a in covered and not covered[a].is_broadcast for a in axes)
+
     def iteration_size(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.iteration)
 
