@@ -26,7 +26,7 @@ T3_l_float[bS4{1}, iS5{3}]
 T4_g_float[iS6{i0}, iS7{3}]
    = T0_g_float[iS0{i0}, iS1{3}]
    + T3_l_float[bS4{1}, iS5{3}];
-} // %kernel_math 
+} // %kernel_math\x20
 """
 
 

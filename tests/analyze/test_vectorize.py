@@ -1,0 +1,100 @@
+"""Vector width and direction: which axis lanes run along, and how wide access may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusewright.analyze.vectorize import (
+    lane_axis,
+    loads_along_lane,
+    stores_along_lane,
+    unit_stride_axis,
+    widest_access,
+)
+from fusewright.ir import Fusion
+from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_shape import broadcast, permute
+from fusewright.schedule import transforms
+
+
+@pytest.fixture
+def fusion() -> Fusion:
+    return Fusion()
+
+
+@pytest.mark.parametrize(
+    "element, inner, strides, alignment, limit, width",
+    [
+        (4, 1024, (), 256, 16, 4),  # 16 bytes
+        (2, 1024, (1024,), 256, 16, 8),
+        (8, 1024, (1024,), 256, 16, 2),
+        (1, 1024, (1024,), 256, 8, 8),  # the limit of others
+        (4, 1023, (), 256, 16, 1),
+        (4, 6, (), 256, 16, 2),
+        (4, 1024, (1026,), 256, 16, 2),  # rows start at even offsets only
+        (4, 1024, (1024, 3), 256, 16, 1),
+        (4, 1024, (0,), 256, 16, 4),  # an expanded dimension moves nothing
+        (4, 1024, (), 8, 16, 2),
+        (4, 1024, (), 4, 16, 1),
+        (2, 1024, (), 2, 16, 1),
+        (4, 0, (), 256, 16, 4),  # an empty tensor is not accessed
+    ],
+)
+def test_widest_access(element, inner, strides, alignment, limit, width):
+    assert widest_access(element, inner, strides, alignment, limit) == width
+
+
+def test_unit_stride_axis_is_the_innermost_in_memory(fusion):
+    x = define_tensor(fusion, [-1, -1], True)
+    assert unit_stride_axis(x) is x.logical[1]
+    columns = define_tensor(fusion, [-1, -1], True, stride_order=[0, 1])
+    assert unit_stride_axis(columns) is columns.logical[0]
+    assert unit_stride_axis(define_tensor(fusion, [-1, -1], [True, False])) is None
+    flat = define_tensor(fusion, [-1, 1], [True, None])
+    assert unit_stride_axis(flat) is flat.logical[0]
+
+
+def test_lane_leads_through_inner_sides(fusion):
+    x = copy_tensor(fusion, define_tensor(fusion, [-1, -1], True))
+    transforms.merge(fusion, x, 0)
+    transforms.split(fusion, x, 0, 128)
+    transforms.split(fusion, x, 1, 4)
+    assert lane_axis(x, 4) is x.logical[1]
+
+
+def test_lane_stops_at_splits_that_cut_vectors(fusion):
+    x = copy_tensor(fusion, define_tensor(fusion, [-1], True))
+    assert lane_axis(x, 1) is None  # no split
+    transforms.split(fusion, x, 0, 6)
+    transforms.split(fusion, x, 1, 4)
+    assert lane_axis(x, 4) is None and lane_axis(x, 2) is x.logical[0]
+
+
+def test_outer_result_of_a_split_is_no_lane(fusion):
+    x = copy_tensor(fusion, define_tensor(fusion, [-1], True))
+    transforms.split(fusion, x, 0, 4)
+    transforms.reorder(x, {0: 1})
+    assert lane_axis(x, 4) is None
+
+
+def test_loads_and_stores_along_memory(fusion):
+    x = define_tensor(fusion, [-1, -1], True)
+    rows = copy_tensor(fusion, x)
+    columns = permute(fusion, x, [1, 0])
+    for tensor in (rows, columns):
+        add_output(fusion, tensor)
+        transforms.split(fusion, tensor, 1, 4)
+    assert loads_along_lane(rows.definition, 4) and stores_along_lane(rows, 4)
+    assert not loads_along_lane(columns.definition, 4) and stores_along_lane(columns, 4)
+
+
+@pytest.mark.parametrize("inner, along", [(1, True), (-1, False)])
+def test_trailing_broadcast_is_skipped_unless_consumers_iterate_over_it(fusion, inner, along):
+    """y[i, b] + x[i, j]: inlined, neighbours along j read one element of y."""
+    x, y = define_tensor(fusion, [-1, inner], True), define_tensor(fusion, [-1], True)
+    wide = broadcast(fusion, y, [False, True])
+    add_output(fusion, apply_to_tensor(fusion, "add", x, wide))
+    transforms.merge(fusion, wide, 0)
+    transforms.split(fusion, wide, 0, 4)
+    assert loads_along_lane(wide.definition, 4) == along
