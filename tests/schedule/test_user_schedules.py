@@ -1,0 +1,306 @@
+"""Schedules written by hand with fd.sched: they agree with torch, and their mistakes are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import FusionDefinition, MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import ScheduleError
+from tests.integration.tolerance import assert_close
+
+
+class TransposeThroughSharedMemory(FusionDefinition):
+    """(x^T + y) * 2 + 1 with 32 x 32 tiles of x in shared memory, read along rows and used along columns."""
+
+    TILE = 32
+
+    def definition(self) -> None:
+        self.x = self.define_tensor([-1, -1], contiguity=True)
+        self.y = self.define_tensor([-1, -1], contiguity=True)
+        self.turned = self.ops.permute(self.x, [1, 0])
+        self.total = self.turned + self.y
+        self.doubled = self.total * 2.0
+        self.result = self.doubled + 1.0
+        self.add_output(self.result)
+
+    def schedule(self) -> None:
+        s, tile = self.sched, self.TILE
+        staged = s.cache_after(self.x)
+        s.set_memory_type(staged, MemoryType.shared)
+        loaded = s.cache_after(self.y)
+        out = self.result
+        # [I, J] -> [I/32, J/32, 32, 32]
+        s.split(out, 1, tile)
+        s.split(out, 0, tile)
+        s.reorder(out, {1: 2})
+        s.transform_like(out)
+        s.parallelize(out, 0, ParallelType.grid_y)
+        s.parallelize(out, 1, ParallelType.grid_x)
+        s.parallelize_like(out, 2)
+        # The tile is written with threads along x's rows and read with threads along the result's.
+        for tensor in (out, self.total, self.doubled, self.turned, loaded):
+            s.split(tensor, 2, 4)
+            s.parallelize(tensor, 3, ParallelType.block_y)
+            s.parallelize(tensor, 4, ParallelType.block_x)
+        s.reorder(staged, {2: 3})
+        s.split(staged, 2, 4)
+        s.parallelize(staged, 3, ParallelType.block_y)
+        s.parallelize(staged, 4, ParallelType.block_x)
+        s.inline_at(out, 2, best_effort=True)
+        s.inline_at(self.doubled, 4, best_effort=True, selected_tensors=[self.doubled, self.total])
+
+
+class PartiallyInlined(FusionDefinition):
+    """Four elements a thread: loaded together into registers, a shared-memory cache inlined at the block."""
+
+    def definition(self) -> None:
+        self.x = self.define_tensor([-1], contiguity=True)
+        self.y = self.define_tensor([-1], contiguity=True)
+        self.product = self.x * self.y
+        self.result = self.ops.exp(self.product) + self.x
+        self.add_output(self.result)
+
+    def schedule(self) -> None:
+        s = self.sched
+        shared = s.cache_after(self.x)
+        s.set_memory_type(shared, MemoryType.shared)
+        loaded = s.cache_after(self.y)
+        s.cache_before(self.result)
+        s.split(self.result, 0, 4)
+        s.split(self.result, 0, 64)
+        s.transform_like(self.result)
+        s.parallelize(self.result, 0, ParallelType.grid_x)
+        s.parallelize(self.result, 1, ParallelType.block_x)
+        s.parallelize_like(self.result)
+        s.parallelize(loaded, 2, ParallelType.vectorize)
+        s.parallelize(self.result, 2, ParallelType.vectorize)
+        s.inline_at(self.result, 1, best_effort=True, selected_tensors=[shared])
+        s.inline_at(self.result, 2, best_effort=True, selected_tensors=[loaded])
+        s.inline_most([self.product])
+
+
+class Normalization(FusionDefinition):
+    """(x - mean) / sqrt(var + eps): the row is held in registers, each reduction factored among threads."""
+
+    VECTOR, BATCHES = 4, 8
+
+    def definition(self) -> None:
+        self.x = self.define_tensor([-1, -1], contiguity=True)
+        length = self.ops.size(self.x, 1)
+        self.total = self.ops.sum(self.x, [1])
+        self.mean = self.ops.broadcast(self.total / length, [False, True])
+        self.centred = self.x - self.mean
+        self.squares = self.ops.sum(self.centred * self.centred, [1])
+        variance = self.ops.broadcast(self.squares / length, [False, True])
+        self.result = self.centred * self.ops.rsqrt(variance + 1e-5)
+        self.add_output(self.result)
+
+    def schedule(self) -> None:
+        s = self.sched
+        loaded = s.cache_after(self.x)
+        s.cache_before(self.result)
+        reference = self.total
+        # [I, R] -> [I, batches, threads, vector]; as many threads as the row needs
+        s.split(reference, -1, self.VECTOR)
+        s.split(reference, -2, self.BATCHES, inner_split=False)
+        s.transform_like(reference)
+        partials = [s.rfactor(tensor, [1, 3]) for tensor in (self.total, self.squares)]
+        for tensor in (partials[0], partials[1]):
+            s.parallelize(tensor, 0, ParallelType.grid_x)
+            s.parallelize(tensor, 2, ParallelType.block_x)
+        s.parallelize_like(partials[0])
+        s.parallelize(loaded, -1, ParallelType.vectorize)
+        s.parallelize(self.result, -1, ParallelType.vectorize)
+        s.inline_most()
+
+
+def test_tiles_through_shared_memory(target: torch.device) -> None:
+    for shape in ((64, 96), (33, 70), (5, 1)):
+        x = torch.randn(shape, device=target)
+        y = torch.randn(shape[::-1], device=target)
+        fd = TransposeThroughSharedMemory()
+        (out,) = fd.execute([x, y])
+        assert_close(out, (x.double().t() + y.double()) * 2 + 1)
+        assert "__syncthreads" in fd.last_cuda_code()
+
+
+def test_shared_cache_and_partial_inlining(target: torch.device) -> None:
+    for size in (256, 1000, 4096):
+        x, y = torch.randn(size, device=target), torch.randn(size, device=target)
+        fd = PartiallyInlined()
+        (out,) = fd.execute([x, y])
+        assert_close(out, (x.double() * y.double()).exp() + x.double())
+        assert "fw_smem" in fd.last_cuda_code() and "fw::load<4>" in fd.last_cuda_code()
+
+
+@pytest.mark.parametrize("length", [128, 512, 1000, 3072])
+def test_normalization_with_rfactor_and_vectors(target: torch.device, length: int) -> None:
+    x = torch.randn(5, length, device=target)
+    fd = Normalization()
+    (out,) = fd.execute([x])
+    wide = x.double()
+    variance, mean = torch.var_mean(wide, 1, correction=0, keepdim=True)
+    assert_close(out, (wide - mean) * torch.rsqrt(variance + 1e-5), length)
+    assert "fw::load<4>" in fd.last_cuda_code() and "fw::store<4>" in fd.last_cuda_code()
+
+
+# ---- mistakes ----------------------------------------------------------------------------------------------
+
+
+class SumOfCube(FusionDefinition):
+    """The definition of the reference's error table: a cube of 8, summed over the last dimension."""
+
+    def definition(self) -> None:
+        self.t0 = self.define_tensor([-1, -1, -1], contiguity=True)
+        self.t1 = self.ops.sum(self.t0, -1)
+        self.add_output(self.t1)
+
+
+CUBE = [torch.randn(8, 8, 8)]
+Scheduling = Callable[[Any, Any], Any]
+
+
+def _opened() -> SumOfCube:
+    fd = SumOfCube()
+    fd._setup_schedule(CUBE, overwrite_existing_schedule=True)
+    return fd
+
+
+def _after_split(dims: list[int]) -> Scheduling:
+    def schedule(s: Any, t1: Any) -> Any:
+        s.split(t1, 2, 2)
+        return s.rfactor(t1, dims)
+
+    return schedule
+
+
+MISTAKES: dict[str, tuple[Scheduling, str]] = {
+    "merge_kinds": (
+        lambda s, t: s.merge(t, 1),
+        "Merging IterDomains requires that their iteration types match",
+    ),
+    "merge_kinds_from_the_end": (
+        lambda s, t: s.merge(t, -2),
+        "Merging IterDomains requires that their iteration types match",
+    ),
+    "merge_last": (
+        lambda s, t: s.merge(t, 2),
+        "Tried to access out of boundary index 3. total index: 3",
+    ),
+    "merge_before_first": (
+        lambda s, t: s.merge(t, -4),
+        "Tried to access out of boundary index -1. total index: 3",
+    ),
+    "split_after_last": (
+        lambda s, t: s.split(t, 3, 2),
+        "Tried to access out of boundary index 3. total index: 3",
+    ),
+    "split_before_first": (
+        lambda s, t: s.split(t, -4, 2),
+        "Tried to access out of boundary index -1. total index: 3",
+    ),
+    "split_by_zero": (
+        lambda s, t: s.split(t, 1, 0),
+        "Invalid factor for split. Factor must be greater than 0. Factor = 0",
+    ),
+    "split_by_less": (
+        lambda s, t: s.split(t, 1, -1),
+        "Invalid factor for split. Factor must be greater than 0. Factor = -1",
+    ),
+    "reorder_to_beyond": (
+        lambda s, t: s.reorder(t, {0: 3}),
+        "Reorder axes are not within the number of dimensions of the provided domain",
+    ),
+    "reorder_from_beyond": (
+        lambda s, t: s.reorder(t, {3: 0}),
+        "Reorder axes are not within the number of dimensions of the provided domain",
+    ),
+    "reorder_old_negative": (
+        lambda s, t: s.reorder(t, {-4: 0}),
+        'Found "old" position that\'s less than 0 even though already adjusted by nDims: -1',
+    ),
+    "reorder_new_negative": (
+        lambda s, t: s.reorder(t, {0: -4}),
+        'Found "new" position that\'s less than 0 even though already adjusted by nDims: -1',
+    ),
+    "rfactor_iteration": (_after_split([1]), "Cannot rfactor axes that are not reduction axes."),
+    "rfactor_iteration_from_the_end": (
+        _after_split([-3]),
+        "Cannot rfactor axes that are not reduction axes.",
+    ),
+    "rfactor_all": (_after_split([2, 3]), "Must have at least one reduction axis not marked as rfactor."),
+    "rejected_scheduler": (
+        lambda s, t: s.schedule(SchedulerType.pointwise),
+        "Scheduler _pointwise_ ***rejected*** because : cannot find reference tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name: str) -> None:
+    schedule, fragment = MISTAKES[name]
+    fd = _opened()
+    with pytest.raises(ScheduleError) as caught:
+        schedule(fd.sched, fd.t1)
+    assert isinstance(caught.value, RuntimeError)
+    assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [n for n in MISTAKES if not n.startswith("rfactor")])
+def test_a_mistake_leaves_the_schedule_as_it_was(name: str) -> None:
+    schedule, _ = MISTAKES[name]
+    fd = _opened()
+    before = fd.sched.user_schedule_ir()
+    with pytest.raises(ScheduleError):
+        schedule(fd.sched, fd.t1)
+    assert fd.sched.user_schedule_ir() == before
+    _check_runs(fd)
+
+
+def test_why_a_scheduler_does_not_take_it() -> None:
+    accepted, reason = _opened().sched.can_schedule(SchedulerType.pointwise)
+    assert not accepted
+    assert reason.strip() == ("Scheduler _pointwise_ ***rejected*** because : cannot find reference tensor")
+
+
+def _twice(dims: list[int]) -> Scheduling:
+    def schedule(s: Any, t1: Any) -> Any:
+        s.split(t1, 2, 4)
+        s.split(t1, 2, 2)
+        return s.rfactor(t1, dims)
+
+    return schedule
+
+
+VALID: dict[str, Scheduling] = {
+    "merge": lambda s, t: s.merge(t, 0),
+    "merge_from_the_end": lambda s, t: s.merge(t, -3),
+    "split": lambda s, t: s.split(t, 1, 2),
+    "split_last": lambda s, t: s.split(t, -1, 2),
+    "split_outer": lambda s, t: s.split(t, 1, 3, False),
+    "reorder_nothing": lambda s, t: s.reorder(t, {}),
+    "reorder_to_itself": lambda s, t: s.reorder(t, {0: 0}),
+    "reorder_swap": lambda s, t: s.reorder(t, {0: 1, 1: 0}),
+    "reorder_from_the_end": lambda s, t: s.reorder(t, {-2: 0}),
+    "rfactor": _after_split([2]),
+    "rfactor_two": _twice([2, 4]),
+    "rfactor_middle": _twice([3]),
+}
+
+
+def _check_runs(fd: SumOfCube) -> None:
+    fd.sched.inline_most()
+    fd._finalize_schedule(CUBE)
+    (out,) = fd.execute(CUBE)
+    assert_close(out, CUBE[0].double().sum(-1), 8)
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid_calls(name: str) -> None:
+    fd = _opened()
+    VALID[name](fd.sched, fd.t1)
+    _check_runs(fd)
