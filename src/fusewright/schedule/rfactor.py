@@ -43,29 +43,24 @@ def rfactor(fusion: Fusion, tensor: TensorView, positions: Sequence[int]) -> Ten
 
 def _factor(fusion: Fusion, tensor: TensorView, moved: Sequence[int]) -> TensorView:
     """Moves the loop axes at `moved` of a reduction output to a new partial result, and returns that."""
-    twins: dict[IterDomain, IterDomain] = {axis: fusion.copy_axis(axis) for axis in tensor.maybe_root}
-    for transform in transforms_between(tensor.maybe_root, tensor.loop):
-        twin = transform.replay([twins[a] for a in transform.inputs], fusion.plain_axis)
-        twins.update(zip(transform.outputs, twin.outputs))
+    twins = _twins(fusion, tensor)
     final: dict[IterDomain, IterDomain] = {}  # reduction loop axis that stays -> tensor's new logical axis
     for position, axis in enumerate(tensor.loop):
-        twin_axis = twins[axis]
-        twin_axis.parallel, twin_axis.padded = axis.parallel, axis.padded
         if axis.is_reduction:
-            twin_axis.rfactor = True
+            twins[axis].rfactor = True
             if position not in moved:
-                twin_axis.kind = IterKind.ITERATION
+                twins[axis].kind = IterKind.ITERATION
                 final[axis] = fusion.copy_axis(axis)
                 final[axis].parallel, final[axis].padded = axis.parallel, axis.padded
-    # Logical axes: iteration roots as they are, each group of reduction roots as the loop axes made from it.
-    made_from = {axis: ancestors(axis, tensor.maybe_root) for axis in tensor.loop if axis.is_reduction}
+    # Logical axes: those of iteration as they are, each group of reductions as the loop axes made from it.
+    made_from = {axis: ancestors(axis, tensor.logical) for axis in tensor.loop if axis.is_reduction}
     logical: list[IterDomain] = []
     remaining: list[IterDomain] = []
     placed: set[IterDomain] = set()
-    for root in tensor.maybe_root:
-        derived = [a for a in tensor.loop if a in made_from and root in made_from[a] and a not in placed]
-        if not root.is_reduction:
-            derived = [root]
+    for source in tensor.logical:
+        derived = [a for a in made_from if source in made_from[a] and a not in placed]
+        if not source.is_reduction:
+            derived = [source]
         placed.update(derived)
         logical += [twins[a] for a in derived]
         remaining += [final.get(a, a) for a in derived if a in final or not a.is_reduction]
@@ -76,4 +71,18 @@ def _factor(fusion: Fusion, tensor: TensorView, moved: Sequence[int]) -> TensorV
     tensor.logical = tuple(remaining)
     tensor.allocation = (*kept, *(a for a in remaining if a.is_reduction))
     tensor.root = None
+    for axis in tensor.logical:
+        axis.definition = None  # of a tensor that was a partial result itself: the new one takes its root
     return partial
+
+
+def _twins(fusion: Fusion, tensor: TensorView) -> dict[IterDomain, IterDomain]:
+    """A copy of every axis of `tensor`, from its root to its loops, made by the same transforms."""
+    twins: dict[IterDomain, IterDomain] = {axis: fusion.copy_axis(axis) for axis in tensor.maybe_root}
+    for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop)):
+        twin = transform.replay([twins[a] for a in transform.inputs], fusion.plain_axis)
+        twins.update(zip(transform.outputs, twin.outputs))
+    for axis, copy in twins.items():
+        copy.kind, copy.rfactor = axis.kind, axis.rfactor
+        copy.parallel, copy.padded = axis.parallel, axis.padded
+    return twins
