@@ -309,9 +309,20 @@ def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
     if value.is_complex() and not target.is_complex:
         value = value.real
     if target.is_reduced_float:
-        return value.to(torch.float32).to(target.torch)
+        return _rounded(value.to(torch.float32), target)
     if value.is_floating_point() and target.is_integral:
         return _saturated(value, target)
+    return value.to(target.torch)
+
+
+def _rounded(value: torch.Tensor, target: DataType) -> torch.Tensor:
+    """Float to a reduced float as the device does it: e4m3, which has no infinity, saturates.
+
+    torch does the same since 2.13; before, what is out of range became NaN.
+    """
+    if target is DataType.Float8_e4m3fn:
+        largest = torch.finfo(target.torch).max
+        value = value.clamp(-largest, largest)
     return value.to(target.torch)
 
 

@@ -78,8 +78,12 @@ class NvrtcOptions:
     defines: tuple[tuple[str, str], ...] = ()
 
     def arguments(self) -> list[str]:
-        """The compiler's command line. `-v` makes the assembler report resources into the program log."""
-        arguments = [f"--gpu-architecture={self.arch}", "--std=c++17", "--ptxas-options=-v"]
+        """The compiler's command line.
+
+        `-v` makes the assembler report resources into the program log; a hit in the compiler's own cache would
+        leave the report out, and the disk cache is in front of it.
+        """
+        arguments = [f"--gpu-architecture={self.arch}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
         if self.max_registers is not None:
             arguments.append(f"--maxrregcount={self.max_registers}")
         if not self.precise_division:
