@@ -8,6 +8,7 @@ import torch
 
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.host.ir import EvaluateScalar
 from fusewright.host.layout import Layout
 from fusewright.host.scalars import ScalarFunction
 from fusewright.host.workspaces import ZeroedWorkspace
@@ -33,6 +34,21 @@ def test_program_and_code():
     order = [text.index(part) for part in (f"launch {first}", f"launch {second}", "free T1", "return T")]
     assert order == sorted(order)
     assert program.code.source.startswith("def run(inputs):") and "del T1" in program.code.source
+
+
+def test_scalars_of_sizes_and_constants_are_computed_once_for_a_signature():
+    d = Definition()
+    x, s = d.tensor(), d.scalar()
+    rows = d.fusion.size_scalar(x.extents[0])
+    per_row = d.mul(rows, rows)
+    d.output(d.mul(d.add(x, per_row), d.mul(cast(d.fusion, per_row, DataType.Double), s)))
+    program = d.executor().compile([torch.ones(4, 8), 2.0])
+    assert program.program.setup[0].node.outputs == (per_row,)
+    at_each_call = [op.node.label for op in program.program.operations if isinstance(op, EvaluateScalar)]
+    assert at_each_call == ["mul", "cast"]  # what depends on the scalar input
+    for size in (4, 5):
+        (out,) = d.executor().execute([torch.ones(size, 8), 2.0])
+        assert torch.equal(out, torch.full((size, 8), (1.0 + size**2) * size**2 * 2.0))
 
 
 def test_sizes_share_the_code():
@@ -78,6 +94,8 @@ def test_scalar_functions_agree_with_the_rows():
         (cast(d.fusion, a, DataType.Float), (0.1,), torch.tensor(0.1).item()),
         (cast(d.fusion, n, DataType.Double), (3,), 3.0),
         (d.neg(n), (5,), -5),
+        (d.mul(n, n), (2**62, 4), 0),  # wraps, as in 64 bits
+        (cast(d.fusion, n, DataType.Float), (2**60 + 2**36 + 1,), float(2**60 + 2**37)),  # rounds once
     ]
     for result, operands, expected in cases:
         value = ScalarFunction(result.definition)(*operands)

@@ -192,3 +192,12 @@ def test_threads_agree_on_one_object() -> None:
     for others in made[1:]:
         assert all(a is b for a, b in zip(made[0], others))
     assert isinstance(const(1), Const) and isinstance(x, Symbol)
+
+
+def test_function_of_several_expressions():
+    n, m = sym.symbol("n"), sym.symbol("m.size")
+    values = sym.to_function([sym.ceildiv(n, 4) * m, sym.lt(n, m), sym.const(3)])
+    assert values({n: 9, m: 5}) == (15, False, 3)
+    assert sym.to_function([])({}) == ()
+    with pytest.raises(KeyError):
+        values({n: 9})

@@ -14,7 +14,9 @@ from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
 from fusewright.host import FusionExecutor
 from fusewright.ir import Fusion, Val, verify_fusion
+from fusewright.runtime.once import OnceCache
 from fusewright.schedule import Schedule
+from fusewright.schedulers import Registry, Scheduler
 
 __all__ = ["CachedDefinition", "FusionCache", "TrieNode"]
 
@@ -38,19 +40,33 @@ class CachedDefinition:
         self.values: tuple[StateValue, ...] = tuple(building.values)
         self.hits = 0
         self.schedules: dict[Any, Schedule] = {}
-        self._lock = threading.Lock()
+        self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache()
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
         verify_fusion(self.fusion)
 
     @property
     def executor(self) -> FusionExecutor:
-        """What compiles and runs the fusion; one for all definitions that are equal."""
+        """What compiles and runs the fusion with the built-in schedulers."""
+        # Every call comes here, so the usual way is one look.
         if self._executor is None:
-            with self._lock:
-                if self._executor is None:
-                    self._executor = FusionExecutor(self.fusion, repro=self.repro_script)
+            self._executor = self._executor_of(None)
         return self._executor
+
+    def executor_for(self, registry: Registry | None) -> FusionExecutor:
+        """What compiles and runs the fusion with these schedulers, None: the built-in ones.
+
+        A registry counts with the schedulers that it holds now: one that changed has another executor.
+        """
+        return self.executor if registry is None else self._executor_of(tuple(registry))
+
+    def _executor_of(self, schedulers: tuple[Scheduler, ...] | None) -> FusionExecutor:
+        def make() -> FusionExecutor:
+            registry = None if schedulers is None else Registry(list(schedulers))
+            return FusionExecutor(self.fusion, registry, repro=self.repro_script)
+
+        # The executor keeps its schedulers alive, so that their ids stay theirs.
+        return self._executors.get(None if schedulers is None else tuple(map(id, schedulers)), make)
 
     def repro_script(self, inputs: Sequence[Any]) -> str:
         """A script that makes this definition and runs it on inputs like these."""

@@ -38,6 +38,7 @@ from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.hardware import hardware_of
 from fusewright.schedule import Schedule
+from fusewright.schedulers import Registry
 
 __all__ = ["FusionDefinition"]
 
@@ -64,14 +65,21 @@ class FusionDefinition:
         id: of a cached definition, which this object then is.
         max_length: how many records it may have.
         options: of this definition; None: those of the environment.
+        registry: the schedulers that segmentation and `sched` ask; None: the built-in ones.
     """
 
     def __init__(
-        self, id: int | None = None, max_length: int = MAX_RECORDS, *, options: Options | None = None
+        self,
+        id: int | None = None,
+        max_length: int = MAX_RECORDS,
+        *,
+        options: Options | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self.ops = Operators(self)
         self.sched = SchedOperators(self)
         self._max_length = max_length
+        self._registry = registry
         self._options = options if options is not None else Options.from_environment()
         self._tracer = Tracer(self._options)
         self._recorder: Recorder | None = None
@@ -246,6 +254,7 @@ class FusionDefinition:
             UserError: inputs that do not fit the definition. They and the caches are then as they were.
         """
         leaf = self._leaf if self._leaf is not None else self._complete()
+        executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
         arguments = inputs
         for value in inputs:
             if isinstance(value, (list, tuple)):
@@ -263,12 +272,12 @@ class FusionDefinition:
         if (leaf.schedules or self._has_schedule) and not override_user_schedule:
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
         if not capture_debug_output:
-            return leaf.executor.execute(
+            return executor.execute(
                 arguments, device=place, options=options, tracer=tracer, user_schedule=schedule
             )
         stream = io.StringIO()
         try:
-            return leaf.executor.execute(
+            return executor.execute(
                 arguments,
                 device=place,
                 options=options,
@@ -385,7 +394,8 @@ class FusionDefinition:
         leaf = self._finished()
         arguments = _flattened(inputs)
         schedule = None if override_user_schedule else leaf.schedules.get(_signature(arguments, None))
-        return leaf.executor.kernels_for(arguments, options=self._options, user_schedule=schedule)
+        executor = leaf.executor_for(self._registry)
+        return executor.kernels_for(arguments, options=self._options, user_schedule=schedule)
 
     def cuda_code_for(
         self, inputs: Inputs, intrinsic_code: bool = False, *, override_user_schedule: bool = False
@@ -416,7 +426,7 @@ class FusionDefinition:
         return "\n".join(k.scheduled_ir for k in self._last_kernels())
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
-        last = None if self._leaf is None else self._leaf.executor.last_program
+        last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
         if last is None:
             raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
         return last.kernels

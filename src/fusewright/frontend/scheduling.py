@@ -18,7 +18,15 @@ from fusewright.host.binding import Binder
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
 from fusewright.schedule import Schedule
-from fusewright.schedulers import Facts, Registry, Reject, Scheduler, default_registry, rejection_text
+from fusewright.schedulers import (
+    Facts,
+    Registry,
+    Reject,
+    Scheduler,
+    default_registry,
+    rejection_text,
+    type_name,
+)
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
@@ -132,9 +140,10 @@ class SchedOperators:
     # ---- automatic schedulers
 
     def _registry(self) -> Registry:
-        return default_registry()
+        own = self._fd._registry
+        return own if own is not None else default_registry()
 
-    def can_schedule(self, scheduler_type: SchedulerType) -> tuple[bool, str]:
+    def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
         """Whether a scheduler takes the fusion and, if not, why not."""
         user = self._open()
         scheduler = self._registry().get(scheduler_type)
@@ -145,12 +154,12 @@ class SchedOperators:
             else (True, "")
         )
 
-    def find_compatible_schedulers(self) -> list[SchedulerType]:
+    def find_compatible_schedulers(self) -> list[SchedulerType | str]:
         """The types of all schedulers that take the fusion, the preferred first."""
         user = self._open()
         return [s.type for s in self._registry() if s.can_schedule(user.leaf.fusion)]
 
-    def compute_heuristics(self, scheduler_type: SchedulerType) -> EditableParams:
+    def compute_heuristics(self, scheduler_type: SchedulerType | str) -> EditableParams:
         """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
 
         Raises:
@@ -168,11 +177,11 @@ class SchedOperators:
     def compute_reduction_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.reduction)
 
-    def _accepting(self, user: UserSchedule, scheduler_type: SchedulerType) -> Scheduler:
+    def _accepting(self, user: UserSchedule, scheduler_type: SchedulerType | str) -> Scheduler:
         scheduler = self._registry().get(scheduler_type)
         verdict = scheduler.can_schedule(user.leaf.fusion)
         if isinstance(verdict, Reject):
-            raise RejectedError(scheduler=scheduler.type.name, reason=verdict.reason)
+            raise RejectedError(scheduler=type_name(scheduler.type), reason=verdict.reason)
         return scheduler
 
     def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
@@ -182,8 +191,8 @@ class SchedOperators:
         """Schedules automatically, as `heuristic` says.
 
         Args:
-            heuristic: a SchedulerType; params, frozen or from compute_heuristics; a dict of params with the
-                entry "scheduler", its type's name; or None for what compute_heuristics returned.
+            heuristic: a scheduler's type; params, frozen or from compute_heuristics; a dict of params with
+                the entry "scheduler", its type's name; or None for what compute_heuristics returned.
 
         Raises:
             RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params.
@@ -195,7 +204,7 @@ class SchedOperators:
             heuristic = user.editing
         if isinstance(heuristic, EditableParams):
             heuristic = heuristic.freeze()
-        if isinstance(heuristic, SchedulerType):
+        if isinstance(heuristic, (SchedulerType, str)):
             scheduler = self._accepting(user, heuristic)
             params = self._params(user, scheduler)
         elif isinstance(heuristic, Mapping):
@@ -211,7 +220,7 @@ class SchedOperators:
         name = fields.pop("scheduler", None)
         if name is None:
             raise ScheduleError('schedule(): a dict of params needs the entry "scheduler"')
-        scheduler = self._accepting(user, SchedulerType[getattr(name, "name", name)])
+        scheduler = self._accepting(user, name)
         editable = EditableParams(self._params(user, scheduler))
         _update(editable, fields)
         return scheduler, editable.freeze()

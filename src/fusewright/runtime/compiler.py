@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fusewright.runtime.arguments import Size, Source, Stride, sources_of
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.once import OnceCache
 from fusewright.schedule import Schedule
-from fusewright.schedulers.base import Scheduler
+from fusewright.schedulers.base import Scheduler, type_name
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Symbol
 
@@ -32,6 +33,7 @@ from fusewright.sym import Symbol
 NAME_DIGITS = 8
 # The name while a kernel is being made; the final one is made from the content.
 _UNNAMED = "fusewright"
+_NO_IDENTIFIER = re.compile("[^A-Za-z0-9_]")
 #: What a user-made schedule is called where a scheduler's name stands.
 USER = "user"
 
@@ -114,7 +116,7 @@ class KernelCompiler:
             with tracer.stage("schedule"):
                 schedule = Schedule(fusion)
                 scheduler.apply(schedule, params)
-            return self._compile(schedule, name_of(scheduler), params, hardware, index_dtype, tracer)
+            return self._compile(schedule, type_name(scheduler.type), params, hardware, index_dtype, tracer)
 
     def compile_schedule(
         self,
@@ -144,7 +146,8 @@ class KernelCompiler:
         with tracer.stage("lower"):
             lowered = lower(schedule.fusion, LowerOptions(_UNNAMED, index_dtype), tracer)
         digest = hashlib.sha256(kernel_text(lowered.kernel).encode()).hexdigest()[:NAME_DIGITS]
-        name = f"fusewright_{scheduler}_{digest}"
+        # A third party's type may be any text.
+        name = f"fusewright_{_NO_IDENTIFIER.sub('_', scheduler)}_{digest}"
         kernel = dataclasses.replace(lowered.kernel, name=name)
         with tracer.stage("print"):
             source = print_kernel(kernel)
@@ -211,11 +214,6 @@ class KernelCompiler:
         if self._cache is None:
             self._cache = open_cache(self.options)
         return self._cache
-
-
-def name_of(scheduler: Scheduler) -> str:
-    """The name of a scheduler's type, which a third party's may give as a plain string."""
-    return getattr(scheduler.type, "name", str(scheduler.type))
 
 
 @contextmanager

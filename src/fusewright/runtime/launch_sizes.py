@@ -36,7 +36,9 @@ class LaunchSizes:
         body = kernel.kernel
         sources = kernel.symbols.items()
         self._sized = [symbol for symbol, source in sources if isinstance(source, Size)]
-        self._strided = [(s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)]
+        self._strided = [
+            (s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)
+        ]
         self._size_values = to_function([x.extent for _, x in sources if isinstance(x, Size)])
         self._extents = to_function([*body.grid, *body.block, body.shared_bytes])
         self._required = to_function([requirement.cond for requirement in body.requirements])

@@ -28,9 +28,9 @@ from fusewright.sim import simulate
 Launch = Callable[[int, Sequence[Any]], object]
 
 
-# Simulated threads up to which torch runs in one thread. On idle cores two are at most twice as fast (half as
-# long for 2^20 threads of an elementwise kernel, no gain below 2^16); on busy ones, where each of the thousands
-# of small operations waits for the slower half, they were up to fifty times as slow.
+# Simulated threads up to which torch runs in one thread. On idle cores two are at most twice as fast (no gain
+# below 2^16 threads); on busy ones, where each of the thousands of small operations waits for the slower
+# half, they were up to fifty times as slow.
 SMALL_LAUNCH = 2**20
 
 

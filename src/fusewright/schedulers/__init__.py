@@ -19,6 +19,7 @@ from fusewright.schedulers.base import (
     first_accepting,
     prepared,
     rejection_text,
+    type_name,
 )
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
@@ -51,6 +52,7 @@ __all__ = [
     "first_accepting",
     "prepared",
     "rejection_text",
+    "type_name",
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,15 +55,19 @@ class Facts:
         return evaluate(extent, self.sizes)
 
 
-#: What a scheduler knows of one fusion's structure, as a function of the facts of a call: it gives the params.
+#: What a scheduler knows of one fusion's structure, as a function: the facts of a call give the params.
 Heuristic = Callable[[Facts, HardwareInfo], Any]
 
 
 class Scheduler(Protocol):
     """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide `heuristic`."""
 
-    type: SchedulerType
-    params_type: typing.Any
+    params_type: Any
+
+    @property
+    def type(self) -> SchedulerType | str:
+        """Tells it from others; a third party's may be any string."""
+        ...
 
     def can_schedule(self, fusion: Fusion) -> Verdict:
         """Whether this scheduler can make one kernel of `fusion`, whatever the sizes."""
@@ -101,17 +104,19 @@ class Registry:
 
     schedulers: list[Scheduler] = field(default_factory=list)
 
-    def register(self, scheduler: Scheduler, before: SchedulerType | None = None) -> None:
+    def register(self, scheduler: Scheduler, before: SchedulerType | str | None = None) -> None:
         """Adds a scheduler: first of all, or just before the one of type `before`."""
         position = 0 if before is None else self.schedulers.index(self.get(before))
         self.schedulers.insert(position, scheduler)
 
     def get(self, type_: SchedulerType | str) -> Scheduler:
+        """The scheduler of this type, or of the type of this name. OptionError if there is none."""
+        name = type_name(type_)
         for scheduler in self.schedulers:
-            if type_ in (scheduler.type, scheduler.type.name):
+            if type_name(scheduler.type) == name:
                 return scheduler
-        names = ", ".join(s.type.name for s in self.schedulers)
-        raise OptionError("unknown scheduler", expected=f"one of {names}", given=str(type_))
+        names = ", ".join(type_name(s.type) for s in self.schedulers)
+        raise OptionError("unknown scheduler", expected=f"one of {names}", given=name)
 
     def __iter__(self) -> Iterator[Scheduler]:
         return iter(self.schedulers)
@@ -120,9 +125,14 @@ class Registry:
         return len(self.schedulers)
 
 
-def rejection_text(scheduler: SchedulerType, reason: str) -> str:
+def type_name(type_: SchedulerType | str) -> str:
+    """A scheduler type's name, as users read it."""
+    return type_ if isinstance(type_, str) else type_.name
+
+
+def rejection_text(type_: SchedulerType | str, reason: str) -> str:
     """The sentence of api.md 6.4."""
-    return f"Scheduler _{scheduler.name}_ ***rejected*** because : {reason}"
+    return f"Scheduler _{type_name(type_)}_ ***rejected*** because : {reason}"
 
 
 def first_accepting(registry: Iterable[Scheduler], fusion: Fusion) -> tuple[Scheduler | None, list[str]]:

@@ -121,7 +121,9 @@ class VectorLimits:
             limit.
     """
 
-    def __init__(self, fusion: Fusion, inner: IterDomain, mapped: Mapping[TensorView, IterDomain | None]) -> None:
+    def __init__(
+        self, fusion: Fusion, inner: IterDomain, mapped: Mapping[TensorView, IterDomain | None]
+    ) -> None:
         self._size = inner.extent
         touched: list[tuple[TensorView, int | None]] = [
             (value, position)

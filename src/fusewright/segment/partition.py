@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fusewright.core.errors import ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Node, TensorView
-from fusewright.schedulers.base import Scheduler, first_accepting
+from fusewright.schedulers.base import Scheduler, first_accepting, type_name
 from fusewright.segment.extract import Extractor
 from fusewright.segment.groups import GroupGraph
 from fusewright.segment.recompute import owned_borders, recompute_borders
@@ -167,7 +167,7 @@ class _Search:
             return self._asked[key]
         fusion, _ = self.extractor.extract(nodes)
         scheduler, reasons = first_accepting(self.registry, fusion)
-        taken_by = getattr(scheduler.type, "name", str(scheduler.type)) if scheduler is not None else None
+        taken_by = type_name(scheduler.type) if scheduler is not None else None
         results = tuple(output.tensor.name for output in fusion.outputs)
         self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
         self._asked[key] = scheduler, reasons

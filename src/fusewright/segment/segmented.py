@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fusewright.ir import Fusion, Node, Output, TensorView, Val
-from fusewright.schedulers.base import Scheduler
+from fusewright.schedulers.base import Scheduler, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Segment:
     to_segment: Mapping[Val, Val] = field(repr=False)
 
     def __str__(self) -> str:
-        name = getattr(self.scheduler.type, "name", str(self.scheduler.type))
+        name = type_name(self.scheduler.type)
         reads = ", ".join(_name(v) for v in self.inputs)
         writes = ", ".join(_name(v) for v in self.outputs)
         lines = [f"segment {self.index} ({name}): {reads} -> {writes}"]
