@@ -47,6 +47,12 @@ class Fusion:
         self._scalars = 0
         self._equal: dict[Expr, Expr] = {}
 
+    def empty_like(self) -> Fusion:
+        """An empty fusion whose new values are numbered after those of this one."""
+        new = Fusion()
+        new._tensors, new._axes, new._scalars = self._tensors, self._axes, self._scalars
+        return new
+
     # ---- making values
 
     def new_axis(
@@ -258,8 +264,7 @@ class Fusion:
 
     def clone(self) -> tuple[Fusion, dict[Val, Val]]:
         """A deep copy and the map from values to their copies. Symbols are shared."""
-        new = Fusion()
-        new._tensors, new._axes, new._scalars = self._tensors, self._axes, self._scalars
+        new = self.empty_like()
         new._equal = dict(self._equal)
         new.ranges = dict(self.ranges)
         axes: dict[IterDomain, IterDomain] = {}

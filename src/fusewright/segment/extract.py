@@ -67,7 +67,7 @@ class Extractor:
         """
         values: dict[Val, Val] = {}
         axes: dict[IterDomain, IterDomain] = {}
-        new = _numbered_after(self.whole)
+        new = self.whole.empty_like()
         inputs = self.inputs_of(nodes)
         for value in inputs:
             values[value] = self._border_input(value, axes)
@@ -106,13 +106,6 @@ class Extractor:
 def extract(whole: Fusion, nodes: Sequence[Node]) -> tuple[Fusion, dict[Val, Val]]:
     """See `Extractor.extract`."""
     return Extractor(whole).extract(nodes)
-
-
-def _numbered_after(whole: Fusion) -> Fusion:
-    """An empty fusion whose new values are numbered after those of `whole`."""
-    new = Fusion()
-    new._tensors, new._axes, new._scalars = whole._tensors, whole._axes, whole._scalars
-    return new
 
 
 def _copy_scalar(value: Scalar) -> Scalar:
