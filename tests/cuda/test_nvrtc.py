@@ -72,7 +72,8 @@ def test_options_reach_the_compiler() -> None:
     assert "fma" not in compile_ptx(source, NvrtcOptions("sm_90a", fma=False))
     division = 'extern "C" __global__ void k(float* a) { a[0] = a[1] / a[2]; }'
     assert "div.approx" in compile_ptx(division, NvrtcOptions("sm_90a", fast_math=True))
-    assert "div.rn" in compile_ptx(division, NvrtcOptions("sm_90a"))
+    assert "div.full" in compile_ptx(division, NvrtcOptions("sm_90a"))
+    assert "div.rn" in compile_ptx(division, NvrtcOptions("sm_90a", precise_division=True))
     assert ".loc" in compile_ptx(division, NvrtcOptions("sm_90a", line_info=True))
 
 

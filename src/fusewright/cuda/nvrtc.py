@@ -83,7 +83,8 @@ class NvrtcOptions:
         `-v` makes the assembler report resources into the program log; a hit in the compiler's own cache would
         leave the report out, and the disk cache is in front of it.
         """
-        arguments = [f"--gpu-architecture={self.arch}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
+        arguments = [f"--gpu-architecture={self.arch}", "--std=c++17", "--ptxas-options=-v"]
+        arguments.append("--no-cache")
         if self.max_registers is not None:
             arguments.append(f"--maxrregcount={self.max_registers}")
         if not self.precise_division:

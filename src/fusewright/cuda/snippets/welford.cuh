@@ -16,12 +16,12 @@ __device__ __forceinline__ void welford_combine(T& a_avg, T& a_m2, N& a_n, Avg b
   a_n = n;
 }
 
-// One value: the literals 0 and 1 for its m2 and count. The reciprocal of the count is within 1 ulp.
+// One value: the literals 0 and 1 for its m2 and count.
 template <class N, class X>
 __device__ __forceinline__ void welford_combine(float& avg, float& m2, N& n, X x, int, int) {
   n += 1;
   const float delta = float(x) - avg;
-  avg += delta * __fdividef(1.0f, float(n));
+  avg += delta * (1.0f / float(n));
   m2 += delta * (float(x) - avg);
 }
 
