@@ -237,9 +237,7 @@ class FusionExecutor:
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            propose = self._heuristics.get(
-                segment.index, lambda: prepared(segment.scheduler, segment.fusion)
-            )
+            propose = self._heuristics.get(segment.index, lambda: prepared(segment.scheduler, segment.fusion))
             params = propose(facts, target.hardware)
         index_dtype = binding.index_dtype
         if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
