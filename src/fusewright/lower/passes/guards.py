@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from fusewright.kernel import ir as k
+from fusewright.sym import Expr
 
 _COLLECTIVE = (k.BlockReduce, k.GridReduce, k.Barrier)
 
@@ -19,17 +20,22 @@ def merge_guards(kernel: k.Kernel) -> k.Kernel:
 
 
 def _merge(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
+    # Neighbours under one condition are collected before their common body is merged, once.
+    runs: list[tuple[Expr | None, list[k.Stmt]]] = []
     for stmt in body:
-        if isinstance(stmt, (k.For, k.If)):
-            stmt = dataclasses.replace(stmt, body=_merge(stmt.body))
         if isinstance(stmt, k.For):
-            stmt = _hoist_guard(stmt)
-        last = result[-1] if result else None
-        if isinstance(stmt, k.If) and isinstance(last, k.If) and stmt.cond is last.cond:
-            result[-1] = k.If(last.cond, _merge((*last.body, *stmt.body)))
+            stmt = _hoist_guard(dataclasses.replace(stmt, body=_merge(stmt.body)))
+        cond, inner = (stmt.cond, stmt.body) if isinstance(stmt, k.If) else (None, (stmt,))
+        if cond is not None and runs and runs[-1][0] is cond:
+            runs[-1][1].extend(inner)
         else:
-            result.append(stmt)
+            runs.append((cond, list(inner)))
+    result: list[k.Stmt] = []
+    for cond, collected in runs:
+        if cond is None:
+            result += collected
+        else:
+            result.append(k.If(cond, _merge(tuple(collected))))
     return tuple(result)
 
 
