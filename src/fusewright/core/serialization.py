@@ -72,18 +72,16 @@ def _read_value(hint: Any, value: Any, path: str) -> Any:
         if isinstance(value, hint):  # type: ignore[arg-type]
             return value
         return _read(hint, typing.get_type_hints(hint), value, f"{path}.")  # type: ignore[arg-type]
-    for choice in (
-        typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    ):
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    for choice in typing.get_args(hint) if is_union else (hint,):
         if isinstance(choice, type) and issubclass(choice, enum.Enum):
             if isinstance(value, choice):
                 return value
-            if isinstance(value, str):
-                if value.rpartition(".")[2] in choice.__members__:
-                    return choice[value.rpartition(".")[2]]
-                raise ParamsError(
-                    path=path, expected=f"one of {', '.join(choice.__members__)}", given=repr(value)
-                )
+            if isinstance(value, str) and value.rpartition(".")[2] in choice.__members__:
+                return choice[value.rpartition(".")[2]]
+            if isinstance(value, str) or not is_union:
+                names = ", ".join(choice.__members__)
+                raise ParamsError(path=path, expected=f"one of {names}", given=repr(value))
     try:
         return msgspec.convert(value, hint, strict=True)
     except msgspec.ValidationError as error:

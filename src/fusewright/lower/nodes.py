@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fusewright.analyze.vectorize import MAX_VECTOR_BYTES
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -91,6 +92,12 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     out, source = node.output, node.tensor_inputs[0]
     width = as_int(loops[-1].extent)
     assert width is not None
+    if width * out.dtype.size > MAX_VECTOR_BYTES:
+        raise ScheduleError(
+            f"{out.name} is vectorized by {width}, more than one access of a thread can move",
+            expected=f"at most {MAX_VECTOR_BYTES // out.dtype.size} elements of {out.dtype}",
+            given=width,
+        )
     lane = symbol("lane", lo=0, hi=width - 1)
     vector = Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)
     indices = ctx.indices(node, (*loops[:-1], vector))

@@ -88,6 +88,8 @@ class InnerPersistentScheduler:
         return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
+        params.validate()
+        params.expect("persistent_kernel", True)
         holds = params.batches_per_block_inner_reduction > 0
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
         if holds:  # otherwise a second pass would read the row again
@@ -106,7 +108,8 @@ class InnerPersistentScheduler:
             _assume_row_length(schedule, reference, params)
         moved = _cut(schedule, reference, params, bool(space.iteration))
         position = moved[0] if holds else moved[0] + 1
-        finish(schedule, space, reference, ports, moved, params.unroll_factor_inner_reduction, position)
+        width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
+        finish(schedule, space, reference, ports, moved, width, position)
 
 
 def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareInfo) -> ReductionParams:

@@ -1,7 +1,8 @@
 """The decisions of the automatic schedulers: frozen dataclasses of plain fields.
 
 Names and defaults are those of nvFuser's parameter objects (api.md section 7), so that scripts which edit
-them run. `reason` says why a heuristic chose what it did; it takes no part in equality.
+them run. `reason` says why a heuristic chose what it did; it takes no part in equality. The constraints of a
+class are in its `validate`, which a scheduler calls before it applies params: users edit them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,38 @@ from dataclasses import dataclass, field
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD
+
+# CUDA C++ Programming Guide, technical specifications, the same on all architectures.
+MAX_EXTENTS = {
+    "gdimx": 2**31 - 1,
+    "gdimy": 65535,
+    "gdimz": 65535,
+    "bdimx": 1024,
+    "bdimy": 1024,
+    "bdimz": 64,
+}
+MAX_BLOCK_THREADS = 1024
+# The widest access, 16 bytes, of the smallest elements. What of it a dtype allows, the lowering checks.
+MAX_VECTOR = 16
+# Copies of a loop's body: more make a kernel that compiles for minutes and spills all its registers.
+MAX_UNROLL = 128
+
+
+def _within(path: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ParamsError(path=path, expected=f"{low} to {high}", given=value)
+
+
+def _vector(path: str, value: int) -> None:
+    if value < 1 or value & (value - 1):
+        raise ParamsError(
+            f"`{path}`: Vectorization factor must be a power of 2",
+            expected=f"a power of 2, at most {MAX_VECTOR}",
+            given=value,
+        )
+    _within(path, value, 1, MAX_VECTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +56,18 @@ class LaunchParams:
     bdimy: int = -1
     bdimz: int = -1
 
+    def validate(self) -> None:
+        """Raises ParamsError for an extent that no launch can have."""
+        for name, limit in MAX_EXTENTS.items():
+            value = getattr(self, name)
+            if value != -1 and not 1 <= value <= limit:
+                raise ParamsError(path=f"lparams.{name}", expected=f"1 to {limit}, or -1", given=value)
+        threads = max(1, self.bdimx) * max(1, self.bdimy) * max(1, self.bdimz)
+        if threads > MAX_BLOCK_THREADS:
+            raise ParamsError(
+                path="lparams.bdimx * bdimy * bdimz", expected=f"at most {MAX_BLOCK_THREADS}", given=threads
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class CompileParams:
@@ -33,6 +78,12 @@ class CompileParams:
     enable_magic_zero: bool = True
     enable_ptxas_verbose: bool = False
 
+    def validate(self) -> None:
+        """Raises ParamsError for what the compiler does not take."""
+        _within("cparams.maxrregcount", self.maxrregcount, 0, MAX_REGISTERS_PER_THREAD)
+        if self.index_type not in (None, DataType.Int, DataType.Int32):
+            raise ParamsError(path="cparams.index_type", expected="Int, Int32 or None", given=self.index_type)
+
 
 @dataclass(frozen=True, slots=True)
 class HeuristicParams:
@@ -41,6 +92,11 @@ class HeuristicParams:
     lparams: LaunchParams = LaunchParams()
     cparams: CompileParams = CompileParams()
     reason: str = field(default="", compare=False)
+
+    def validate(self) -> None:
+        """Raises ParamsError for values that no fusion can be scheduled with."""
+        self.lparams.validate()
+        self.cparams.validate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +116,14 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: int = 1
     unroll_factor_inner: int = 1
     unroll_factor_outer: int = 1
+
+    def validate(self) -> None:
+        HeuristicParams.validate(self)
+        if self.break_point < 0:
+            raise ParamsError(path="break_point", expected="0 or more", given=self.break_point)
+        _vector("vectorization_factor", self.vectorization_factor)
+        _within("unroll_factor_inner", self.unroll_factor_inner, 1, MAX_UNROLL)
+        _within("unroll_factor_outer", self.unroll_factor_outer, 1, MAX_UNROLL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +166,39 @@ class ReductionParams(HeuristicParams):
     vectorize_iter_dom: bool = False
     block_dim_iter_dom: ParallelType = ParallelType.serial
     grid_dim_iter_dom: ParallelType = ParallelType.serial
+
+    def validate(self) -> None:
+        HeuristicParams.validate(self)
+        needed = {"bdimy": self.multiple_reds_per_blk or not self.fastest_dim}
+        if self.persistent_kernel:
+            self.expect("fastest_dim", True, "in a persistent kernel")
+            _within(
+                "batches_per_block_inner_reduction", self.batches_per_block_inner_reduction, 0, MAX_UNROLL
+            )
+            if self.batches_per_block_inner_reduction == 0:
+                self.expect("project_persistent_buffers", True, "where no batches are held")
+                needed["bdimx"] = True
+        else:
+            _within(
+                "unroll_factor_top_of_vectorization", self.unroll_factor_top_of_vectorization, 1, MAX_UNROLL
+            )
+            needed |= {"bdimx": True, "gdimy": self.cross_grid_inner_reduction}
+        for name, is_needed in needed.items():
+            if is_needed and getattr(self.lparams, name) < 1:
+                raise ParamsError(
+                    path=f"lparams.{name}",
+                    expected="the extent, 1 or more",
+                    given=getattr(self.lparams, name),
+                )
+        for name, vectorized in (
+            ("unroll_factor_inner_reduction", self.vectorize_inner_reduction),
+            ("unroll_factor_iter_dom", self.vectorize_iter_dom),
+        ):
+            if vectorized:
+                _vector(name, getattr(self, name))
+            _within(name, getattr(self, name), 1, MAX_UNROLL)
+
+    def expect(self, name: str, value: bool, where: str = "for this fusion") -> None:
+        """Raises ParamsError unless the field has the one value that works there."""
+        if getattr(self, name) is not value:
+            raise ParamsError(path=name, expected=f"{value} {where}", given=getattr(self, name))

@@ -104,6 +104,7 @@ class PointwiseScheduler:
         return _Proposal(fusion, space)
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
+        params.validate()
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
         reference = _reference(schedule.fusion)
         assert reference is not None

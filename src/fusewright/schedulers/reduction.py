@@ -77,6 +77,8 @@ class ReductionScheduler:
         return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
+        params.validate()
+        params.expect("persistent_kernel", False)
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
         space = reduction_space(schedule.fusion)
         assert isinstance(space, ReductionSpace)
