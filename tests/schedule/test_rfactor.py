@@ -112,7 +112,7 @@ def test_all_states_of_welford_are_factored_alike():
     schedule = Schedule(fusion)
     lead = next(t for t in schedule.tensors() if t.is_reduction)
     schedule.split(lead, 1, 4)
-    with pytest.raises(ScheduleError, match="computed together with T.* but transformed differently"):
+    with pytest.raises(ScheduleError, match=r"computed together with T.* but transformed differently"):
         schedule.rfactor(lead, [1])
     schedule.transform_like(lead)
     partial = schedule.rfactor(lead, [1])
@@ -129,13 +129,13 @@ def test_all_states_of_welford_are_factored_alike():
 def test_only_reduction_axes(schedule, dims):
     total = schedule.tensor(1)
     schedule.split(total, 2, 2)
-    with pytest.raises(ScheduleError, match="Cannot rfactor axes that are not reduction axes."):
+    with pytest.raises(ScheduleError, match=r"Cannot rfactor axes that are not reduction axes."):
         schedule.rfactor(total, dims)
 
 
 def test_one_axis_must_remain(schedule):
     total = schedule.tensor(1)
     schedule.split(total, 2, 2)
-    with pytest.raises(ScheduleError, match="Must have at least one reduction axis not marked as rfactor."):
+    with pytest.raises(ScheduleError, match=r"Must have at least one reduction axis not marked as rfactor."):
         schedule.rfactor(total, [2, 3])
     assert isinstance(total, TensorView) and len(schedule.tensors()) == 2

@@ -18,7 +18,7 @@ from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop
 from fusewright.sym import Expr, const, lt
 
-ZERO = const(0)
+ZERO, ONE = const(0), const(1)
 
 
 class NodeIndices:
@@ -75,21 +75,29 @@ class NodeIndices:
         """The indices of the logical axes of the producer at `node.inputs[operand]` (not of those it
         reduced).
         """
-        return {p: self._index[c] for p, c in operand_map(self.node, operand).items()} | dict.fromkeys(
-            self._unmapped(operand), ZERO
-        )
-
-    def _unmapped(self, operand: int) -> list[IterDomain]:
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
-        mapped = operand_map(self.node, operand)
-        return [axis for axis in producer.shape if axis not in mapped]
+        mapped = self._mapped(operand)
+        return {axis: self._index[mapped[axis]] if axis in mapped else ZERO for axis in producer.shape}
+
+    def _mapped(self, operand: int) -> dict[IterDomain, IterDomain]:
+        """Producer axis -> axis of this node, without those that only this node has more than one point of.
+
+        A broadcast is computed once, unless it is inlined into loops over what it is broadcast to.
+        """
+        producer = self.node.inputs[operand]
+        assert isinstance(producer, TensorView)
+        return {
+            ours: theirs
+            for ours, theirs in operand_map(self.node, operand).items()
+            if self._domains.extent(producer, ours) is not ONE or self._extent(theirs) is ONE
+        }
 
     def loops_of(self, operand: int, wanted: Sequence[IterDomain]) -> list[Expr]:
         """The indices of loop axes `wanted` of the producer, where this node reads it."""
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
-        mapped = operand_map(self.node, operand)
+        mapped = self._mapped(operand)
         leaves: dict[IterDomain, Key | None] = {
             axis: self._leaf_keys[mapped[axis]] if axis in mapped else self._keys.leaf(axis)
             for axis in producer.logical

@@ -88,6 +88,7 @@ def inline_at(
     if not 0 <= target <= rank:
         raise ScheduleError(f"inline_at: position {pos} is outside [{-rank - 1}, {rank}] of {tensor.name}")
     reach = Reach(fusion)
+    positions: dict[TensorView, int] = {}
     for candidate in _inlinable(fusion, selected):
         reached = max_inline_position(fusion, candidate, reach)
         wanted = min(target, len(candidate.loop))
@@ -96,7 +97,9 @@ def inline_at(
                 f"inline_at: {candidate.name} can be inlined at {reached} at most, not at {wanted}",
                 hint="transform and parallelize it and its consumers alike, or pass best_effort=True",
             )
-        candidate.inline_at = max(candidate.inline_at, min(reached, wanted))
+        positions[candidate] = min(reached, wanted)
+    for candidate, position in positions.items():
+        candidate.inline_at = max(candidate.inline_at, position)
 
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:

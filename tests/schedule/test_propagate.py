@@ -1,0 +1,171 @@
+"""transform_like and parallelize_like over reductions, broadcasts and rfactored tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright.core.enums import ParallelType
+from fusewright.ir import Fusion, TensorView, verify_fusion
+from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_shape import broadcast, permute
+from fusewright.schedule import Schedule
+from fusewright.schedule.propagate import spanning_walk
+from fusewright.sym import as_int
+from tests.lower.running import run
+
+
+def shape(tensor: TensorView) -> str:
+    return " ".join(f"{a.kind.value}{as_int(a.extent)}" for a in tensor.loop)
+
+
+def normalization() -> Schedule:
+    """T0[8, 12] -> copy -> sum -> broadcast -> copy - broadcast, the output."""
+    fusion = Fusion()
+    x = copy_tensor(fusion, define_tensor(fusion, [8, 12], True))
+    total = broadcast(fusion, sum_(fusion, x, [1]), [False, True])
+    add_output(fusion, apply_to_tensor(fusion, "sub", x, total))
+    return Schedule(fusion)
+
+
+def test_transforms_reach_everything_across_a_reduction_and_a_broadcast():
+    schedule = normalization()
+    load, total, wide, out = schedule.tensors()[1:]
+    schedule.split(total, 1, 4)
+    schedule.split(total, 0, 2)
+    schedule.reorder(total, {2: 0})
+    schedule.transform_like(total)
+    assert shape(total) == "r3 i4 i2 r4"
+    assert shape(load) == shape(out) == "i3 i4 i2 i4"
+    # The broadcast has its size-1 axis cut alike, so that it can be inlined into loops over the whole.
+    assert shape(wide) == "b1 i4 i2 b4"
+    verify_fusion(schedule.fusion)
+
+
+def test_axes_that_the_reference_lacks_stay_innermost():
+    fusion = Fusion()
+    x = define_tensor(fusion, [6, 8], True)
+    narrow = sum_(fusion, x, [0])
+    add_output(fusion, apply_to_tensor(fusion, "neg", narrow))
+    schedule = Schedule(fusion)
+    total, out = schedule.tensors()[1:]
+    schedule.split(out, 0, 4)
+    schedule.transform_like(out)
+    assert shape(total) == "i2 i4 r6"
+
+
+def test_a_merge_with_an_axis_that_is_missing_leaves_the_other():
+    fusion = Fusion()
+    x, y = define_tensor(fusion, [6], True), define_tensor(fusion, [6, 8], True)
+    narrow = copy_tensor(fusion, x)
+    wide = broadcast(fusion, narrow, [False, True])
+    add_output(fusion, apply_to_tensor(fusion, "add", wide, y))
+    schedule = Schedule(fusion)
+    out = schedule.fusion.output_tensors()[0]
+    schedule.merge(out, 0)
+    schedule.split(out, 0, 4)
+    schedule.transform_like(out)
+    assert shape(schedule.tensor(narrow.number)) == "i2 i4"
+
+
+def test_permuted_producer_loops_in_the_references_order():
+    fusion = Fusion()
+    x = copy_tensor(fusion, define_tensor(fusion, [6, 8], True))
+    add_output(fusion, permute(fusion, x, [1, 0]))
+    schedule = Schedule(fusion)
+    out = schedule.fusion.output_tensors()[0]
+    schedule.split(out, 0, 4)
+    schedule.transform_like(out)
+    assert shape(schedule.tensor(x.number)) == shape(out) == "i2 i4 i6"
+
+
+def test_selected_tensors_only():
+    schedule = normalization()
+    load, total, wide, out = schedule.tensors()[1:]
+    schedule.split(out, 1, 4)
+    schedule.transform_like(out, [wide])
+    assert shape(wide) == "i8 b1 b4" and shape(load) == "i8 i12" and shape(total) == "i8 r12"
+
+
+def test_an_rfactored_reduction_keeps_what_made_its_logical_axes():
+    schedule = normalization()
+    load, total, _, out = schedule.tensors()[1:]
+    schedule.split(total, 1, 4)
+    partial = schedule.rfactor(total, [1])
+    schedule.split(partial, 0, 2)
+    schedule.transform_like(partial)
+    assert shape(partial) == "i4 i2 r3 i4" and shape(total) == "i4 i2 r4"
+    assert shape(load) == shape(out) == "i4 i2 i3 i4"
+    verify_fusion(schedule.fusion)
+    # and the other way round: a consumer's different cut of the row does not undo the partial's
+    again = normalization()
+    total, out = again.tensors()[2], again.fusion.output_tensors()[0]
+    again.split(total, 1, 4)
+    partial = again.rfactor(total, [1])
+    again.split(out, 1, 3)
+    again.transform_like(out)
+    assert shape(partial) == "i8 r3 i4"
+    verify_fusion(again.fusion)
+    x = torch.randn(8, 12)
+    torch.testing.assert_close(run(again, [x])[0], x - x.sum(1, keepdim=True))
+
+
+def test_bindings_follow_axes_that_match():
+    schedule = normalization()
+    load, total, wide, out = schedule.tensors()[1:]
+    schedule.parallelize(total, 0, ParallelType.grid_x)
+    schedule.parallelize(total, 1, ParallelType.block_x, pad=32)
+    schedule.parallelize_like(total)
+    for tensor in (load, wide, out):
+        assert [a.parallel for a in tensor.loop] == [ParallelType.grid_x, ParallelType.block_x]
+    assert load.loop[1].padded == 32
+    assert all(a.parallel is ParallelType.serial for a in schedule.fusion.inputs[0].loop)
+
+
+def test_bindings_by_position_type_and_tensor():
+    schedule = normalization()
+    load, total, wide, out = schedule.tensors()[1:]
+    schedule.parallelize(out, 0, ParallelType.grid_x)
+    schedule.parallelize(out, 1, ParallelType.block_x, pad=32)
+    schedule.parallelize_like(out, pos=1, selected=[load])
+    assert [a.parallel.name for a in load.loop] == ["grid_x", "serial"]
+    schedule.parallelize_like(out, selected=[wide], types=[ParallelType.block_x], propagate_padding=False)
+    assert [a.parallel.name for a in wide.loop] == ["serial", "block_x"] and wide.loop[1].padded == 1
+    assert [a.parallel.name for a in total.loop] == ["serial", "serial"]
+
+
+def test_siblings_are_transformed_and_bound_alike():
+    fusion = Fusion()
+    var, mean = var_mean(fusion, define_tensor(fusion, [4, 8], True), [1], 0)
+    add_output(fusion, var)
+    add_output(fusion, mean)
+    schedule = Schedule(fusion)
+    lead, *others = (t for t in schedule.tensors() if t.is_reduction)
+    schedule.split(lead, 1, 4)
+    schedule.parallelize(lead, 2, ParallelType.block_x)
+    schedule.transform_like(lead)
+    schedule.parallelize_like(lead)
+    assert len(others) == 2
+    for other in others:
+        assert shape(other) == "i4 r2 r4" and other.loop[2].parallel is ParallelType.block_x
+
+
+@pytest.mark.parametrize("start", [1, 2, 4])
+def test_the_walk_reaches_each_tensor_once_from_one_that_it_knows(start):
+    schedule = normalization()
+    reference = schedule.tensors()[start]
+    known = {reference}
+    for source, target, _ in spanning_walk(reference):
+        assert source in known and target not in known
+        known.add(target)
+    assert known == set(schedule.tensors())
+
+
+def test_the_walk_prefers_the_edge_that_carries_more():
+    """From the output, x is reached directly, not through its sum, which lost a dimension."""
+    schedule = normalization()
+    load, _, _, out = schedule.tensors()[1:]
+    sources = {target: source for source, target, _ in spanning_walk(out)}
+    assert sources[load] is out
