@@ -79,7 +79,7 @@ def _space(fusion: Fusion) -> _Space | str:
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
         if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
-        if len(covered) < len(tensor.shape):
+        if any(not a.is_broadcast and a not in covered.values() for a in tensor.shape):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
     problem = contradiction(fusion, maps)
     return problem if problem is not None else _Space(reference, axes, maps)

@@ -141,7 +141,7 @@ def _uncovered(
             wanted = iteration if tensor in after else concrete
             if any(a not in covered for a in wanted):
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
-            if len(covered) < len([a for a in tensor.logical if not (a.is_broadcast and tensor in after)]):
+            if any(not a.is_broadcast and a not in covered.values() for a in tensor.logical):
                 return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
             if tensor in outputs and any(covered[a].is_broadcast for a in wanted):
                 return (
