@@ -121,12 +121,13 @@ def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, E
             if id(loop) in seen:
                 continue
             seen.add(id(loop))
-            if loop.is_parallel:
+            if as_int(loop.extent) == 1:
+                # Where others have more threads or blocks along this axis, all of them do the same.
+                loop.index = const(0)
+            elif loop.is_parallel:
                 if loop.parallel not in from_thread:
                     from_thread[loop.parallel] = _position(loop.parallel, dims[loop.parallel])
                 loop.index = from_thread[loop.parallel]
-            elif not loop.is_real:
-                loop.index = const(0)
             else:
                 loop.index = symbol(f"j{count}", lo=0, hi=loop.extent - 1)
                 count += 1
