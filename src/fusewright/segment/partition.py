@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from fusewright.core.errors import ScheduleError
 from fusewright.core.tracing import Tracer
@@ -66,9 +67,16 @@ class _Search:
             self._merge_until_stable()
         groups = [graph.nodes([group]) for group in graph.groups()]
         if len(groups) > 1:
-            groups = recompute_borders(
+            cheaper = recompute_borders(
                 self.extractor.whole, groups, lambda nodes: self._offer(nodes)[0] is not None
             )
+            # A group that hands on less than when it was asked about may be refused after all.
+            with suppress(ScheduleError):
+                return self._segments(cheaper)
+        return self._segments(groups)
+
+    def _segments(self, groups: Sequence[Sequence[Node]]) -> tuple[Segment, ...]:
+        """One segment a group. ScheduleError for a group that no scheduler takes."""
         handed_on = owned_borders(groups)
         return tuple(self._segment(i, nodes, handed_on[i]) for i, nodes in enumerate(groups))
 
@@ -174,12 +182,15 @@ class _Search:
         return scheduler, reasons
 
     def _segment(self, index: int, nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> Segment:
-        scheduler, reasons = self._offer(nodes)
         fusion, to_segment = self.extractor.extract(nodes, read_elsewhere)
+        outputs = self.extractor.outputs_of(nodes, read_elsewhere)
+        if outputs == self.extractor.outputs_of(nodes):
+            scheduler, reasons = self._offer(nodes)
+        else:
+            scheduler, reasons = first_accepting(self.registry, fusion)
         if scheduler is None:
             head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
             raise ScheduleError("\n  ".join([head, *reasons]))
-        outputs = self.extractor.outputs_of(nodes, read_elsewhere)
         return Segment(index, fusion, scheduler, self.extractor.inputs_of(nodes), outputs, to_segment)
 
 
