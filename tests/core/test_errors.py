@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from fusewright.core.errors import (
     UserError,
     user_location,
 )
+from fusewright.core.options import Options
 
 
 def _all_errors() -> list[type[errors.FusewrightError]]:
@@ -84,6 +86,12 @@ def test_user_location_skips_frames_of_the_package() -> None:
     location = outer(True)
     assert location is not None and (location.file, location.line) == (__file__, line)
     assert outer(False).function == "inner"
+
+
+def test_the_line_is_the_users_where_dataclasses_stand_between() -> None:
+    with pytest.raises(UserError) as caught:
+        replace(Options(), enable=(("no such", ()),))
+    assert caught.value.location is not None and caught.value.location.file == __file__
 
 
 def test_compile_error_reads_log_then_source_then_the_request_to_report() -> None:

@@ -63,6 +63,8 @@ def test_wrong_dtype():
         ),
         (DataType.Int, 2.5, "Scalar value 2.5 is not compatible with the expected data type: int64_t."),
         (DataType.Double, "2", "to be a scalar but got str"),
+        (DataType.Int, 2**63, "Scalar value 9223372036854775808 is not compatible .*: int64_t."),
+        (DataType.Float, -1e39, r"Scalar value -1e\+39 is not compatible .*: float."),
     ],
 )
 def test_scalar_of_a_wrong_kind(dtype, given, message):

@@ -7,8 +7,10 @@ import threading
 import pytest
 import torch
 
-from fusewright.core.errors import ExecutionOrderError, InternalError
+from fusewright.core.errors import CompileError, ExecutionOrderError, InputError, InternalError
 from fusewright.core.options import Options
+from fusewright.host import FusionExecutor
+from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import PointwiseScheduler, Registry
 from tests.host.fusions import DataType, Definition
@@ -290,6 +292,37 @@ def test_failed_call_leaves_the_next_one_intact():
     with pytest.raises(InternalError, match="script for 1 inputs"):
         executor.execute([x])
     torch.testing.assert_close(executor.execute([x])[0], -x)
+
+
+def test_kernel_that_does_not_compile_comes_with_the_script(monkeypatch):
+    def refuse(*_):
+        raise CompileError("NVRTC refused", log="kernel(3): error", source="int broken = ;")
+
+    d = Definition()
+    x = d.tensor()
+    d.output(d.exp(x))
+    executor, value = FusionExecutor(d.fusion, repro=lambda inputs: "the script"), torch.randn(2, 3)
+    kept = value.clone()
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedTarget, "launcher", refuse)
+        with pytest.raises(CompileError) as caught:
+            executor.execute([value])
+    assert caught.value.repro == "the script" and "the script" in str(caught.value)
+    (out,) = executor.execute([value])
+    assert torch.equal(value, kept)
+    torch.testing.assert_close(out, kept.exp())
+
+
+def test_scalar_beyond_its_type_is_named_at_repeated_calls_too():
+    d = Definition()
+    x, n = d.tensor([-1]), d.scalar(DataType.Int)
+    d.output(d.mul(x, n))
+    executor, value = d.executor(), torch.ones(4)
+    executor.execute([value, 2])
+    with pytest.raises(InputError, match=r"Scalar value 36893488147419103232 is not compatible .*: int64_t"):
+        executor.execute([value, 2**65])
+    (out,) = executor.execute([value, 3])
+    assert torch.equal(out, torch.full((4,), 3.0))
 
 
 def test_threads_share_one_compilation():

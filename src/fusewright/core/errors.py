@@ -18,6 +18,8 @@ Raising one::
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import linecache
 import os
 import sys
@@ -26,8 +28,9 @@ from types import FrameType
 from typing import ClassVar
 
 _PACKAGE_PREFIX = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Code objects without a file of the user's: the interpreter's own frozen modules and generated host programs.
-_SYNTHETIC_PREFIXES = ("<frozen ", "<fusewright")
+# Code that is no user's: the interpreter's own frozen modules, generated host programs, and modules of the
+# standard library through which the package calls itself.
+_SYNTHETIC_PREFIXES = ("<frozen ", "<fusewright", contextlib.__file__, dataclasses.__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class SourceLocation:
 
 def _is_internal(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
+    if file == "<string>":  # a user's `python -c`, or a method that dataclasses made
+        return str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]
     return file.startswith(_PACKAGE_PREFIX) or file.startswith(_SYNTHETIC_PREFIXES)
 
 

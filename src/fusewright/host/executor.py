@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ExecutionOrderError, InputError
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -107,7 +107,13 @@ class FusionExecutor:
             inputs = self._binder.flatten(inputs)
             program = self._bind(setting, inputs, tracer)
         self.last_program = program
-        return program.run(inputs)
+        try:
+            return program.run(inputs)
+        except Exception:
+            # Scalars are no part of the key, so one beyond its type's range shows only when it is packed: a
+            # check of the inputs then tells which.
+            self._binder.bind(self._binder.flatten(inputs), setting.device)
+            raise
 
     def compile(
         self,
@@ -196,16 +202,22 @@ class FusionExecutor:
                 )
 
     def _make(self, setting: _Setting, inputs: Inputs, binding: Binding, tracer: Tracer) -> BoundProgram:
+        try:
+            return self._compiled(setting, binding, tracer)
+        except InternalError as error:
+            if error.repro is None and self.repro is not None:
+                error.repro = self.repro(inputs)
+            raise
+
+    def _compiled(self, setting: _Setting, binding: Binding, tracer: Tracer) -> BoundProgram:
         target = setting.target(binding.device)
-        repro = self.repro
-        script = None if repro is None else lambda: repro(inputs)
         if setting.schedule is not None:
-            uses = [self._user_kernel(setting, binding, target, tracer, script)]
+            uses = [self._user_kernel(setting, binding, target, tracer)]
         else:
             segments = self.segments(tracer).segments
             border = [tensor for segment in segments for tensor in segment.outputs]
             memory = Memory(self.fusion, binding, self._layouts_of(border))
-            uses = [self._kernel(setting, s, binding, memory, target, tracer, script) for s in segments]
+            uses = [self._kernel(setting, s, binding, memory, target, tracer) for s in segments]
         made = [tensor for use in uses for tensor in use.outputs]
         memory = Memory(self.fusion, binding, self._layouts_of(made))
         with tracer.stage("host program"):
@@ -226,7 +238,6 @@ class FusionExecutor:
         memory: Memory,
         target: Target,
         tracer: Tracer,
-        script: Callable[[], str] | None,
     ) -> KernelUse:
         """The kernel of a segment with the parameters that its scheduler proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
@@ -251,7 +262,6 @@ class FusionExecutor:
                 target.hardware,
                 index_dtype,
                 tracer=tracer,
-                repro=script,
             )
 
         key = (segment.index, params, index_dtype, target.hardware)
@@ -264,7 +274,6 @@ class FusionExecutor:
         binding: Binding,
         target: Target,
         tracer: Tracer,
-        script: Callable[[], str] | None,
     ) -> KernelUse:
         """The kernel of a user's schedule of the whole fusion."""
         schedule = setting.schedule
@@ -272,7 +281,7 @@ class FusionExecutor:
 
         def compile_() -> CompiledKernel:
             return setting.compiler.compile_schedule(
-                schedule, target.hardware, binding.index_dtype, tracer=tracer, repro=script
+                schedule, target.hardware, binding.index_dtype, tracer=tracer
             )
 
         key = ("user", None, binding.index_dtype, target.hardware)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -170,7 +171,8 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
     """The value passed for a scalar input, if a number of its kind converts to the scalar's type.
 
     Raises:
-        InputError: no number, or one of a larger category (complex for a double, a float for an integer).
+        InputError: no number, or one of a larger category (complex for a double, a float for an integer), or
+            beyond the type's range.
     """
     if isinstance(given, torch.Tensor):
         described = f"{dtype_name(given)} tensor of rank {given.dim()}"
@@ -179,13 +181,24 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
     category = next((i for i, kind in enumerate(kinds) if isinstance(given, kind)), None)
     if category is None:
         raise InputError(index=index, name=scalar.name, expected="a scalar", given=type(given).__name__)
-    if category > scalar.dtype.category:
+    if category > scalar.dtype.category or not _fits(given, scalar.dtype):
         shown = f"({given.real:g},{given.imag:g})" if isinstance(given, complex) else str(given)
         raise InputError(
             f"Scalar value {shown} is not compatible with the expected data type: {scalar.dtype.ir_name}.",
             hint=f"input {index}, {scalar.name}, is defined with {scalar.dtype}",
         )
     return given
+
+
+def _fits(value: Number, dtype: DataType) -> bool:
+    """Whether the type's range includes the number; infinities and NaN are in that of every float."""
+    if dtype.is_bool:
+        return True
+    if dtype.is_integral:
+        limits = torch.iinfo(dtype.torch)
+        return limits.min <= value.real <= limits.max
+    limit = torch.finfo(dtype.torch).max
+    return all(not math.isfinite(part) or abs(part) <= limit for part in (value.real, value.imag))
 
 
 def dtype_name(tensor: torch.Tensor) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import InternalError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -106,17 +104,12 @@ class KernelCompiler:
         index_dtype: DataType,
         *,
         tracer: Tracer,
-        repro: Callable[[], str] | None = None,
     ) -> CompiledKernel:
-        """The kernel that `scheduler` makes of `fusion` with `params`. The cubin is made by `cubin`.
-
-        `repro` yields a script that shows the failing definition and inputs; faults of ours carry it.
-        """
-        with _with_repro(repro):
-            with tracer.stage("schedule"):
-                schedule = Schedule(fusion)
-                scheduler.apply(schedule, params)
-            return self._compile(schedule, type_name(scheduler.type), params, hardware, index_dtype, tracer)
+        """The kernel that `scheduler` makes of `fusion` with `params`. The cubin is made by `cubin`."""
+        with tracer.stage("schedule"):
+            schedule = Schedule(fusion)
+            scheduler.apply(schedule, params)
+        return self._compile(schedule, type_name(scheduler.type), params, hardware, index_dtype, tracer)
 
     def compile_schedule(
         self,
@@ -125,11 +118,9 @@ class KernelCompiler:
         index_dtype: DataType,
         *,
         tracer: Tracer,
-        repro: Callable[[], str] | None = None,
     ) -> CompiledKernel:
         """The kernel of a schedule that a user made."""
-        with _with_repro(repro):
-            return self._compile(schedule, USER, None, hardware, index_dtype, tracer)
+        return self._compile(schedule, USER, None, hardware, index_dtype, tracer)
 
     def _compile(
         self,
@@ -174,18 +165,17 @@ class KernelCompiler:
         arch: str | None = None,
         *,
         tracer: Tracer,
-        repro: Callable[[], str] | None = None,
     ) -> Cubin:
         """The kernel compiled for `arch` (by default the GPU it was made for), from memory, disk or NVRTC.
 
         Raises:
-            CompileError: NVRTC refuses the text; with its log, the source and the script that `repro` yields.
+            CompileError: NVRTC refuses the text; with its log and the source.
         """
         target = arch or kernel.hardware.arch
 
         def compile_() -> Cubin:
             options = self._nvrtc_options(kernel.params, target)
-            with tracer.stage("nvrtc"), _with_repro(repro):
+            with tracer.stage("nvrtc"):
                 cubin = self._disk_cache().compile(kernel.full_text, options)
             tracer.dump("ptxas", lambda: f"{target}: {cubin.resources[kernel.name]}", title=kernel.name)
             tracer.dump("sass", lambda: sass(cubin), title=kernel.name)
@@ -214,14 +204,3 @@ class KernelCompiler:
         if self._cache is None:
             self._cache = open_cache(self.options)
         return self._cache
-
-
-@contextmanager
-def _with_repro(repro: Callable[[], str] | None) -> Iterator[None]:
-    """Adds the reproducing script to a fault of ours that has none yet."""
-    try:
-        yield
-    except InternalError as error:
-        if error.repro is None and repro is not None:
-            error.repro = repro()
-        raise
