@@ -12,22 +12,18 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
-from fusewright.analyze.axis_map import contradiction
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import CacheOp, ParallelType, SchedulerType
 from fusewright.core.hardware import HardwareInfo
-from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.schedule.propagate import spanning_walk
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
+from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
 THREADS = 128
@@ -37,54 +33,6 @@ BYTES_IN_FLIGHT = 32
 MAX_UNROLL = 4
 
 
-@dataclass(frozen=True)
-class _Space:
-    """The iteration space: the reference and, for every other input and output, its axis for each of the
-    reference's.
-    """
-
-    reference: TensorView
-    axes: tuple[IterDomain, ...]
-    maps: dict[TensorView, dict[IterDomain, IterDomain]]
-
-
-def _concrete(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in tensor.shape)
-
-
-def _reference(fusion: Fusion) -> TensorView | None:
-    """The first output of most dimensions."""
-    candidates = [t for t in fusion.output_tensors() if t.definition is not None]
-    return max(candidates, key=_concrete, default=None)
-
-
-def _space(fusion: Fusion) -> _Space | str:
-    """The iteration space, or why there is none."""
-    reference = _reference(fusion)
-    if reference is None or any(isinstance(n, Reduction) for n in fusion.nodes):
-        return "cannot find reference tensor"
-    axes = tuple(a for a in reference.allocation)
-    maps: dict[TensorView, dict[IterDomain, IterDomain]] = {reference: {a: a for a in axes}}
-    for source, target, mapping in spanning_walk(reference):
-        known = maps[source]
-        maps[target] = {ref: mapping[axis] for ref, axis in known.items() if axis in mapping}
-    wanted = {a for a in axes if not a.is_broadcast}
-    for tensor in fusion.tensors():
-        if fusion.is_input(tensor) or tensor.is_cpu:
-            continue
-        if tensor not in maps:
-            return f"{tensor.name} is not connected with the reference tensor {reference.name}"
-        covered = maps[tensor]
-        if any(a not in covered for a in wanted):
-            return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
-        if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
-            return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in tensor.shape):
-            return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
-    problem = contradiction(fusion, maps)
-    return problem if problem is not None else _Space(reference, axes, maps)
-
-
 class PointwiseScheduler:
     """Accepts fusions without reductions in which all tensors have the dimensions of one output."""
 
@@ -92,21 +40,21 @@ class PointwiseScheduler:
     params_type = PointwiseParams
 
     def can_schedule(self, fusion: Fusion) -> Verdict:
-        space = _space(fusion)
+        space = pointwise_space(fusion)
         return Reject(space) if isinstance(space, str) else Accept()
 
     def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> PointwiseParams:
         return self.prepare(fusion)(facts, hardware)
 
     def prepare(self, fusion: Fusion) -> Heuristic:
-        space = _space(fusion)
-        assert isinstance(space, _Space)
+        space = pointwise_space(fusion)
+        assert isinstance(space, PointwiseSpace)
         return _Proposal(fusion, space)
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         params.validate()
         ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
-        reference = _reference(schedule.fusion)
+        reference = reference_tensor(schedule.fusion)
         assert reference is not None
         unrolled = _transform(schedule, reference, params)
         schedule.transform_like(reference)
@@ -130,7 +78,7 @@ class _Proposal:
     one element of all inputs that come from memory; those that are broadcasts come from the caches.
     """
 
-    def __init__(self, fusion: Fusion, space: _Space) -> None:
+    def __init__(self, fusion: Fusion, space: PointwiseSpace) -> None:
         inner = unit_stride_axis(space.reference)
         self.vectors: VectorLimits | None = None
         if inner is not None:

@@ -1,0 +1,62 @@
+"""The iteration space of a fusion without reductions: one output's dimensions, and every tensor's in terms of
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.analyze.axis_map import contradiction
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.schedule.propagate import spanning_walk
+
+
+@dataclass(frozen=True)
+class PointwiseSpace:
+    """The reference, its dimensions in memory order and, for every other input and output, its dimension for
+    each of the reference's.
+    """
+
+    reference: TensorView
+    axes: tuple[IterDomain, ...]
+    maps: dict[TensorView, dict[IterDomain, IterDomain]]
+
+
+def _concrete(tensor: TensorView) -> int:
+    return sum(not axis.is_broadcast for axis in tensor.shape)
+
+
+def reference_tensor(fusion: Fusion) -> TensorView | None:
+    """The first output of most dimensions."""
+    candidates = [t for t in fusion.output_tensors() if t.definition is not None]
+    return max(candidates, key=_concrete, default=None)
+
+
+def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> PointwiseSpace | str:
+    """The iteration space in terms of `reference` (`reference_tensor` if None), or why there is none."""
+    reference = reference or reference_tensor(fusion)
+    if reference is None or any(isinstance(n, Reduction) for n in fusion.nodes):
+        return "cannot find reference tensor"
+    axes = tuple(a for a in reference.allocation)
+    maps: dict[TensorView, dict[IterDomain, IterDomain]] = {reference: {a: a for a in axes}}
+    for source, target, mapping in spanning_walk(reference):
+        known = maps[source]
+        maps[target] = {ref: mapping[axis] for ref, axis in known.items() if axis in mapping}
+    wanted = {a for a in axes if not a.is_broadcast}
+    for tensor in fusion.tensors():
+        if fusion.is_input(tensor) or tensor.is_cpu:
+            continue
+        if tensor not in maps:
+            return f"{tensor.name} is not connected with the reference tensor {reference.name}"
+        covered = maps[tensor]
+        if any(a not in covered for a in wanted):
+            return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
+        if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
+            return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
+        if any(not a.is_broadcast and a not in covered.values() for a in tensor.shape):
+            return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
+    problem = contradiction(fusion, maps)
+    return problem if problem is not None else PointwiseSpace(reference, axes, maps)
