@@ -235,7 +235,7 @@ class _TensorInput:
         """
         shape, strides = given.shape, list(given.stride())
         if given.numel() == 0:
-            return tuple(strides)
+            return (0,) * len(strides)  # nothing is accessed, whatever they are
         expected: int | None = 1  # what the next contiguous dimension must have; None: anything
         free: int | None = None  # a dimension of one element whose stride the next one decides
         for dim, contiguous in self._memory:

@@ -28,7 +28,7 @@ from fusewright.lower.guards import all_guards, guarded
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.ops.elementwise import ELEMENTWISE
-from fusewright.sym import Expr, as_int, divides, substitute, symbol
+from fusewright.sym import ZERO, Expr, as_int, divides, substitute, symbol
 
 Rule_ = Callable[[Context, Node, int], list[Item]]
 
@@ -155,7 +155,8 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     out = node.output
     dst = ctx.result(out, indices)
     dtype = out.dtype.compute
-    position = k.IndexValue(indices.of(next(a for a in out.maybe_root if not a.is_broadcast)), dtype)
+    along = next((a for a in out.maybe_root if not a.is_broadcast), None)  # None: of one element
+    position = k.IndexValue(ZERO if along is None else indices.of(along), dtype)
     start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
     statements = [
         k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
