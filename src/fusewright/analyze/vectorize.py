@@ -58,9 +58,7 @@ def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:
 
 
 def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
-    """The dimension of a tensor in global memory whose neighbours are adjacent: the innermost that is no
-    broadcast.
-    """
+    """The innermost dimension in global memory that is no broadcast, if its stride is 1."""
     axes = [axis for axis in tensor.allocation if not axis.is_reduction]
     for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
         if not axis.is_broadcast:
@@ -69,9 +67,7 @@ def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
 
 
 def loads_along_lane(node: Node, width: int) -> bool:
-    """Whether a copy from global memory can load vectors: its lane runs along the source's unit-stride
-    axis.
-    """
+    """Whether a copy from global memory can load vectors: along the source's unit-stride axis."""
     source = node.tensor_inputs[0]
     unit = unit_stride_axis(source)
     lane = lane_axis(node.output, width)
@@ -85,18 +81,14 @@ def stores_along_lane(tensor: TensorView, width: int) -> bool:
 
 
 def power_of_two_divisor(value: int, limit: int) -> int:
-    """The largest power of two that divides `value` and is at most `limit` (a power of two); 0 has all
-    divisors.
-    """
+    """The largest power of two up to `limit` (one itself) that divides `value`; 0 has all divisors."""
     return math.gcd(value, limit) if value else limit
 
 
 def widest_access(
     element_bytes: int, inner_size: int, outer_strides: Sequence[int], alignment: int, limit: int
 ) -> int:
-    """The most elements of one aligned access to a tensor of these sizes, strides (elements) and alignment
-    (bytes).
-    """
+    """The most elements of one aligned access; strides in elements, alignment in bytes."""
     width = power_of_two_divisor(inner_size, max(1, min(limit, MAX_VECTOR_BYTES // element_bytes)))
     for stride in outer_strides:
         width = power_of_two_divisor(stride, width)

@@ -80,8 +80,8 @@ class NvrtcOptions:
     def arguments(self) -> list[str]:
         """The compiler's command line.
 
-        `-v` makes the assembler report resources into the program log; a hit in the compiler's own cache would
-        leave the report out, and the disk cache is in front of it.
+        `-v` makes the assembler report resources into the program log; a hit in the compiler's own cache
+        would leave the report out, and the disk cache is in front of it.
         """
         arguments = [f"--gpu-architecture={self.arch}", "--std=c++17", "--ptxas-options=-v"]
         arguments.append("--no-cache")

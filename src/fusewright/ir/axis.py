@@ -125,9 +125,7 @@ class Transform:
 
 
 class Split(Transform):
-    """in -> outer, inner. `factor` is inner's extent, or outer's if not `inner_split`; the other is the
-    ceiling.
-    """
+    """in -> outer, inner: `factor` is inner's extent (outer's if not `inner_split`), the other rounds up."""
 
     __slots__ = ("factor", "inner_split")
 

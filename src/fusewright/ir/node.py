@@ -44,9 +44,7 @@ class Node:
         return isinstance(self.outputs[0], Scalar)
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
-        """For each root axis of the outputs, the position in `inputs[operand].shape`, or None if it has no
-        counterpart.
-        """
+        """For each root axis of the outputs its position in `inputs[operand].shape`; None: it has none."""
         return tuple(range(len(self.output.maybe_root)))
 
     def copy(self, values: Mapping[Val, Val]) -> Node:

@@ -61,9 +61,7 @@ class Domains:
 
 
 def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None:
-    """The size that must be a multiple of `width` for the vectors along the innermost loop axis to be
-    contiguous.
-    """
+    """The size that `width` must divide for vectors along the innermost loop axis to be contiguous."""
     axis = lane_axis(tensor, width)
     return domains.extent(tensor, axis) if axis is not None else None
 

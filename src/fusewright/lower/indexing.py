@@ -72,9 +72,7 @@ class NodeIndices:
         return self._index[axis]
 
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:
-        """The indices of the logical axes of the producer at `node.inputs[operand]` (not of those it
-        reduced).
-        """
+        """The indices of the dimensions of the producer at `node.inputs[operand]`."""
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
         mapped = self._mapped(operand)

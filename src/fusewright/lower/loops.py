@@ -19,9 +19,7 @@ _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 @dataclass(eq=False)
 class Loop:
-    """One loop, shared by every axis of its class. `index` is its variable, or a thread's or block's
-    position.
-    """
+    """A loop of a class of axes; `index` is its variable, or a thread's or block's position."""
 
     extent: Expr
     parallel: ParallelType

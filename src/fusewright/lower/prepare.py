@@ -17,8 +17,7 @@ from fusewright.schedule.propagate import parallelize_like, replay_loops
 
 
 def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
-    """A copy of `fusion` in which every reduction accumulates in registers, and the map from its values
-    back.
+    """A copy in which every reduction accumulates in registers, and the map from its values back.
 
     Raises:
         VerifyError: the fusion is not well-formed, by the fault of what scheduled it.

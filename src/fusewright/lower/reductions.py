@@ -57,9 +57,7 @@ def _accumulators(ctx: Context, node: Reduction, indices: NodeIndices) -> tuple[
 
 
 def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
-    """Runs in the loops outside the first loop that reduces, and in its own over the rest of the
-    accumulators.
-    """
+    """Sets the accumulators, outside the first loop that reduces."""
     out = node.output
     first = next(
         (i for i, (axis, loop) in enumerate(zip(out.loop, loops)) if axis.is_reduction and loop.is_real),

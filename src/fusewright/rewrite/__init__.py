@@ -1,8 +1,8 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
-What lives here: `relabel` (changes of rank and order move up to the loads) and `canonicalize`, the list of all rewrites. A
-rewrite takes a fusion that it may change, and keeps its inputs and outputs. It may import core, sym, ir, ops
-and analyze.
+What lives here: `relabel` (changes of rank and order move up to the loads) and `canonicalize`, the list of
+all rewrites. A rewrite takes a fusion that it may change, and keeps its inputs and outputs. It may import
+core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations

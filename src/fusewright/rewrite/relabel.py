@@ -3,8 +3,8 @@
     a[i] -> exp -> broadcast [i, b] -> add      becomes      a[i] -> broadcast [i, b] -> exp -> add
 
 Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
-the same order, so that one loop nest serves all, and a broadcast or permutation is nothing but how an input is
-indexed. What depends on a
+the same order, so that one loop nest serves all, and a broadcast or permutation is nothing but how an input
+is indexed. What depends on a
 reduction stays: it is computed once a row, not once an element.
 """
 

@@ -13,9 +13,7 @@ from fusewright.ir.value import TensorView
 
 
 def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
-    """A local tensor with fresh axes of the same shape, looped over as `tensor` is where nothing is
-    reduced.
-    """
+    """A local tensor of the same shape, looped over alike where nothing is reduced."""
     twins: dict[IterDomain, IterDomain] = {}
     if not any(axis.is_reduction for axis in tensor.logical) and tensor.root is None:
         for axis in tensor.logical:
@@ -41,9 +39,7 @@ def cache_after(
     cache_op: CacheOp = CacheOp.unspecified,
     cached_uses: Collection[TensorView] = (),
 ) -> TensorView:
-    """tensor -> uses  becomes  tensor -> copy -> uses, or -> those of `cached_uses`. Returns the copy, in
-    registers.
-    """
+    """tensor -> uses  becomes  tensor -> copy -> uses (those of `cached_uses`, if given)."""
     if not tensor.uses:
         raise ScheduleError(f"cache_after: {tensor.name} has no uses", hint="cache_before caches an output")
     if tensor.is_cpu:
@@ -63,9 +59,7 @@ def cache_after(
 def cache_before(
     fusion: Fusion, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
 ) -> TensorView:
-    """definition -> tensor  becomes  definition -> copy -> tensor. Returns the copy, which takes the
-    definition.
-    """
+    """definition -> tensor  becomes  definition -> copy -> tensor; the copy takes the definition."""
     node = tensor.definition
     if node is None:
         raise ScheduleError(f"cache_before: {tensor.name} is an input", hint="cache_after caches an input")

@@ -128,9 +128,7 @@ class Schedule:
 
     @_primitive
     def split(self, tensor: TensorView, dim: int, factor: int, inner_split: bool = True) -> None:
-        """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; with inner_split=False the factor is the outer
-        extent.
-        """
+        """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
         transforms.split(self.fusion, tensor, dim, factor, inner_split)
 
     @_primitive
@@ -150,9 +148,7 @@ class Schedule:
 
     @_primitive
     def parallelize(self, tensor: TensorView, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
-        """Binds a loop axis; `pad` rounds the number of threads along it up to a multiple (32 fills
-        warps).
-        """
+        """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
         transforms.parallelize(tensor, axis, parallel_type, pad=pad)
 
     @_primitive
@@ -236,9 +232,7 @@ class Schedule:
         best_effort: bool = False,
         selected: Collection[TensorView] = (),
     ) -> None:
-        """Computes all (or the selected) tensors inside the first `pos` loops that they share with
-        consumers.
-        """
+        """Computes all (or the selected) tensors inside `pos` loops that they share with consumers."""
         inlining.inline_at(self.fusion, tensor, pos, best_effort, selected)
 
     @_primitive

@@ -20,9 +20,7 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One primitive: arguments are plain values, enums, TensorRefs, and tuples or dicts (as item tuples) of
-    these.
-    """
+    """One primitive; arguments are plain values, enums, TensorRefs, and tuples or dicts of these."""
 
     method: str
     args: tuple[Any, ...]

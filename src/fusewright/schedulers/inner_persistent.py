@@ -45,18 +45,14 @@ SHORT_ROW_BLOCK = 128
 
 @dataclass(frozen=True)
 class _Held:
-    """Bytes a row element that have to be kept, for all persistent tensors and for those computed from inputs
-    alone.
-    """
+    """Bytes to hold for each element of a row: of everything, and of what is loaded alone."""
 
     all: int
     projected: int
 
 
 class InnerPersistentScheduler:
-    """Accepts reductions over the contiguous dimension whose results are used with the reduced dimension
-    again.
-    """
+    """Accepts reductions along memory whose results meet the reduced dimension again."""
 
     type = SchedulerType.inner_persistent
     params_type = ReductionParams
@@ -174,9 +170,7 @@ def _whole_warps(threads: int) -> int:
 
 
 def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
-    """Inputs that are needed before and after a reduction are held through their loads; then what else
-    persists.
-    """
+    """Inputs that outlive a reduction are held through their loads; then what else persists."""
     reach = Reach(fusion)
     inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v.uses]
     projected = sum(v.dtype.size for v in inputs if space.has_every_element(v) and reach.outlives(v))
@@ -207,9 +201,7 @@ def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
 
 
 def _is_same_for_all_rows(fusion: Fusion, tensor: TensorView) -> bool:
-    """Whether `tensor`, which has the dimensions of the reduction, is a broadcast along those that are not
-    reduced.
-    """
+    """Whether `tensor`, of the reduction's dimensions, is a broadcast along the rows."""
     reduction = next(n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction)
     rows = [i for i, axis in enumerate(reduction.logical) if not axis.is_reduction]
     return (

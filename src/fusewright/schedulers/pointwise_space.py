@@ -1,6 +1,4 @@
-"""The iteration space of a fusion without reductions: one output's dimensions, and every tensor's in terms of
-them.
-"""
+"""The iteration space of a fusion without reductions: the dimensions of one output."""
 
 from __future__ import annotations
 

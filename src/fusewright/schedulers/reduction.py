@@ -263,9 +263,7 @@ def _outer_params(rows: int, length: int, width: int, hardware: HardwareInfo) ->
 
 
 def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns the positions between the
-    bars.
-    """
+    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars."""
     reduction = 1 if has_rows else 0
     schedule.split(tensor, reduction, params.lparams.bdimy)
     schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)

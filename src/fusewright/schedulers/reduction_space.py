@@ -1,6 +1,4 @@
-"""What all reduction schedulers ask of a fusion: the reductions, their axes in memory order, and what depends
-on them.
-"""
+"""The iteration space of a fusion with reductions, and what depends on them."""
 
 from __future__ import annotations
 

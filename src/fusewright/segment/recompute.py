@@ -48,7 +48,7 @@ def border_inputs(group: Sequence[Node]) -> list[TensorView]:
 
 
 def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
-    """For each group the tensors that others read of it; of several that compute one, the first hands it on."""
+    """For each group what others read of it; of several that compute a tensor the first owns it."""
     owner: dict[TensorView, int] = {}
     for i, group in enumerate(groups):
         for node in group:
@@ -68,7 +68,7 @@ def _stands_at_boundary(tensor: TensorView) -> bool:
 
 
 def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
-    """The elementwise nodes above `tensor`, down from inputs, outputs and reductions; MAX_CHAIN + 1 at most."""
+    """The elementwise nodes above `tensor`, down from inputs, outputs and reductions; cut off if long."""
     chain: dict[Node, None] = {}
     stack: list[Val] = [tensor]
     while stack and len(chain) <= MAX_CHAIN:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.sym import lower_bound
 
 
 @dataclass
@@ -26,6 +27,9 @@ class _Pending:
     def add(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> None:
         self.read |= reads
         self.written |= writes
+
+    def copy(self) -> _Pending:
+        return _Pending(set(self.read), set(self.written))
 
     def clear(self) -> None:
         self.read.clear()
@@ -72,17 +76,32 @@ def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
 
 
 def _walk_loop(loop: k.For, pending: _Pending) -> k.For:
-    body = _walk(loop.body, pending)
-    carried = _Pending(set(pending.read), set(pending.written))
+    before = pending.copy()
+    result = _with_carried(dataclasses.replace(loop, body=_walk(loop.body, pending)), pending)
+    if not _runs(loop):
+        # Its barriers may not have happened.
+        pending.add(before.read, before.written)
+    return result
+
+
+def _runs(loop: k.For) -> bool:
+    """Whether the loop is known to have an iteration."""
+    return (lower_bound(loop.extent) or 0) >= 1
+
+
+def _with_carried(loop: k.For, pending: _Pending) -> k.For:
+    """The loop with a barrier at the end of its body, if what an iteration leaves meets the next one's."""
+    body = loop.body
+    carried = pending.copy()
     for stmt in body:
         if isinstance(stmt, k.Barrier):
             break
         reads, writes = _accesses(stmt)
         if carried.conflicts(reads, writes):
-            # What one iteration left pending meets the next one's accesses.
             pending.clear()
             return dataclasses.replace(loop, body=(*body, k.Barrier()))
-        if isinstance(stmt, k.For) and any(isinstance(s, k.Barrier) for s in k.walk(stmt.body)):
+        has_barrier = any(isinstance(s, k.Barrier) for s in k.walk((stmt,)))
+        if isinstance(stmt, k.For) and has_barrier and _runs(stmt):
             break
         carried.add(reads, writes)
-    return dataclasses.replace(loop, body=body)
+    return loop
