@@ -150,28 +150,36 @@ class Buffers:
         """The offset that a node reads of its operand `tensor`."""
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, indices.logical_of(operand))
-        if tensor.memory is MemoryType.local:
-            self._check_same_thread(tensor, operand, indices)
+        self._check_reachable(tensor, operand, indices)
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
-    def _check_same_thread(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
-        """A register is read by the thread that wrote it."""
+    def _check_reachable(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
+        """A register is read by the thread that wrote it, shared memory within the block."""
         stray = self._read_elsewhere(tensor, operand, indices)
-        if stray is not None:
-            axis, index = stray
+        if stray is None:
+            return
+        axis, index = stray
+        if tensor.memory is MemoryType.local:
             raise ScheduleError(
                 f"{tensor.name} is in registers of the threads along {axis.parallel.name}, "
                 f"but {indices.tensor.name} reads element {index} along that axis from another thread",
                 hint="bind the axes of both alike (parallelize_like), or set its memory type to shared",
+            )
+        if axis.parallel.is_grid:
+            raise ScheduleError(
+                f"{tensor.name} is in shared memory of the blocks along {axis.parallel.name}, "
+                f"but {indices.tensor.name} reads element {index} along that axis from another block",
+                hint="bind the axes of both alike (parallelize_like), or leave the producer's serial",
             )
 
     def _read_elsewhere(
         self, tensor: TensorView, operand: int, indices: NodeIndices
     ) -> tuple[IterDomain, Expr] | None:
         """A thread or block axis along which a node reads another position than its own, and that
-        position.
+        position; axes of blocks come first.
         """
         axes = [a for a in tensor.loop if a.parallel.is_thread and not a.is_reduction]
+        axes.sort(key=lambda a: not a.parallel.is_grid)
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
             if self._domains.extent(tensor, axis) is not ONE and not _is_position(index, axis.parallel):
                 return axis, index

@@ -1,0 +1,92 @@
+"""Barriers between threads that exchange data through shared memory, and none that is not needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from fusewright.kernel import ir as k
+from fusewright.lower.passes.barriers import insert_barriers
+from tests.lower.statements import N, R, S, T, U, X, Y, copy, kernel, lines, loop
+
+WRITE_S, WRITE_U = copy(S, X.buffer, T, T), copy(U, X.buffer, T, T)
+READ_S, READ_U = copy(R, S, 0, 31 - T), copy(R, U, 1, 31 - T)
+
+
+def shape(*body: k.Stmt) -> str:
+    """What stands where afterwards: S and s write and read S (U, u), | is a barrier, loops are braces."""
+    names = {WRITE_S: "S", READ_S: "s", WRITE_U: "U", READ_U: "u"}
+
+    def text(stmts) -> str:
+        found = []
+        for stmt in stmts:
+            if isinstance(stmt, k.Barrier):
+                found.append("|")
+            elif isinstance(stmt, (k.For, k.If)):
+                found.append("{" + text(stmt.body) + "}")
+            elif not isinstance(stmt, k.Alloc):
+                found.append(names.get(stmt, "."))
+        return "".join(found)
+
+    return text(insert_barriers(kernel(*body)).body)
+
+
+OTHER = copy(Y.buffer, R, T, 0)
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        ((WRITE_S, READ_S), "S|s"),
+        ((READ_S, WRITE_S), "s|S"),
+        ((WRITE_S, WRITE_S), "S|S"),
+        ((READ_S, READ_S), "ss"),
+        ((WRITE_S, WRITE_U, READ_S, READ_U), "SU|su"),
+        ((WRITE_S, READ_S, WRITE_U, READ_U), "S|sU|u"),
+        ((WRITE_S, OTHER, READ_S), "S.|s"),
+        ((WRITE_S, k.Barrier(), READ_S), "S|s"),
+        ((OTHER, OTHER), ".."),
+        ((k.If(T, (WRITE_S,)), k.If(T, (READ_S,))), "{S}|{s}"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_straight_line(body, wanted):
+    assert shape(*body) == wanted
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        ((loop(4, WRITE_S, READ_S),), "{S|s|}"),  # the next iteration's write waits for this one's reads
+        ((loop(4, READ_S, WRITE_S),), "{s|S|}"),
+        ((loop(4, WRITE_S, READ_S, WRITE_U, READ_U),), "{S|sU|u}"),  # the second barrier serves both
+        ((loop(4, READ_S),), "{s}"),
+        ((WRITE_S, loop(4, READ_S)), "S|{s}"),
+        ((WRITE_S, loop(4, READ_S), WRITE_S), "S|{s}|S"),
+        ((loop(4, WRITE_S), READ_S), "{S|}s"),
+        ((loop(4, loop(4, READ_S), WRITE_S),), "{{s}|S|}"),
+        ((loop(4, WRITE_S, loop(4, READ_S)),), "{S|{s}|}"),
+        ((loop(4, OTHER),), "{.}"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_loops(body, wanted):
+    assert shape(*body) == wanted
+
+
+def test_a_barrier_in_a_loop_that_may_not_run_orders_nothing_after_it():
+    inner = (WRITE_U, READ_U)
+    assert shape(WRITE_S, loop(4, *inner), READ_S) == "S{U|u|}s"
+    assert shape(WRITE_S, loop(N, *inner), READ_S) == "S{U|u|}|s"
+
+
+def test_what_each_thread_keeps_for_itself_needs_none():
+    own = dataclasses.replace(S, private=True)
+    body = insert_barriers(kernel(copy(own, X.buffer, T, T), copy(R, own, 0, T), allocs=(own, R))).body
+    assert not any(isinstance(s, k.Barrier) for s in body)
+
+
+def test_registers_and_global_memory_need_none():
+    text = lines(insert_barriers(kernel(copy(R, X.buffer, 0, T), copy(Y.buffer, R, T, 0))))
+    assert len(text) == 2

@@ -1,0 +1,163 @@
+"""Guard merging, unrolling, hoisting and the placing of shared memory, each by itself."""
+
+from __future__ import annotations
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.kernel import ir as k
+from fusewright.kernel.verify import verify
+from fusewright.lower.passes import PASSES
+from fusewright.lower.passes.guards import merge_guards
+from fusewright.lower.passes.hoist import hoist_indices
+from fusewright.lower.passes.shared import place_shared
+from fusewright.lower.passes.unroll import MAX_UNROLL, unroll_register_loops
+from fusewright.ops.reductions import SUM
+from fusewright.sim import simulate
+from fusewright.sym import as_int, const, evaluate, floordiv, lt, mod, symbol
+from tests.kernel import builders as b
+from tests.lower.statements import I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
+
+LOAD, STORE = copy(R, X.buffer, 0, T), copy(Y.buffer, R, T, 0)
+SMALL, OTHER = lt(T, N), lt(T, 7)
+
+
+# ---- guards
+
+
+def test_neighbours_under_one_condition_share_it():
+    body = (k.If(SMALL, (LOAD,)), k.If(SMALL, (STORE,)), k.If(OTHER, (STORE,)))
+    result = merge_guards(kernel(*body)).body[-2:]
+    assert [s.cond for s in result] == [SMALL, OTHER] and result[0].body == (LOAD, STORE)
+
+
+def test_what_stands_between_keeps_guards_apart():
+    body = (k.If(SMALL, (LOAD,)), k.Barrier(), k.If(SMALL, (STORE,)))
+    assert lines(merge_guards(kernel(*body))) == lines(kernel(*body))
+
+
+def test_nested_guards_merge_too():
+    nested = k.If(SMALL, (k.If(OTHER, (LOAD,)), k.If(OTHER, (STORE,))))
+    (outer,) = merge_guards(kernel(nested)).body[-1:]
+    assert len(outer.body) == 1 and outer.body[0].body == (LOAD, STORE)
+
+
+def test_a_guard_leaves_the_loop_that_does_not_change_it():
+    (moved,) = merge_guards(kernel(loop(4, k.If(SMALL, (LOAD,))))).body[-1:]
+    assert isinstance(moved, k.If) and isinstance(moved.body[0], k.For)
+    dependent = loop(4, k.If(lt(T + I, N), (LOAD,)))
+    assert isinstance(merge_guards(kernel(dependent)).body[-1], k.For)
+
+
+def test_a_guard_never_moves_around_a_collective():
+    reduce = k.BlockReduce(SUM, (b.at(R),), (b.at(R, 1),), (b.BX,), k.TRUE, (S,))
+    stays = loop(4, k.If(SMALL, (reduce,)))
+    assert isinstance(merge_guards(kernel(stays)).body[-1], k.For)
+
+
+# ---- unrolling
+
+
+def _unrolled(*body: k.Stmt) -> list[bool]:
+    result = unroll_register_loops(kernel(*body))
+    return [s.unroll for s in k.walk(result.body) if isinstance(s, k.For)]
+
+
+def test_loops_that_index_registers_unroll():
+    assert _unrolled(loop(8, copy(R, X.buffer, I, I))) == [True]
+    assert _unrolled(loop(8, copy(R, X.buffer, 0, I))) == [False]
+    assert _unrolled(loop(8, copy(S, X.buffer, I, I))) == [False]
+
+
+def test_an_outer_loop_unrolls_for_what_an_inner_one_indexes():
+    j = symbol("j", lo=0)
+    assert _unrolled(loop(2, loop(4, copy(R, X.buffer, 4 * I + j, j), index=j))) == [True, True]
+    assert _unrolled(loop(2, loop(4, copy(R, X.buffer, j, I), index=j))) == [False, True]
+
+
+def test_long_or_symbolic_loops_stay():
+    assert _unrolled(loop(MAX_UNROLL + 1, copy(R, X.buffer, mod(I, 8), I))) == [False]
+    assert _unrolled(loop(N, copy(R, X.buffer, mod(I, 8), I))) == [False]
+
+
+# ---- hoisting
+
+
+def _lets(result: k.Kernel) -> list[k.Let]:
+    return [s for s in k.walk(result.body) if isinstance(s, k.Let)]
+
+
+def test_divisions_used_twice_are_named_once():
+    q = floordiv(T, 5)
+    result = hoist_indices(kernel(copy(R, X.buffer, 0, q), copy(R, X.buffer, 1, q * 2)))
+    (let,) = _lets(result)
+    assert let.value is q and "T" not in str(let.symbol)
+    assert [str(s.src.index).count("/") for s in result.body if isinstance(s, k.Copy)] == [0, 0]
+
+
+def test_a_division_used_once_stays():
+    assert not _lets(hoist_indices(kernel(copy(R, X.buffer, 0, floordiv(T, 5)))))
+
+
+def test_names_stand_where_their_symbols_are_known():
+    i_only, both = floordiv(I, 3), mod(I + T, 3)
+    inner = (copy(R, X.buffer, 0, i_only), copy(R, X.buffer, 1, i_only + both), copy(R, X.buffer, 2, both))
+    result = hoist_indices(kernel(loop(8, *inner)))
+    assert not [s for s in result.body if isinstance(s, k.Let)]
+    (loop_after,) = (s for s in result.body if isinstance(s, k.For))
+    assert {s.value for s in loop_after.body if isinstance(s, k.Let)} == {i_only, both}
+
+
+def test_a_name_ends_with_its_scope():
+    q = floordiv(I, 3)
+    body = (copy(R, X.buffer, 0, q), copy(R, X.buffer, 1, q))
+    result = hoist_indices(kernel(loop(8, *body), loop(8, *body), STORE))
+    verify(result, "hoist indices")
+    assert len(_lets(result)) == 2
+
+
+def test_hoisting_changes_no_value():
+    index = mod(T, 4) * 8 + floordiv(T, 4)
+    add = k.Compute(b.ADD, b.at(Y.buffer, T), (b.at(R), b.at(X.buffer, index)), X.buffer.dtype)
+    plain = kernel(copy(R, X.buffer, 0, index), add, allocs=(R,))
+    x = torch.arange(1024.0)
+    outputs = []
+    for each in (plain, hoist_indices(plain)):
+        y = torch.zeros(1024)
+        simulate(each, [x, y, 5])
+        outputs.append(y[:32])
+    assert _lets(hoist_indices(plain)) and torch.equal(*outputs)
+    assert outputs[0].tolist() == [2.0 * evaluate(index, {T: t}) for t in range(32)]
+
+
+# ---- shared memory
+
+
+def test_shared_buffers_stand_side_by_side_aligned():
+    odd = k.Buffer("odd", DataType.Half, k.Space.SHARED, const(3))
+    sized = k.Buffer("sized", DataType.Float, k.Space.SHARED, N)
+    result = place_shared(kernel(copy(S, X.buffer, T, T), copy(R, S, 0, T), allocs=(odd, sized, S, R)))
+    placed = {s.buffer.name: s.buffer.offset for s in result.body if isinstance(s, k.Alloc)}
+    env = {N: 5}
+    assert evaluate(placed["odd"], env) == 0 and evaluate(placed["sized"], env) == 16
+    assert evaluate(placed["S"], env) == 16 + 32  # 20 bytes rounded up
+    assert evaluate(result.shared_bytes, env) == 48 + 4 * 32
+    used = {r.buffer for s in result.body if isinstance(s, k.Copy) for r in (s.dst, s.src)}
+    assert placed["S"] in {buffer.offset for buffer in used if buffer.space is k.Space.SHARED}
+    assert placed["R"] is None
+
+
+def test_no_shared_memory_no_arena():
+    assert as_int(place_shared(kernel(LOAD, allocs=(R,))).shared_bytes) == 0
+
+
+def test_the_passes_in_order_accept_and_make_wellformed_kernels():
+    body = (copy(S, X.buffer, T, T), loop(2, copy(R, S, I, 31 - T)), copy(Y.buffer, R, T, 1))
+    result = kernel(*body, allocs=(S, R))
+    for name, run in PASSES:
+        result = run(result)
+        verify(result, name)
+    x, y = torch.arange(1024.0), torch.zeros(1024)
+    simulate(result, [x, y, 5])
+    assert y[:32].tolist() == list(reversed(range(32))) and "barrier" in "".join(lines(result)).lower()
+    assert U not in [s.buffer for s in result.body if isinstance(s, k.Alloc)]
