@@ -8,6 +8,7 @@ import torch
 
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.host.codegen import codegen
 from fusewright.host.ir import EvaluateScalar
 from fusewright.host.layout import Layout
 from fusewright.host.scalars import ScalarFunction
@@ -49,6 +50,24 @@ def test_scalars_of_sizes_and_constants_are_computed_once_for_a_signature():
     for size in (4, 5):
         (out,) = d.executor().execute([torch.ones(size, 8), 2.0])
         assert torch.equal(out, torch.full((size, 8), (1.0 + size**2) * size**2 * 2.0))
+
+
+def test_tensors_on_another_device_than_the_current_one_run_on_theirs():
+    executor = chain()
+    program = executor.compile([torch.ones(4, 8), 2.0])
+    code = codegen(program.program, takes_pointers=False, has_stream=False, several_devices=True)
+    current = [0]
+
+    class OnDevice:
+        def __enter__(self):
+            current[0] = 1
+
+        def __exit__(self, *_):
+            current[0] = 0
+
+    places = {"current_device": lambda: current[0], "device_index": 1, "on_device": OnDevice}
+    (out,) = code.bind({**program.names, **places})([torch.zeros(4, 8), 3.0])
+    assert torch.equal(out, torch.full((4, 8), 9.0)) and current == [0]
 
 
 def test_sizes_share_the_code():

@@ -16,6 +16,7 @@ from fusewright.core.errors import (
     DefinitionError,
     ExecutionOrderError,
     MissingDefinitionError,
+    ProfileError,
     UnsupportedDeviceError,
 )
 from fusewright.core.options import Options
@@ -31,6 +32,7 @@ from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators, UserSchedule
 from fusewright.frontend.states import Container
 from fusewright.frontend.tolerances import output_tolerances
+from fusewright.host.profile import FusionProfile
 from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops import DEFINERS, OpDef
@@ -86,6 +88,7 @@ class FusionDefinition:
         self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
         self._open_schedule: UserSchedule | None = None
         self._debug_output: str | None = None
+        self._profile: FusionProfile | None = None
         self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
 
     # ---- life cycle
@@ -246,7 +249,8 @@ class FusionDefinition:
             override_user_schedule: schedule automatically, whatever schedule the user wrote.
             capture_debug_output: keep what FUSEWRIGHT_DUMP asks for in `debug_output()`, print nothing.
             print_repro: print a script that reproduces this call first.
-            profile: write the user's schedule anew, also if there is one for such inputs.
+            profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
+                is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
@@ -271,21 +275,33 @@ class FusionDefinition:
         schedule = None
         if (leaf.schedules or self._has_schedule) and not override_user_schedule:
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
-        if not capture_debug_output:
+        if not capture_debug_output and not profile:
             return executor.execute(
                 arguments, device=place, options=options, tracer=tracer, user_schedule=schedule
             )
         stream = io.StringIO()
+        if capture_debug_output:
+            tracer = Tracer(options, stream)
+        settings: Any = {"device": place, "options": options, "tracer": tracer, "user_schedule": schedule}
         try:
-            return executor.execute(
-                arguments,
-                device=place,
-                options=options,
-                tracer=Tracer(options, stream),
-                user_schedule=schedule,
-            )
+            if not profile:
+                return executor.execute(arguments, **settings)
+            outputs, self._profile = executor.profile(arguments, **settings, fusion_id=leaf.id)
+            return outputs
         finally:
-            self._debug_output = stream.getvalue()
+            if capture_debug_output:
+                self._debug_output = stream.getvalue()
+
+    def profile(self) -> FusionProfile:
+        """Where the time of the last call with `profile=True` went. ProfileError, a ValueError: none was."""
+        if self._profile is None:
+            raise ProfileError("fd.profile() has nothing to show", hint="fd.execute(inputs, profile=True)")
+        return self._profile
+
+    @property
+    def profiled(self) -> bool:
+        """Whether there is a profile."""
+        return self._profile is not None
 
     def debug_output(self) -> str | None:
         """What the last call with `capture_debug_output` printed."""

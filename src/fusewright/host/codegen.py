@@ -44,7 +44,9 @@ class HostCode:
 
     def bind(self, names: Mapping[str, Any]) -> Program:
         """The function over these names; see `codegen` for those that it uses."""
-        return FunctionType(self.code, {"__builtins__": {}, **names})
+        namespace: dict[str, Any] = {"__builtins__": {}, **names}
+        run = namespace["run_here"] = FunctionType(self.code, namespace)
+        return run
 
 
 def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, several_devices: bool) -> HostCode:
@@ -54,7 +56,7 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     and `dtype_T3`. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is
     converted, `alloc_work<i>_<j>` if it is a workspace. Of a scalar s: `fixed_s` if a signature fixes it,
     `eval_s` if it is computed. Besides: `empty`, `device`, `stream`, `current_device`, `device_index`,
-    `on_device`, and `run_here` for the function itself.
+    `on_device`. `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.

@@ -16,6 +16,7 @@ from fusewright.host.binding import Binder, Binding
 from fusewright.host.build import KernelUse
 from fusewright.host.layout import Layout
 from fusewright.host.plan import BoundProgram, Memory, Programs, options_key
+from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.signature import compile_key_function
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.runtime.arguments import slot_values
@@ -127,6 +128,30 @@ class FusionExecutor:
         """The program that `execute` would run, without running it."""
         setting = self._setting(options or self.options, device, user_schedule)
         return self._bind(setting, self._binder.flatten(inputs), tracer)
+
+    def profile(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        user_schedule: Schedule | None = None,
+        fusion_id: int = 0,
+    ) -> tuple[list[torch.Tensor], FusionProfile]:
+        """As `execute`, with a clock at each launch: the outputs and where the time went."""
+        inputs = self._binder.flatten(inputs)
+        setting = self._setting(options or self.options, device, user_schedule)
+        program = self.last_program = self._bind(setting, inputs, tracer)
+        binding = self._binder.bind(inputs, device)
+        target = setting.target(binding.device)
+        programs = setting.programs_of(self.fusion, target, self._binder.size_scalars.static)
+        ops = program.program.launches
+        launches = [
+            programs.launch(i, KernelUse(op.kernel, op.values, op.outputs)) for i, op in enumerate(ops)
+        ]
+        memory = Memory(self.fusion, binding, self._layouts)
+        return run_profiled(inputs, program, launches, memory, target, setting.compiler, fusion_id)
 
     def kernels_for(
         self,

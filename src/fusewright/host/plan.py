@@ -34,9 +34,13 @@ from fusewright.sym import Symbol, to_function
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundProgram:
-    """What serves one signature: `run(inputs)` does the call; the rest is for looking at."""
+    """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
+
+    names: what the code of `run` knows by name.
+    """
 
     run: Program
+    names: Mapping[str, Any]
     kernels: tuple[CompiledKernel, ...]
     program: HostProgram
     code: HostCode
@@ -211,7 +215,7 @@ class Programs:
         tracer: Tracer,
     ) -> BoundProgram:
         """The function for calls that `binding` describes."""
-        launches = [self._launch(i, use) for i, use in enumerate(uses)]
+        launches = [self.launch(i, use) for i, use in enumerate(uses)]
         in_place = in_place_outputs(self.fusion, launches, memory)
         key = (tuple([use.kernel for use in uses]), tuple(in_place))
         template = self._templates.get(key, lambda: self._write(uses, launches, in_place, tracer))
@@ -225,10 +229,11 @@ class Programs:
             names[shape], names[strides], _ = memory.of(tensor)
         for launch in launches:
             names.update(launch.bind(memory, tracer, partial(self._zeroed, launch.op.kernel)))
-        run = names["run_here"] = template.code.bind(names)
-        return BoundProgram(run, key[0], template.program, template.code)
+        return BoundProgram(template.code.bind(names), names, key[0], template.program, template.code)
 
-    def _launch(self, segment: int, use: KernelUse) -> LaunchPlan:
+    def launch(self, segment: int, use: KernelUse) -> LaunchPlan:
+        """The plan of one launch, shared by all sizes."""
+
         def plan() -> LaunchPlan:
             return LaunchPlan(LaunchKernel(segment, use.kernel, use.values, use.outputs), self.target)
 

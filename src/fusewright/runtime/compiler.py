@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from fusewright.core.dtype import DataType
@@ -44,6 +45,7 @@ class CompiledKernel:
     name, or "user". params: what the scheduler applied, None for a user's schedule. hardware: the GPU that it
     was made for. arguments: what to pass for each of `kernel.params`; symbols: the meaning of each symbol of
     the kernel. scheduled_ir, schedule_python: the scheduled fusion and the primitives that made it.
+    compile_seconds: from the fusion to the text; `Cubin` has the compiler's.
     """
 
     name: str
@@ -56,6 +58,7 @@ class CompiledKernel:
     source: CudaSource = field(repr=False)
     scheduled_ir: str = field(repr=False)
     schedule_python: str = field(repr=False)
+    compile_seconds: float = field(repr=False)
 
     @property
     def index_dtype(self) -> DataType:
@@ -106,10 +109,12 @@ class KernelCompiler:
         tracer: Tracer,
     ) -> CompiledKernel:
         """The kernel that `scheduler` makes of `fusion` with `params`. The cubin is made by `cubin`."""
+        start = perf_counter()
         with tracer.stage("schedule"):
             schedule = Schedule(fusion)
             scheduler.apply(schedule, params)
-        return self._compile(schedule, type_name(scheduler.type), params, hardware, index_dtype, tracer)
+        name = type_name(scheduler.type)
+        return self._compile(schedule, name, params, hardware, index_dtype, tracer, start)
 
     def compile_schedule(
         self,
@@ -120,7 +125,7 @@ class KernelCompiler:
         tracer: Tracer,
     ) -> CompiledKernel:
         """The kernel of a schedule that a user made."""
-        return self._compile(schedule, USER, None, hardware, index_dtype, tracer)
+        return self._compile(schedule, USER, None, hardware, index_dtype, tracer, perf_counter())
 
     def _compile(
         self,
@@ -130,6 +135,7 @@ class KernelCompiler:
         hardware: HardwareInfo,
         index_dtype: DataType,
         tracer: Tracer,
+        start: float,
     ) -> CompiledKernel:
         scheduled_ir, python = scheduled_text(schedule.fusion, transforms=False), schedule.to_python()
         tracer.dump("params", lambda: f"{scheduler}: {params}\n{getattr(params, 'reason', '')}")
@@ -155,6 +161,7 @@ class KernelCompiler:
             source,
             scheduled_ir,
             python,
+            perf_counter() - start,
         )
 
     # ---- machine code

@@ -1,0 +1,206 @@
+"""Profiles of calls: where the time of one call went, and how fast its kernels moved their data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from fusewright.core.tracing import Tracer
+from fusewright.host.plan import BoundProgram, LaunchPlan, Memory
+from fusewright.ir import TensorView, Val
+from fusewright.runtime.compiler import KernelCompiler
+from fusewright.runtime.targets import Target
+
+MS = 1e3
+#: What stands for the CPU where a profile numbers devices.
+CPU = -1
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """One launch. Sizes in bytes; `*_str` as "[x, y, z]", shared memory as "[dynamic, static]".
+
+    time_ms: on a GPU between events around the launch; in the simulator, of simulating it. compile_time_ms:
+    scheduling, lowering, printing and NVRTC, when it was compiled. correlation_id: its number in the call.
+    input_bytes, output_bytes: of the tensors it reads and writes, each once. scheduler: "user" for a
+    user's schedule.
+    """
+
+    name: str
+    segment_id: int
+    device: int
+    stream: int
+    correlation_id: int
+    compile_time_ms: float
+    time_ms: float
+    effective_bandwidth_gbs: float
+    percentage_peak_bandwidth: float
+    grid_str: str
+    block_str: str
+    cluster_str: str
+    shared_mem_str: str
+    registers: int
+    input_bytes: int
+    output_bytes: int
+    scheduler: str
+
+
+@dataclass(frozen=True)
+class FusionProfile:
+    """One call. The names are nvFuser's, `percentage_peak_bandwith` included.
+
+    cuda_evt_time_ms: from the first launch to the end of the last; in the simulator, wall time. host_time_ms:
+    until the call returned. compile_time_ms: of all kernels, when they were compiled. input_bytes,
+    output_bytes: of the call, so intermediate tensors count in their kernels only.
+    """
+
+    verbose: bool
+    fusion_id: int
+    segments: int
+    cuda_evt_time_ms: float
+    host_time_ms: float
+    compile_time_ms: float
+    kernel_time_ms: float
+    effective_bandwidth_gbs: float
+    percentage_peak_bandwith: float
+    input_bytes: int
+    output_bytes: int
+    kernel_profiles: tuple[KernelProfile, ...]
+
+
+class _Clock:
+    """Notes times along a call; reads them when it is over."""
+
+    def __init__(self, target: Target) -> None:
+        self._on_gpu = target.device.type == "cuda"
+
+    def now(self) -> Any:
+        if not self._on_gpu:
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def ms(self, start: Any, end: Any) -> float:
+        if not self._on_gpu:
+            return float(end - start) * MS
+        end.synchronize()
+        return float(start.elapsed_time(end))
+
+
+def run_profiled(
+    inputs: Sequence[Any],
+    program: BoundProgram,
+    launches: Sequence[LaunchPlan],
+    memory: Memory,
+    target: Target,
+    compiler: KernelCompiler,
+    fusion_id: int,
+) -> tuple[list[torch.Tensor], FusionProfile]:
+    """Runs the call with a clock at each launch. The program itself stays as it is."""
+    clock, times = _Clock(target), {}
+
+    def timed(name: str, launch: Callable[..., object]) -> Callable[[int, Sequence[Any]], None]:
+        def run(stream: int, values: Sequence[Any]) -> None:
+            start = clock.now()
+            launch(stream, values)
+            times[name] = start, clock.now(), stream
+
+        return run
+
+    names = dict(program.names)
+    wrapped = {f"launch_{i}": timed(f"launch_{i}", names[f"launch_{i}"]) for i in range(len(launches))}
+    run = program.code.bind(names | wrapped)
+    begin = perf_counter()
+    outputs = run(inputs)
+    host_ms = (perf_counter() - begin) * MS
+
+    kernels = []
+    for i, launch in enumerate(launches):
+        start, end, stream = times[f"launch_{i}"]
+        kernels.append(_kernel_profile(i, launch, memory, target, compiler, clock.ms(start, end), stream))
+    spans = list(times.values())
+    elapsed = clock.ms(spans[0][0], spans[-1][1]) if spans else 0.0
+    read, written = _bytes(program.program.inputs, memory), sum(map(_tensor_bytes, outputs))
+    kernel_ms = sum(kernel.time_ms for kernel in kernels)
+    bandwidth = _bandwidth(read + written, kernel_ms)
+    return outputs, FusionProfile(
+        verbose=False,
+        fusion_id=fusion_id,
+        segments=len(kernels),
+        cuda_evt_time_ms=elapsed,
+        host_time_ms=host_ms,
+        compile_time_ms=sum(kernel.compile_time_ms for kernel in kernels),
+        kernel_time_ms=kernel_ms,
+        effective_bandwidth_gbs=bandwidth,
+        percentage_peak_bandwith=100 * bandwidth / target.hardware.memory_bandwidth_gbs,
+        input_bytes=read,
+        output_bytes=written,
+        kernel_profiles=tuple(kernels),
+    )
+
+
+def _kernel_profile(
+    index: int,
+    launch: LaunchPlan,
+    memory: Memory,
+    target: Target,
+    compiler: KernelCompiler,
+    time_ms: float,
+    stream: int,
+) -> KernelProfile:
+    kernel = launch.op.kernel
+    shape = launch.sizes.shape(launch.symbols(memory))
+    cubin = compiler.cubin(kernel, tracer=Tracer(timing=False))
+    resources = cubin.resources[kernel.name]
+    written = _bytes(launch.op.outputs, memory)
+    outputs = set(launch.op.outputs)
+    read = _bytes([value for value in launch.op.values if value not in outputs], memory)
+    bandwidth = _bandwidth(read + written, time_ms)
+    device = target.device
+    return KernelProfile(
+        name=kernel.name,
+        segment_id=launch.op.segment,
+        device=CPU if device.index is None else device.index,
+        stream=stream,
+        correlation_id=index,
+        compile_time_ms=(kernel.compile_seconds + cubin.compile_seconds) * MS,
+        time_ms=time_ms,
+        effective_bandwidth_gbs=bandwidth,
+        percentage_peak_bandwidth=100 * bandwidth / target.hardware.memory_bandwidth_gbs,
+        grid_str=str(list(shape.grid)),
+        block_str=str(list(shape.block)),
+        cluster_str=str([1, 1, 1]),
+        shared_mem_str=str([shape.shared_bytes, resources.static_shared]),
+        registers=resources.registers,
+        input_bytes=read,
+        output_bytes=written,
+        scheduler=kernel.scheduler,
+    )
+
+
+def _bandwidth(bytes_: int, ms: float) -> float:
+    """GB/s."""
+    return bytes_ / (ms / MS) / 1e9 if ms > 0 else 0.0
+
+
+def _bytes(values: Sequence[Val], memory: Memory) -> int:
+    total = 0
+    for value in dict.fromkeys(values):
+        if isinstance(value, TensorView):
+            shape, strides, _ = memory.of(value)
+            total += value.dtype.size * prod(
+                size for size, stride in zip(shape, strides) if stride or not size
+            )
+    return total
+
+
+def _tensor_bytes(tensor: torch.Tensor) -> int:
+    shape, strides = tensor.shape, tensor.stride()
+    stored = prod(size for size, stride in zip(shape, strides) if stride or not size)
+    return stored * tensor.element_size()
