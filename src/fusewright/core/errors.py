@@ -145,7 +145,7 @@ class MissingDefinitionError(DefinitionError, NotImplementedError):
 
 
 class UnknownOpError(DefinitionError, AttributeError):
-    """An operation that is not there: not yet, or not spelled so. An AttributeError, so that hasattr works."""
+    """An operation that is not there: not yet, or not spelled so. An AttributeError, for hasattr."""
 
     template = "fd.ops.{name} is not available (yet). There are: {known}"
 
