@@ -23,7 +23,8 @@ P = ParallelType
 def copies(*shape: int) -> tuple[Schedule, TensorView, TensorView]:
     """input -> middle -> out."""
     schedule = Schedule(copy_fusion(shape, copies=2))
-    return schedule, *schedule.tensors()[1:]
+    middle, out = schedule.tensors()[1:]
+    return schedule, middle, out
 
 
 def refused(schedule: Schedule, text: str, hint: str = "") -> None:

@@ -95,7 +95,11 @@ def vectorize_ports(schedule: Schedule, ports: Ports, width: int) -> None:
 
 
 def _innermost_is(tensor: TensorView, width: int) -> bool:
-    return bool(tensor.loop) and tensor.loop[-1].extent is const(width)
+    if not tensor.loop:
+        return False
+    # Several rows a block may be as many as a vector has elements.
+    axis = tensor.loop[-1]
+    return axis.extent is const(width) and not axis.parallel.is_thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,114 @@
+"""What a scheduler proposes for inputs of given shapes, and what launch comes of it, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.hardware import DESCRIBED, HardwareInfo
+from fusewright.core.tracing import Tracer
+from fusewright.ir import Fusion, TensorView
+from fusewright.lower import LowerOptions, SizeArgument, lower
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.evaluate import bind_sizes
+from fusewright.rewrite import canonicalize
+from fusewright.schedule import Schedule
+from fusewright.schedulers import Facts, Scheduler
+from fusewright.sym import evaluate
+
+H200 = DESCRIBED["h200"]
+Shape = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Extents of the grid and the block, and bytes of shared memory."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+def facts_of(
+    fusion: Fusion, shapes: Sequence[Shape], strides: Sequence[Shape] | None = None, alignment: int = 256
+) -> Facts:
+    tensors = [torch.empty(shape, device="meta") for shape in shapes]
+    given = tuple(tuple(s) for s in strides) if strides else tuple(t.stride() for t in tensors)
+    return Facts(bind_sizes(fusion, tensors), given, (alignment,) * len(tensors), DataType.Int)
+
+
+def propose(
+    scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo = H200
+) -> tuple[Any, Launch]:
+    """The params, and the launch of the kernel that they make."""
+    assert scheduler.can_schedule(fusion), scheduler.can_schedule(fusion)
+    params = scheduler.heuristic(fusion, facts, hardware)
+    schedule = Schedule(fusion)
+    scheduler.apply(schedule, params)
+    lowered = lower(schedule.fusion, LowerOptions("k"), Tracer())
+    sizes = {
+        s: evaluate(a.extent, facts.sizes) for s, a in lowered.symbols.items() if isinstance(a, SizeArgument)
+    }
+    kernel = lowered.kernel
+    return params, Launch(
+        tuple(evaluate(e, sizes) for e in kernel.grid),
+        tuple(evaluate(e, sizes) for e in kernel.block),
+        evaluate(kernel.shared_bytes, sizes),
+    )
+
+
+# ---- fusions -----------------------------------------------------------------------------------------------
+
+
+def built(body: Callable[[Fusion], TensorView]) -> Fusion:
+    fusion = Fusion()
+    add_output(fusion, body(fusion))
+    fusion.unify_extents()
+    canonicalize(fusion)
+    return fusion
+
+
+def elementwise(rank: int, dtype: DataType = DataType.Float, contiguity: Any = True) -> Fusion:
+    """exp(x)."""
+    return built(
+        lambda f: convert_tensor(
+            f, apply_to_tensor(f, "exp", define_tensor(f, [-1] * rank, contiguity, dtype)), dtype
+        )
+    )
+
+
+def biased(dtype: DataType = DataType.Float) -> Fusion:
+    """x[i, j] + y[j]."""
+    return built(
+        lambda f: apply_to_tensor(
+            f, "add", define_tensor(f, [-1, -1], True, dtype), define_tensor(f, [-1], True, dtype)
+        )
+    )
+
+
+def reduced(dims: Sequence[int], rank: int = 2, dtype: DataType = DataType.Float) -> Fusion:
+    return built(lambda f: sum_(f, define_tensor(f, [-1] * rank, True, dtype), list(dims)))
+
+
+def normalized(dtype: DataType = DataType.Float) -> Fusion:
+    """(x - mean) * rsqrt(var + eps) over the last dimension."""
+
+    def body(fusion: Fusion) -> TensorView:
+        x = define_tensor(fusion, [-1, -1], True, dtype)
+        wide = convert_tensor(fusion, x, DataType.Float)
+        var, mean = var_mean(fusion, wide, [1], 0, True)
+        scale = apply_to_tensor(fusion, "rsqrt", apply_to_tensor(fusion, "add", var, 1e-5))
+        centered = apply_to_tensor(fusion, "sub", wide, mean)
+        return convert_tensor(fusion, apply_to_tensor(fusion, "mul", centered, scale), dtype)
+
+    return built(body)

@@ -1,0 +1,174 @@
+"""Heuristics as functions of sizes and hardware: what any choice must respect, whatever it is tuned to."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fusewright.core.dtype import DataType
+from fusewright.core.hardware import DESCRIBED
+from fusewright.core.serialization import from_json, to_json
+from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler, ReductionScheduler, Scheduler
+from fusewright.schedulers.base import prepared
+from fusewright.schedulers.params import MAX_EXTENTS
+from tests.schedulers import proposals as p
+
+POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()
+
+CASES = {
+    "pointwise_tiny": (POINTWISE, p.elementwise(1), [(1,)]),
+    "pointwise": (POINTWISE, p.elementwise(2), [(4096, 4096)]),
+    "pointwise_odd": (POINTWISE, p.elementwise(2), [(333, 1001)]),
+    "pointwise_beyond_32_bits": (POINTWISE, p.elementwise(1), [(2**32 + 8,)]),
+    "bias": (POINTWISE, p.biased(), [(4096, 4096), (4096,)]),
+    "bias_many_rows": (POINTWISE, p.biased(), [(10_000_000, 128), (128,)]),
+    "bias_many_columns": (POINTWISE, p.biased(), [(70_000, 100_000_000), (100_000_000,)]),
+    "inner": (REDUCTION, p.reduced([1]), [(4096, 4096)]),
+    "inner_short": (REDUCTION, p.reduced([1]), [(1_000_000, 3)]),
+    "inner_one_long": (REDUCTION, p.reduced([1]), [(1, 100_000_000)]),
+    "inner_many_rows": (REDUCTION, p.reduced([1]), [(100_000_000, 64)]),
+    "whole": (REDUCTION, p.reduced([0, 1]), [(8192, 8192)]),
+    "outer": (REDUCTION, p.reduced([0]), [(4096, 4096)]),
+    "outer_few_columns": (REDUCTION, p.reduced([0]), [(1_000_000, 3)]),
+    "outer_many_columns": (REDUCTION, p.reduced([0]), [(8, 50_000_000)]),
+    "middle": (REDUCTION, p.reduced([1], 3), [(64, 512, 96)]),
+    "norm": (PERSISTENT, p.normalized(), [(4096, 4096)]),
+    "norm_half": (PERSISTENT, p.normalized(DataType.BFloat16), [(8192, 5120)]),
+    "norm_short": (PERSISTENT, p.normalized(), [(1_000_000, 20)]),
+    "norm_one_element": (PERSISTENT, p.normalized(), [(7, 1)]),
+    "norm_wide": (PERSISTENT, p.normalized(), [(64, 32768)]),
+    "norm_too_wide_to_hold": (PERSISTENT, p.normalized(), [(16, 1_000_000)]),
+    "norm_odd": (PERSISTENT, p.normalized(DataType.Half), [(33, 4097)]),
+}
+
+
+@pytest.mark.parametrize("gpu", DESCRIBED)
+@pytest.mark.parametrize("case", CASES)
+def test_every_launch_is_one_that_the_gpu_takes(case, gpu):
+    scheduler, fusion, shapes = CASES[case]
+    hardware = DESCRIBED[gpu]
+    params, launch = p.propose(scheduler, fusion, p.facts_of(fusion, shapes), hardware)
+    params.validate()
+    assert 1 <= launch.threads <= hardware.max_threads_per_block
+    limits = [MAX_EXTENTS[f"{what}dim{axis}"] for what in "gb" for axis in "xyz"]
+    assert all(1 <= n <= limit for n, limit in zip((*launch.grid, *launch.block), limits))
+    assert launch.shared_bytes <= hardware.shared_memory_per_block_optin
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_params_say_why_and_keep_in_json(case):
+    scheduler, fusion, shapes = CASES[case]
+    facts = p.facts_of(fusion, shapes)
+    params = scheduler.heuristic(fusion, facts, p.H200)
+    assert params.reason
+    assert from_json(type(params), to_json(params)) == params
+    assert prepared(scheduler, fusion)(facts, p.H200) == params
+
+
+def vector_of(scheduler: Scheduler, params) -> int:
+    if scheduler is POINTWISE:
+        return params.vectorization_factor
+    if params.fastest_dim:
+        return params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
+    return params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
+
+
+@pytest.mark.parametrize(
+    "make", [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.normalized(d)]
+)
+@pytest.mark.parametrize(
+    "dtype, columns, alignment, widest",
+    [
+        (DataType.Float, 4096, 256, 4),
+        (DataType.Double, 4096, 256, 2),
+        (DataType.BFloat16, 4096, 256, 8),
+        (DataType.Float, 4098, 256, 2),
+        (DataType.Float, 4097, 256, 1),
+        (DataType.Float, 4096, 8, 2),
+        (DataType.Float, 4096, 4, 1),
+        (DataType.BFloat16, 4096, 4, 2),
+    ],
+)
+def test_vectors_fit_size_and_alignment(make, dtype, columns, alignment, widest):
+    """Rows may start anywhere in one dimension only, so an odd row makes its vectors single elements."""
+    fusion = make(2, dtype)
+    scheduler = next(s for s in (REDUCTION, POINTWISE, PERSISTENT) if s.can_schedule(fusion))
+    params = scheduler.heuristic(fusion, p.facts_of(fusion, [(511, columns)], alignment=alignment), p.H200)
+    assert vector_of(scheduler, params) == widest
+
+
+def test_vectors_fit_strides():
+    fusion = p.elementwise(2, contiguity=[False, True])
+    for row, widest in ((4096, 4), (4098, 2), (4099, 1)):
+        facts = p.facts_of(fusion, [(512, 4096)], [(row, 1)])
+        assert vector_of(POINTWISE, POINTWISE.heuristic(fusion, facts, p.H200)) == widest
+
+
+def test_strided_columns_are_read_by_element():
+    fusion = p.elementwise(1, contiguity=False)
+    facts = p.facts_of(fusion, [(4096,)], [(2,)])
+    params, _ = p.propose(POINTWISE, fusion, facts)
+    assert params.vectorization_factor in (1, 4)  # the store may still be a vector
+
+
+def test_rows_are_held_in_registers_then_shared_memory_then_not_at_all():
+    fusion = p.normalized()
+
+    def place(columns: int, gpu: str = "h200") -> int:
+        params = PERSISTENT.heuristic(fusion, p.facts_of(fusion, [(4096, columns)]), DESCRIBED[gpu])
+        if params.batches_per_block_inner_reduction == 0:
+            return 2
+        return int(params.persistent_in_shared_memory)
+
+    sizes = [2**n for n in range(21)]
+    places = [place(n) for n in sizes]
+    assert places == sorted(places) and places[0] == 0 and places[-1] == 2
+    # a smaller shared memory holds no longer rows
+    assert [place(n, "l4") for n in sizes] >= places
+
+
+def test_a_row_fits_the_threads_that_hold_it():
+    fusion = p.normalized()
+    for columns in (20, 1000, 4096, 8192, 30_000):
+        params, launch = p.propose(PERSISTENT, fusion, p.facts_of(fusion, [(256, columns)]))
+        per_thread = params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
+        if params.batches_per_block_inner_reduction:
+            assert launch.block[0] * per_thread >= columns
+        assert launch.block[0] % 32 == 0
+
+
+def test_few_rows_are_shared_between_blocks():
+    fusion = p.reduced([1])
+    params, launch = p.propose(REDUCTION, fusion, p.facts_of(fusion, [(2, 10_000_000)]))
+    assert params.cross_grid_inner_reduction and math.prod(launch.grid) >= p.H200.sm_count // 2
+    params = REDUCTION.heuristic(fusion, p.facts_of(fusion, [(100_000, 1024)]), p.H200)
+    assert not params.cross_grid_inner_reduction
+
+
+def test_short_rows_share_a_block():
+    fusion = p.reduced([1])
+    params = REDUCTION.heuristic(fusion, p.facts_of(fusion, [(1_000_000, 32)]), p.H200)
+    assert params.multiple_reds_per_blk and params.lparams.bdimy > 1
+
+
+def test_the_contiguous_dimension_decides_between_inner_and_outer():
+    for dims, inner in (([1], True), ([0], False), ([0, 1], True)):
+        fusion = p.reduced(dims)
+        params = REDUCTION.heuristic(fusion, p.facts_of(fusion, [(256, 256)]), p.H200)
+        assert params.fastest_dim == inner
+
+
+def test_a_bias_cuts_rows_from_columns_and_too_many_rows_leave_grid_y():
+    fusion = p.biased()
+    few = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(4096, 4096), (4096,)]), p.H200)
+    many = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(10_000_000, 128), (128,)]), p.H200)
+    assert few.break_point == many.break_point == 1
+    assert not few.flip_grid_binding and (many.flip_grid_binding or many.split_grid_y_dim)
+
+
+def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
+    fusion = p.elementwise(1)
+    small = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(100_000,)]), p.H200)
+    large = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(2**28,)]), p.H200)
+    assert small.unroll_factor_inner == 1 < large.unroll_factor_inner
