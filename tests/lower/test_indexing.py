@@ -35,7 +35,7 @@ def visits(tensor: TensorView, sizes: dict[Symbol, int]) -> Counter[tuple[int, .
     found: Counter[tuple[int, ...]] = Counter()
     for point in product(*map(range, extents)):
         env = sizes | dict(zip(table.values(), point))
-        if all(evaluate(guard, env) for guard in indices.guards):
+        if all(evaluate(guard, env) for _, guard in indices.guards):
             found[tuple(evaluate(indices.of(axis), env) for axis in tensor.logical)] += 1
     return found
 

@@ -190,7 +190,7 @@ class Merge(Transform):
 
     def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
         if ins[1] is ZERO:  # no points, so any indices do
-            return ZERO, ZERO
+            return ZERO, outs[0]
         return floordiv(outs[0], ins[1]), mod(outs[0], ins[1])
 
     def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr]:

@@ -39,7 +39,8 @@ class NodeIndices:
         self.tensor = node.output
         self._domains = domains
         self._index: dict[IterDomain, Expr] = dict(loop_indices)
-        self.guards: list[Expr] = []
+        #: conditions that loops which may overrun need, with the axis whose extent they keep
+        self.guards: list[tuple[IterDomain, Expr]] = []
         self._walk_back(skip_reductions)
         self._keys = AxisKeys()
         self._by_key: dict[Key, Expr] = {}
@@ -65,7 +66,7 @@ class NodeIndices:
             for axis, index in zip(transform.inputs, indices):
                 self._index.setdefault(axis, index)
             if transform.may_overrun(ins):
-                self.guards += [lt(self._index[a], e) for a, e in zip(transform.inputs, ins)]
+                self.guards += [(a, lt(self._index[a], e)) for a, e in zip(transform.inputs, ins)]
 
     def of(self, axis: IterDomain) -> Expr:
         """The index of an axis of the lead output."""
