@@ -34,11 +34,12 @@ def test_two_stacked_reductions(target: torch.device) -> None:
 
 
 def test_each_byte_of_an_expanded_tensor_counts_once() -> None:
+    # The output is expanded like its input.
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, 16], [True, None])
         fd.add_output(x * 2.0)
     fd.execute([torch.rand(8, 1).expand(8, 16)], profile=True)
-    assert (fd.profile().input_bytes, fd.profile().output_bytes) == (8 * 4, 8 * 4)  # the output is expanded as well
+    assert (fd.profile().input_bytes, fd.profile().output_bytes) == (8 * 4, 8 * 4)
 
 
 def test_a_users_schedule_is_called_so() -> None:

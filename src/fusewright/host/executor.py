@@ -236,24 +236,15 @@ class FusionExecutor:
 
     def _compiled(self, setting: _Setting, binding: Binding, tracer: Tracer) -> BoundProgram:
         target = setting.target(binding.device)
+        memory = Memory(self.fusion, binding, self._layouts)
         if setting.schedule is not None:
             uses = [self._user_kernel(setting, binding, target, tracer)]
         else:
             segments = self.segments(tracer).segments
-            border = [tensor for segment in segments for tensor in segment.outputs]
-            memory = Memory(self.fusion, binding, self._layouts_of(border))
             uses = [self._kernel(setting, s, binding, memory, target, tracer) for s in segments]
-        made = [tensor for use in uses for tensor in use.outputs]
-        memory = Memory(self.fusion, binding, self._layouts_of(made))
         with tracer.stage("host program"):
             programs = setting.programs_of(self.fusion, target, self._binder.size_scalars.static)
             return programs.bind(uses, binding, memory, tracer)
-
-    def _layouts_of(self, tensors: Sequence[TensorView]) -> dict[TensorView, Layout]:
-        for tensor in tensors:
-            if tensor not in self._layouts:
-                self._layouts[tensor] = Layout(tensor)
-        return self._layouts
 
     def _kernel(
         self,

@@ -47,9 +47,12 @@ class BoundProgram:
 
 
 class Memory:
-    """Shape, strides and alignment of every tensor that kernels touch in one call."""
+    """Shape, strides and alignment of every tensor that kernels touch in one call.
 
-    def __init__(self, fusion: Fusion, binding: Binding, layouts: Mapping[TensorView, Layout]) -> None:
+    `layouts` keeps those of tensors that the host allocates; it is filled on demand.
+    """
+
+    def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
         self.sizes = binding.sizes
         self._layouts = layouts
         self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
@@ -61,8 +64,13 @@ class Memory:
         """(shape, strides, alignment in bytes); empty for a scalar."""
         found = self._facts.get(value)
         if found is None:
-            layout = self._layouts.get(value) if isinstance(value, TensorView) else None
-            shape, strides = layout.at(self.sizes) if layout is not None else ((), ())
+            shape: tuple[int, ...] = ()
+            strides: tuple[int, ...] = ()
+            if isinstance(value, TensorView):
+                layout = self._layouts.get(value)
+                if layout is None:
+                    layout = self._layouts[value] = Layout(value)
+                shape, strides = layout.at(self.sizes)
             found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
         return found
 
