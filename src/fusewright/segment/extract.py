@@ -17,6 +17,7 @@ class Extractor:
     def __init__(self, whole: Fusion) -> None:
         self.whole = whole
         self._input_position = {value: i for i, value in enumerate(whole.inputs)}
+        self._alive = frozenset(whole.ordered_nodes())
         self._outputs: dict[TensorView, TensorView | None] = {}
         for output in whole.outputs:
             self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
@@ -50,7 +51,7 @@ class Extractor:
         def leaves(tensor: TensorView) -> bool:
             if read_elsewhere is not None:
                 return tensor in read_elsewhere
-            return any(user not in group for user in tensor.uses)
+            return any(user not in group and user in self._alive for user in tensor.uses)
 
         made = (value for node in nodes for value in node.outputs if isinstance(value, TensorView))
         return tuple(value for value in made if value in self._outputs or leaves(value))
