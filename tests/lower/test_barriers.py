@@ -8,7 +8,7 @@ import pytest
 
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.barriers import insert_barriers
-from tests.lower.statements import N, R, S, T, U, X, Y, copy, kernel, lines, loop
+from tests.lower.statements import I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
 
 WRITE_S, WRITE_U = copy(S, X.buffer, T, T), copy(U, X.buffer, T, T)
 READ_S, READ_U = copy(R, S, 0, 31 - T), copy(R, U, 1, 31 - T)
@@ -73,6 +73,27 @@ def test_straight_line(body, wanted):
 )
 def test_loops(body, wanted):
     assert shape(*body) == wanted
+
+
+@pytest.mark.parametrize(
+    "index, needed",
+    [
+        (32 * I + T, False),
+        (31 * I + T, True),  # iteration 1's thread 0 meets iteration 0's thread 31
+        (4 * T + I, True),  # apart as well, which is not looked for
+        (32 * (I % 2) + T, True),
+    ],
+    ids=str,
+)
+def test_iterations_that_write_apart(index, needed):
+    write = copy(U, X.buffer, index, T)
+    body = insert_barriers(kernel(loop(4, write), READ_U)).body
+    (inner,) = (s for s in body if isinstance(s, k.For))
+    assert any(isinstance(s, k.Barrier) for s in inner.body) is needed
+    # What the loop reads itself is not apart from the next iteration's writes.
+    body = insert_barriers(kernel(loop(4, write, READ_U))).body
+    (inner,) = (s for s in body if isinstance(s, k.For))
+    assert [isinstance(s, k.Barrier) for s in inner.body] == [False, True, False, True]
 
 
 def test_a_barrier_in_a_loop_that_may_not_run_orders_nothing_after_it():

@@ -1,7 +1,8 @@
 """Inserts block barriers between accesses of different threads to the same shared buffer.
 
 A statement that reads what was written since the last barrier, or writes what was read or written
-since, gets a barrier before it. Across iterations of a loop the end of the body meets its beginning again.
+since, gets a barrier before it. Across iterations of a loop the end of the body meets its beginning again,
+except where what each iteration writes is provably apart.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import lower_bound
+from fusewright.sym import Expr, Symbol, as_int, bounds, const, lower_bound, substitute
 
 
 @dataclass
@@ -93,10 +94,12 @@ def _with_carried(loop: k.For, pending: _Pending) -> k.For:
     """The loop with a barrier at the end of its body, if what an iteration leaves meets the next one's."""
     body = loop.body
     carried = pending.copy()
+    apart = _written_apart(loop)
     for stmt in body:
         if isinstance(stmt, k.Barrier):
             break
         reads, writes = _accesses(stmt)
+        writes -= apart
         if carried.conflicts(reads, writes):
             pending.clear()
             return dataclasses.replace(loop, body=(*body, k.Barrier()))
@@ -105,3 +108,32 @@ def _with_carried(loop: k.For, pending: _Pending) -> k.For:
             break
         carried.add(reads, writes)
     return loop
+
+
+def _written_apart(loop: k.For) -> set[k.Buffer]:
+    """Shared buffers that the loop writes in one statement, elsewhere in every iteration, and does not
+    read.
+    """
+    written: dict[k.Buffer, list[tuple[Expr, int]]] = {}
+    for stmt in k.walk(loop.body):
+        width = stmt.width if isinstance(stmt, k.Copy) else 1
+        for ref in access.written_refs(stmt):
+            written.setdefault(ref.buffer, []).append((ref.index, width))
+        for ref in access.read_refs(stmt):
+            # A second entry, as if written once more, takes the buffer out.
+            written.setdefault(ref.buffer, []).append((ref.index, width))
+    return {
+        buffer
+        for buffer, refs in written.items()
+        if len(refs) == 1 and _is_exchanged(buffer) and _moves_past(*refs[0], loop.symbol)
+    }
+
+
+def _moves_past(index: Expr, width: int, loop: Symbol) -> bool:
+    """Whether the loop's step moves `width` elements at `index` past all that one iteration can cover."""
+    first = substitute(index, {loop: const(0)})
+    step = as_int(substitute(index, {loop: const(1)}) - first)
+    if step is None or first + step * loop is not index:
+        return False
+    low, high = bounds(first)
+    return low is not None and high is not None and high - low + width <= abs(step)
