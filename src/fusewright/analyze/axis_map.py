@@ -123,6 +123,15 @@ def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[K
     return [ka[x] for x in a.loop], [kb[x] for x in b.loop]
 
 
+def sizes_differ(covered: Mapping[IterDomain, IterDomain]) -> bool:
+    """Whether a tensor has another size than the reference along a dimension, broadcasts aside.
+
+    `covered` leads from the reference's axes to the tensor's. Two sizes that only meet in a broadcast correspond
+    without being equal: `a[i].sum() + b[j]` beside `a[i] + 1`.
+    """
+    return any(not ours.is_broadcast and ours.extent is not axis.extent for axis, ours in covered.items())
+
+
 def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, IterDomain]]) -> str | None:
     """Why the tensors cannot all follow one reference, or None.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.analyze.axis_map import contradiction
+from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -56,5 +56,7 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
         if any(not a.is_broadcast and a not in covered.values() for a in tensor.shape):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
+        if sizes_differ(covered):
+            return f"{tensor.name} has other sizes than the reference tensor {reference.name}"
     problem = contradiction(fusion, maps)
     return problem if problem is not None else PointwiseSpace(reference, axes, maps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from fusewright.analyze.axis_map import contradiction
+from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -141,6 +141,8 @@ def _uncovered(
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
             if any(not a.is_broadcast and a not in covered.values() for a in tensor.logical):
                 return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
+            if sizes_differ(covered):
+                return f"{tensor.name} has other sizes than the reduction {reference.name}"
             if tensor in outputs and any(covered[a].is_broadcast for a in wanted):
                 return (
                     f"output {tensor.name} is a broadcast along a dimension of the reduction {reference.name}"
