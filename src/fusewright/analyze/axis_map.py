@@ -126,8 +126,8 @@ def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[K
 def sizes_differ(covered: Mapping[IterDomain, IterDomain]) -> bool:
     """Whether a tensor has another size than the reference along a dimension, broadcasts aside.
 
-    `covered` leads from the reference's axes to the tensor's. Two sizes that only meet in a broadcast correspond
-    without being equal: `a[i].sum() + b[j]` beside `a[i] + 1`.
+    `covered` leads from the reference's axes to the tensor's. Two sizes that only meet in a broadcast
+    correspond without being equal: `a[i].sum() + b[j]` beside `a[i] + 1`.
     """
     return any(not ours.is_broadcast and ours.extent is not axis.extent for axis, ours in covered.items())
 

@@ -11,6 +11,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
+from fusewright.schedule.ordering import cut_cycles
 
 # A vector access must complete before its elements are used, so a loop is not shared from there on.
 _STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
@@ -100,13 +101,17 @@ def inline_at(
         positions[candidate] = min(reached, wanted)
     for candidate, position in positions.items():
         candidate.inline_at = max(candidate.inline_at, position)
+    if best_effort:
+        cut_cycles(fusion, positions)
 
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
     """Inlines every tensor (or the selected ones) as far as it can be."""
     reach = Reach(fusion)
-    for candidate in _inlinable(fusion, selected):
+    candidates = _inlinable(fusion, selected)
+    for candidate in candidates:
         candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate, reach))
+    cut_cycles(fusion, candidates)
 
 
 def _inlinable(fusion: Fusion, selected: Collection[TensorView]) -> list[TensorView]:

@@ -1,0 +1,166 @@
+"""Whether inlined tensors leave an order to compute in, and what to inline less far if they do not.
+
+A tensor that shares a loop with its consumers pulls them into one stretch of that loop. Where a path leads
+from one of them out of the loop and back to another, each stretch would need the other's result:
+
+    for j: t, a = f(t), b = g(t, s)        with        s = h(a)        outside the loop
+
+Then `t` cannot share the loop with both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from fusewright.analyze.persistent import Reach
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.sym import as_int
+
+# A loop of one tensor, by position; outputs of one node share theirs, and the first stands for all.
+Spot = tuple[TensorView, int]
+
+
+def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
+    """Inlines `candidates` less far until the loops can be ordered, as far as they decide it."""
+    reach = Reach(fusion)
+    chosen = set(candidates)
+    while (cut := _Nest(fusion, reach, chosen).cut()) is not None:
+        tensor, position = cut
+        tensor.inline_at = position
+
+
+class _Nest:
+    """The loops that tensors share as they are inlined now."""
+
+    def __init__(self, fusion: Fusion, reach: Reach, chosen: Collection[TensorView]) -> None:
+        self._reach = reach
+        self._chosen = chosen
+        nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+        self._leads = [node.output for node in nodes]
+        self._lead = {out: node.output for node in nodes for out in node.outputs}
+        self._parent: dict[Spot, Spot] = {}
+        self._users: dict[TensorView, list[TensorView]] = {lead: [] for lead in self._leads}
+        for node in nodes:
+            for out in node.outputs:
+                assert isinstance(out, TensorView)
+                users = [self._lead[c] for c in out.consumers if c in self._lead]
+                self._users[node.output] += users
+                for position in range(out.inline_at):
+                    for user in users:
+                        self._unite((node.output, position), (user, position))
+        real = {
+            self._find((lead, i))
+            for lead in self._leads
+            for i, axis in enumerate(lead.loop)
+            if _is_loop(axis)
+        }
+        self._path = {
+            lead: [spot for i in range(len(lead.loop)) if (spot := self._find((lead, i))) in real]
+            for lead in self._leads
+        }
+
+    def _find(self, spot: Spot) -> Spot:
+        while spot in self._parent:
+            spot = self._parent[spot]
+        return spot
+
+    def _unite(self, a: Spot, b: Spot) -> None:
+        a, b = self._find(a), self._find(b)
+        if a != b:
+            self._parent[b] = a
+
+    def cut(self) -> Spot | None:
+        """A tensor to inline less far, and how far; None if there is an order, or none that helps."""
+        return self._cut_within(self._leads, 0)
+
+    def _cut_within(self, members: Sequence[TensorView], depth: int) -> Spot | None:
+        """Looks inside the `depth` loops that `members` share."""
+        stretches: dict[object, list[TensorView]] = {}
+        home: dict[TensorView, object] = {}
+        for lead in members:
+            home[lead] = self._path[lead][depth] if len(self._path[lead]) > depth else lead
+            stretches.setdefault(home[lead], []).append(lead)
+        needs = {
+            key: dict.fromkeys(
+                home[user] for lead in inside for user in self._users[lead] if home.get(user, key) != key
+            )
+            for key, inside in stretches.items()
+        }
+        for knot in _knots(stretches, needs):
+            for key in knot:
+                found = self._cut_stretch(key, stretches[key], home, knot)
+                if found is not None:
+                    return found
+        for key, inside in stretches.items():
+            if isinstance(key, tuple) and (found := self._cut_within(inside, depth + 1)) is not None:
+                return found
+        return None
+
+    def _cut_stretch(
+        self,
+        loop: object,
+        inside: Sequence[TensorView],
+        home: Mapping[TensorView, object],
+        knot: Collection[object],
+    ) -> Spot | None:
+        """A tensor that joins what leads out of the loop with what does not."""
+        for leaving in inside:
+            if not any(home.get(user) != loop and home.get(user) in knot for user in self._users[leaving]):
+                continue
+            before = {lead for lead in inside if self._reach.reaches(lead, leaving)}
+            for lead in inside:
+                if lead not in before or lead not in self._chosen:
+                    continue
+                position = next(i for i in range(len(lead.loop)) if self._find((lead, i)) == loop)
+                others = (user for user in self._users[lead] if home.get(user) == loop and user not in before)
+                if lead.inline_at > position and any(others):
+                    return lead, position
+        return None
+
+
+def _is_loop(axis: IterDomain) -> bool:
+    return not (axis.parallel.is_block or axis.parallel.is_grid) and as_int(axis.extent) != 1
+
+
+def _knots(keys: Iterable[object], needs: Mapping[object, Iterable[object]]) -> list[list[object]]:
+    """The strongly connected components of more than one key (Tarjan, 1972), each in the order of `keys`."""
+    index: dict[object, int] = {}
+    low: dict[object, int] = {}
+    stack: list[object] = []
+    knots: list[list[object]] = []
+    done: set[object] = set()
+    place = {key: i for i, key in enumerate(keys)}
+
+    def visit(start: object) -> None:
+        work = [(start, iter(needs[start]))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        while work:
+            key, rest = work[-1]
+            for other in rest:
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    stack.append(other)
+                    work.append((other, iter(needs[other])))
+                    break
+                if other not in done:
+                    low[key] = min(low[key], index[other])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    low[above] = min(low[above], low[key])
+                if low[key] == index[key]:
+                    knot: list[object] = []
+                    while not knot or knot[-1] != key:
+                        knot.append(stack.pop())
+                        done.add(knot[-1])
+                    if len(knot) > 1:
+                        knots.append(sorted(knot, key=place.__getitem__))
+
+    for key in place:
+        if key not in index:
+            visit(key)
+    return knots
