@@ -8,6 +8,7 @@ It may import core and sym. Start reading at `value.TensorView`, then `node`.
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle, Transform
 from fusewright.ir.fusion import Fusion, Output
 from fusewright.ir.node import (
+    RELABELS,
     Broadcast,
     Copy,
     Expand,
@@ -25,6 +26,7 @@ from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.verify import verify_fusion
 
 __all__ = [
+    "RELABELS",
     "Broadcast",
     "Copy",
     "Expand",

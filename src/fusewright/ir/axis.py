@@ -82,6 +82,11 @@ def _extent_text(extent: Expr) -> str:
     return f"( {extent} )" if extent.args else str(extent)
 
 
+def axes_text(axes: Iterable[IterDomain]) -> str:
+    """Axes as they are listed in printed IR."""
+    return ", ".join(map(str, axes))
+
+
 NewAxis = Callable[[Expr, IterKind], IterDomain]
 
 
@@ -112,6 +117,10 @@ class Transform:
     def key(self) -> tuple[object, ...]:
         """What, besides the inputs, determines the transform; two with equal keys do the same."""
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        """One line of printed IR: `Merge: iS0{i0} and iS1{i1} -> iS2{( i0 * i1 )}`."""
+        return f"{type(self).__name__}: {axes_text(self.inputs)} -> {axes_text(self.outputs)}"
 
     def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Transform:
         """The same transform applied to other axes."""
@@ -163,6 +172,10 @@ class Split(Transform):
     def key(self) -> tuple[object, ...]:
         return ("split", self.factor, self.inner_split)
 
+    def __str__(self) -> str:
+        side = "" if self.inner_split else "outer "
+        return f"Split: {self.inputs[0]} by {side}factor {self.factor} -> {axes_text(self.outputs)}"
+
     def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Split:
         return Split(inputs[0], self.factor, self.inner_split, new_axis)
 
@@ -198,6 +211,9 @@ class Merge(Transform):
 
     def key(self) -> tuple[object, ...]:
         return ("merge",)
+
+    def __str__(self) -> str:
+        return f"Merge: {self.outer} and {self.inner} -> {self.outputs[0]}"
 
     def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Merge:
         return Merge(inputs[0], inputs[1], new_axis)

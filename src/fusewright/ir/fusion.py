@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.core.dtype import DataType
+from fusewright.core.dtype import Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, Transform, transforms_between
@@ -16,7 +16,8 @@ from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, const, substitute, symbol
 
-_SCALAR_PREFIX = {"INT": "i", "BOOL": "b", "COMPLEX": "c"}
+#: The first letter of scalars' names, as in nvFuser's printed IR (floats: d for double, else f).
+_SCALAR_PREFIX = {Category.INT: "i", Category.BOOL: "b", Category.COMPLEX: "c"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Fusion:
 
     def new_scalar(self, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> Scalar:
         """A scalar; an integral one can serve as a size (`extent` where that is known already)."""
-        prefix = _SCALAR_PREFIX.get(dtype.category.name, "d" if dtype is DataType.Double else "f")
+        prefix = _SCALAR_PREFIX.get(dtype.category, "d" if dtype is DataType.Double else "f")
         name = f"{prefix}{self._next_scalar()}"
         if extent is None and dtype.is_integral:
             extent = const(int(value)) if isinstance(value, (bool, int)) else symbol(name, lo=0)

@@ -20,8 +20,6 @@ class Node:
     __slots__ = ("inputs", "outputs")
 
     attributes: tuple[str, ...] = ()
-    #: True for nodes that only rename or move axes: they commute with pointwise nodes
-    is_relabel = False
 
     def __init__(self, inputs: Sequence[Val], outputs: Sequence[Val]) -> None:
         self.inputs: tuple[Val, ...] = tuple(inputs)
@@ -126,7 +124,6 @@ class Broadcast(Node):
 
     __slots__ = ("flags",)
     attributes = ("flags",)
-    is_relabel = True
 
     def __init__(self, source: TensorView, output: TensorView, flags: Sequence[bool]) -> None:
         super().__init__((source,), (output,))
@@ -142,7 +139,6 @@ class Squeeze(Node):
 
     __slots__ = ("dims",)
     attributes = ("dims",)
-    is_relabel = True
 
     def __init__(self, source: TensorView, output: TensorView, dims: Sequence[int]) -> None:
         super().__init__((source,), (output,))
@@ -159,7 +155,6 @@ class Permute(Node):
 
     __slots__ = ("dims",)
     attributes = ("dims",)
-    is_relabel = True
 
     def __init__(self, source: TensorView, output: TensorView, dims: Sequence[int]) -> None:
         super().__init__((source,), (output,))
@@ -177,7 +172,6 @@ class Relabel(Node):
 
     __slots__ = ("dims",)
     attributes = ("dims",)
-    is_relabel = True
 
     def __init__(self, source: TensorView, output: TensorView, dims: Sequence[int | None]) -> None:
         super().__init__((source,), (output,))
@@ -187,11 +181,14 @@ class Relabel(Node):
         return self.dims
 
 
+#: Nodes that read a tensor in another order or rank; they commute with elementwise work.
+RELABELS = (Broadcast, Squeeze, Permute, Relabel)
+
+
 class Expand(Node):
     """Gives size-1 axes a visible size; no data moves."""
 
     __slots__ = ()
-    is_relabel = True
 
     def __init__(self, source: TensorView, output: TensorView) -> None:
         super().__init__((source,), (output,))

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from fusewright.ir.axis import IterDomain, Merge, Split, Swizzle, Transform, transforms_between
+from fusewright.core.enums import LoadStoreOpType
+from fusewright.ir.axis import axes_text, transforms_between
 from fusewright.ir.node import Copy, Node, Pointwise, Reduction
 from fusewright.ir.value import Scalar, TensorView
 
@@ -66,7 +67,7 @@ def _attributes(node: Node) -> Iterable[str]:
     """`name=value` for what a node knows beside its inputs."""
     if isinstance(node, Copy):
         # The kind of copy shows only where it is no plain one; the label tells a segment boundary.
-        if node.kind.name != "set":
+        if node.kind is not LoadStoreOpType.set:
             yield f"kind={_attribute(node.kind)}"
         yield f"cache_op={_attribute(node.cache)}"
     elif not isinstance(node, Reduction):  # a reduction's row is its label
@@ -91,31 +92,15 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
     """The domains of a tensor and, in order, the transforms between them."""
     lines = [str(tensor)]
     if tensor.root is not None:
-        lines.append(f" root domain : ({_axes(tensor.root)})")
-        lines += [f"  {_transform(t)}" for t in transforms_between(tensor.root, tensor.logical)]
-    lines.append(f" logical domain : ({_axes(tensor.logical)})")
+        lines.append(f" root domain : ({axes_text(tensor.root)})")
+        lines += [f"  {t}" for t in transforms_between(tensor.root, tensor.logical)]
+    lines.append(f" logical domain : ({axes_text(tensor.logical)})")
     if tensor.allocation != tensor.logical:
-        lines.append(f" allocation domain : ({_axes(tensor.allocation)})")
+        lines.append(f" allocation domain : ({axes_text(tensor.allocation)})")
     lines.append(f" contiguity: {' '.join('n' if c is None else 'tf'[not c] for c in tensor.contiguity)}")
-    lines += [f"  {_transform(t)}" for t in transforms_between(tensor.logical, tensor.loop)]
-    lines.append(f" loop domain : ({_axes(tensor.loop)})")
+    lines += [f"  {t}" for t in transforms_between(tensor.logical, tensor.loop)]
+    lines.append(f" loop domain : ({axes_text(tensor.loop)})")
     return lines
-
-
-def _axes(axes: Iterable[IterDomain]) -> str:
-    return ", ".join(map(str, axes))
-
-
-def _transform(transform: Transform) -> str:
-    made = f"{_axes(transform.inputs)} -> {_axes(transform.outputs)}"
-    if isinstance(transform, Split):
-        side = "" if transform.inner_split else "outer "
-        return (
-            f"Split: {transform.inputs[0]} by {side}factor {transform.factor} -> {_axes(transform.outputs)}"
-        )
-    if isinstance(transform, Merge):
-        return f"Merge: {transform.outer} and {transform.inner} -> {transform.outputs[0]}"
-    return f"{'Swizzle' if isinstance(transform, Swizzle) else type(transform).__name__}: {made}"
 
 
 def value_name(value: TensorView | Scalar) -> str:

@@ -17,7 +17,7 @@ from fusewright.core.errors import DtypeError, VerifyError
 from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Broadcast, Copy, Expand, Node, Permute, Pointwise, Reduction, Relabel, Squeeze
+from fusewright.ir.node import RELABELS, Copy, Expand, Node, Pointwise, Reduction
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 
@@ -219,5 +219,5 @@ def _types(types: Sequence[DataType]) -> str:
 _NODE_CHECKS: tuple[tuple[tuple[type[Node], ...], Callable[[Any], str]], ...] = (
     ((Pointwise,), _check_pointwise),
     ((Reduction,), _check_reduction),
-    ((Copy, Broadcast, Squeeze, Permute, Relabel, Expand), _check_move),
+    ((Copy, *RELABELS, Expand), _check_move),
 )

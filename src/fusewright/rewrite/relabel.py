@@ -4,8 +4,7 @@
 
 Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
 the same order, so that one loop nest serves all, and a broadcast or permutation is nothing but how an input
-is indexed. What depends on a
-reduction stays: it is computed once a row, not once an element.
+is indexed. What depends on a reduction stays: it is computed once a row, not once an element.
 """
 
 from __future__ import annotations
@@ -14,31 +13,18 @@ from collections.abc import Sequence
 
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import (
-    Broadcast,
-    Copy,
-    Expand,
-    Full,
-    Iota,
-    Node,
-    Permute,
-    Pointwise,
-    Reduction,
-    Relabel,
-    Squeeze,
-)
+from fusewright.ir.node import RELABELS, Copy, Expand, Full, Iota, Node, Pointwise, Reduction, Relabel
 from fusewright.ir.value import TensorView, Val
 from fusewright.sym import const
 
-_RELABELS = (Broadcast, Squeeze, Permute, Relabel)
-_MOVES_THROUGH = (Pointwise, Expand, Copy, Full, Iota, *_RELABELS)
+_MOVES_THROUGH = (Pointwise, Expand, Copy, Full, Iota, *RELABELS)
 
 
 def lift_relabels(fusion: Fusion) -> None:
     """Rewrites in place until none can move further up."""
     reduced = _depends_on_reduction(fusion)
     outputs = set(fusion.output_tensors())
-    work: list[Node] = [n for n in fusion.nodes if isinstance(n, _RELABELS)]
+    work: list[Node] = [n for n in fusion.nodes if isinstance(n, RELABELS)]
     while work:
         node = work.pop()
         if node.output.definition is not node:
@@ -77,7 +63,7 @@ def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
     """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new relabels."""
     out, dims = node.output, node.axis_map(0)
     fusion.remove_node(node)
-    if isinstance(above, _RELABELS):
+    if isinstance(above, RELABELS):
         inner = above.axis_map(0)
         source = above.tensor_inputs[0]
         merged = Relabel(source, out, [None if d is None else inner[d] for d in dims])

@@ -17,7 +17,7 @@ from fusewright.core.enums import CacheOp, MemoryType, ParallelType, SchedulerTy
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Pointwise, Reduction
+from fusewright.ir.node import RELABELS, Expand, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
@@ -192,7 +192,7 @@ def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
     assert node is not None
     if fusion.is_input(node.inputs[0]):
         return _is_same_for_all_rows(fusion, tensor)
-    return node.is_relabel or (
+    return isinstance(node, (*RELABELS, Expand)) or (
         isinstance(node, Pointwise)
         and node.op.rule is Rule.CAST
         and not tensor.is_reduction
