@@ -169,6 +169,11 @@ def reduction(*dims: int, keepdim: bool = False) -> Callable[..., None]:
     return define
 
 
+def row_bias(fd: FusionDefinition, x: Any, bias: Any) -> None:
+    """An input that has the rows alone, and is used with their sums."""
+    fd.add_output(fd.ops.sum(x, [1]) + bias)
+
+
 def all_reductions(fd: FusionDefinition, x: Any) -> None:
     for op in (fd.ops.sum, fd.ops.max, fd.ops.min, fd.ops.mean):
         fd.add_output(op(x, [1]))
@@ -342,6 +347,7 @@ REDUCTIONS = [
     Case("all_of_one", reduction(0), ((300001,),), lambda x: x.sum() / 2, INNER, 300001),
     Case("kept", reduction(1, keepdim=True), ((9, 65),), lambda x: x.sum(1, keepdim=True) / 2, INNER, 65),
     Case("strided", reduction(1), ((9, 65),), lambda x: x.sum(1) / 2, INNER, 65, contiguous=False),
+    Case("row_bias", row_bias, ((100, 30), (100,)), lambda x, b: x.sum(1) + b, INNER, 30),
     Case("double", reduction(1), ((4, 333),), lambda x: x.sum(1) / 2, INNER, 333, DOUBLE),
     Case("several_of_one_input", all_reductions, ((33, 500),), _extremes, INNER, 500),
     Case(

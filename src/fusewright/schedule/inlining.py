@@ -101,8 +101,6 @@ def inline_at(
         positions[candidate] = min(reached, wanted)
     for candidate, position in positions.items():
         candidate.inline_at = max(candidate.inline_at, position)
-    if best_effort:
-        cut_cycles(fusion, positions)
 
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:

@@ -23,12 +23,12 @@ Spot = tuple[TensorView, int]
 
 
 def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
-    """Inlines `candidates` less far until the loops can be ordered, as far as they decide it."""
+    """Inlines tensors less far until the loops can be ordered: `candidates`, or others if those do not help."""
     reach = Reach(fusion)
-    chosen = set(candidates)
-    while (cut := _Nest(fusion, reach, chosen).cut()) is not None:
-        tensor, position = cut
-        tensor.inline_at = position
+    for chosen in (set(candidates), set(fusion.tensors())):
+        while (cut := _Nest(fusion, reach, chosen).cut()) is not None:
+            tensor, position = cut
+            tensor.inline_at = position
 
 
 class _Nest:

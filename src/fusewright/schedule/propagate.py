@@ -47,11 +47,11 @@ def _carried(leaves: set[IterDomain], mapping: AxisMap, target: TensorView) -> s
 def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorView, AxisMap]]:
     """(from, to, leaf map) for every tensor that the reference reaches, best-informed edge first.
 
-    Of edges that carry as much, those that leave an input come last: its readers may read it along
-    different dimensions, and each is closer to its own consumers.
+    Axes of one point count least. Of edges that carry as much, those that leave an input come last: its
+    readers may read it along different dimensions, and each is closer to its own consumers.
     """
     info = {reference: {*reference.maybe_root, *reference.logical}}
-    heap: list[tuple[int, bool, int, TensorView, TensorView, AxisMap, set[IterDomain]]] = []
+    heap: list[tuple[tuple[int, bool, int, int], TensorView, TensorView, AxisMap, set[IterDomain]]] = []
     count = 0
 
     def push(source: TensorView) -> None:
@@ -59,13 +59,14 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
         for target, mapping in _neighbours(source):
             if target not in info:
                 carried = _carried(info[source], mapping, target)
-                edge = (-len(carried), source.definition is None, count, source, target, mapping, carried)
-                heapq.heappush(heap, edge)
+                concrete = sum(not axis.is_broadcast for axis in carried)
+                rank = (-concrete, source.definition is None, -len(carried), count)
+                heapq.heappush(heap, (rank, source, target, mapping, carried))
                 count += 1
 
     push(reference)
     while heap:
-        _, _, _, source, target, mapping, carried = heapq.heappop(heap)
+        _, source, target, mapping, carried = heapq.heappop(heap)
         if target in info:
             continue
         info[target] = carried

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.persistent import Reach
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -129,6 +130,8 @@ def _uncovered(
     iteration = [a for a in reference.logical if not a.is_reduction and not a.is_broadcast]
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
+    reach = Reach(fusion)
+    reductions = [n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction]
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
             if not isinstance(tensor, TensorView):
@@ -136,7 +139,8 @@ def _uncovered(
             covered = maps.get(tensor)
             if covered is None:
                 return f"{tensor.name} is not connected with the reduction {reference.name}"
-            wanted = iteration if tensor in after else concrete
+            is_reduced = tensor not in after and any(reach.reaches(tensor, r) for r in reductions)
+            wanted = concrete if is_reduced else iteration
             if any(a not in covered for a in wanted):
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
             if any(not a.is_broadcast and a not in covered.values() for a in tensor.logical):
