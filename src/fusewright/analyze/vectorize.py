@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
+from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.sym import divides
-
-# The widest access of one thread, in bytes, up to sm_90 (PTX ISA, ld: .v4.b32).
-MAX_VECTOR_BYTES = 16
 
 
 def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:

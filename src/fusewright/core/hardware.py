@@ -24,6 +24,14 @@ REGISTERS_PER_WARP_UNIT = 256
 SHARED_MEMORY_UNIT = 128
 MAX_REGISTERS_PER_THREAD = 255
 
+# CUDA C++ Programming Guide, technical specifications: the same on every architecture. Extents along x, y, z.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_THREADS_PER_BLOCK = 1024
+WARP_SIZE = 32
+# The widest access of one thread, in bytes, before sm_100 (PTX ISA, ld: .v4.b32).
+MAX_VECTOR_BYTES = 16
+
 
 @dataclass(frozen=True)
 class HardwareInfo:
@@ -47,8 +55,8 @@ class HardwareInfo:
     shared_memory_per_block_optin: int
     shared_memory_per_block: int = 48 * KIB
     shared_memory_reserved: int = KIB
-    max_threads_per_block: int = 1024
-    warp_size: int = 32
+    max_threads_per_block: int = MAX_THREADS_PER_BLOCK
+    warp_size: int = WARP_SIZE
     registers_per_sm: int = 65536
     registers_per_block: int = 65536
 

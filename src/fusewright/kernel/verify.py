@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import VerifyError
+from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ReductionOp
 from fusewright.kernel.access import expressions, operands, written_refs
 from fusewright.kernel.ir import (
@@ -47,29 +48,25 @@ from fusewright.kernel.ir import (
 from fusewright.kernel.text import operand_text, statement_text
 from fusewright.sym import Expr, Symbol, as_int, bounds, to_text
 
-MAX_VECTOR_BYTES = 16
-"""The widest access of one thread before sm_100."""
-
 _THREAD_NAMES = frozenset(index_name(axis) for axis in THREAD_AXES)
 _INDEX_NAMES = _THREAD_NAMES | {index_name(axis) for axis in BLOCK_AXES}
 
 
-def verify(kernel: Kernel, after: str = "construction", max_vector_bytes: int = MAX_VECTOR_BYTES) -> None:
+def verify(kernel: Kernel, after: str = "construction") -> None:
     """Raise VerifyError, naming the statement, unless `kernel` is well-formed.
 
     Args:
         after: the pass that made it, for the message.
     """
-    _Verifier(kernel, after, max_vector_bytes).run()
+    _Verifier(kernel, after).run()
 
 
 class _Verifier:
     """The scopes at the statement that is being checked."""
 
-    def __init__(self, kernel: Kernel, after: str, max_vector_bytes: int) -> None:
+    def __init__(self, kernel: Kernel, after: str) -> None:
         self.kernel = kernel
         self.after = after
-        self.max_vector_bytes = max_vector_bytes
         self.stmt: Stmt | None = None
         self.names: dict[str, object] = {}
         self.buffers: set[Buffer] = set()
@@ -278,8 +275,8 @@ def _copy(v: _Verifier, stmt: Copy) -> None:
             v.fail("only elements of a buffer are copied in vectors")
         return
     spaces = {stmt.dst.buffer.space, source.buffer.space}
-    if spaces != {Space.LOCAL} and width > 1 and width * dtype.size > v.max_vector_bytes:
-        v.fail(f"{width} elements of {dtype.name} are more than {v.max_vector_bytes} bytes")
+    if spaces != {Space.LOCAL} and width > 1 and width * dtype.size > MAX_VECTOR_BYTES:
+        v.fail(f"{width} elements of {dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
     if stmt.cache is not CacheOp.unspecified and Space.GLOBAL not in spaces:
         v.fail("a cache hint without global memory")
 

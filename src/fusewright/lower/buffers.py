@@ -12,9 +12,7 @@ from fusewright.kernel.ir import Buffer, Space, index_name
 from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import StrideArgument
-from fusewright.sym import Expr, Symbol, as_int, const, product, symbol
-
-ZERO, ONE = const(0), const(1)
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, product, symbol
 
 # A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
 MAX_LOCAL_ELEMENTS = 1024
@@ -176,11 +174,9 @@ class Buffers:
         self, tensor: TensorView, operand: int, indices: NodeIndices
     ) -> tuple[IterDomain, Expr] | None:
         """A thread or block axis along which a node reads another position than its own, and that
-        position; axes of blocks come first. Registers of a broadcast hold the same at every position.
+        position; axes of blocks come first.
         """
         axes = [a for a in tensor.loop if a.parallel.is_thread and not a.is_reduction]
-        if tensor.memory is MemoryType.local:
-            axes = [a for a in axes if not a.is_broadcast]
         axes.sort(key=lambda a: not a.parallel.is_grid)
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
             if self._domains.extent(tensor, axis) is not ONE and not _is_position(index, axis.parallel):

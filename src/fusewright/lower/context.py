@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.op import ReductionOp
+from fusewright.core.hardware import WARP_SIZE
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
@@ -22,15 +22,12 @@ from fusewright.kernel.ir import (
     ScalarParam,
     ScalarRef,
     Space,
-    index_symbol,
 )
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices, loop_index_table
-from fusewright.lower.loops import Loop, LoopMap
-from fusewright.sym import Expr, Symbol, as_int, const, eq, lt, maximum, product, symbol
-
-ONE = const(1)
+from fusewright.lower.loops import Loop, LoopMap, position
+from fusewright.sym import ONE, Expr, Symbol, as_int, eq, lt, maximum, product, symbol
 
 
 @dataclass(eq=False)
@@ -58,8 +55,7 @@ class Context:
         return NodeIndices(node, table, self.domains)
 
     def position(self, parallel: ParallelType) -> Expr:
-        dim = self.dims[parallel]
-        return const(0) if as_int(dim) == 1 else index_symbol(parallel, dim)
+        return position(parallel, self.dims[parallel])
 
     # ---- operands
 
@@ -136,11 +132,14 @@ class Context:
     # ---- scratch memory
 
     def workspace(
-        self, op: ReductionOp, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
     ) -> tuple[Buffer, ...]:
-        """Shared memory for a reduction across the threads of a block, reused by all of its kind."""
+        """Shared memory for a reduction across the threads of a block, reused by all of its kind.
+
+        None where the threads are a power of two within a warp, which shuffles serve.
+        """
         extents = [self.dims.get(p, ONE) for p in THREAD_AXES]
-        if tuple(axes) == (ParallelType.block_x,) and as_int(extents[0]) in (1, 2, 4, 8, 16, 32):
+        if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
         key = (tuple(dtypes), width)
         if key not in self.workspaces:

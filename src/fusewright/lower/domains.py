@@ -14,9 +14,7 @@ from fusewright.analyze.vectorize import lane_axis
 from fusewright.ir.axis import IterDomain, ancestors, transforms_between
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, Symbol, const, substitute, symbol
-
-ONE = const(1)
+from fusewright.sym import ONE, Expr, Symbol, substitute, symbol
 
 
 class Domains:

@@ -16,9 +16,7 @@ from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop
-from fusewright.sym import Expr, const, lt
-
-ZERO, ONE = const(0), const(1)
+from fusewright.sym import ONE, ZERO, Expr, lt
 
 
 class NodeIndices:

@@ -11,8 +11,8 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.kernel.ir import For, Stmt, index_symbol
-from fusewright.lower.domains import ONE, Domains
-from fusewright.sym import Expr, Symbol, as_int, const, symbol
+from fusewright.lower.domains import Domains
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, symbol
 
 _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
@@ -121,18 +121,19 @@ def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, E
             seen.add(id(loop))
             if as_int(loop.extent) == 1:
                 # Where others have more threads or blocks along this axis, all of them do the same.
-                loop.index = const(0)
+                loop.index = ZERO
             elif loop.is_parallel:
                 if loop.parallel not in from_thread:
-                    from_thread[loop.parallel] = _position(loop.parallel, dims[loop.parallel])
+                    from_thread[loop.parallel] = position(loop.parallel, dims[loop.parallel])
                 loop.index = from_thread[loop.parallel]
             else:
                 loop.index = symbol(f"j{count}", lo=0, hi=loop.extent - 1)
                 count += 1
 
 
-def _position(parallel: ParallelType, dim: Expr) -> Expr:
-    return const(0) if as_int(dim) == 1 else index_symbol(parallel, dim)
+def position(parallel: ParallelType, dim: Expr) -> Expr:
+    """A thread's or block's place along an axis of `dim` of them."""
+    return ZERO if as_int(dim) == 1 else index_symbol(parallel, dim)
 
 
 @dataclass(eq=False)

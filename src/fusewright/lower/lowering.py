@@ -6,6 +6,7 @@ import dataclasses
 
 from fusewright.analyze.axis_map import operand_map
 from fusewright.core.enums import MemoryType
+from fusewright.core.hardware import MAX_THREADS_PER_BLOCK
 from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
 from fusewright.ir.fusion import Fusion
@@ -37,7 +38,6 @@ from fusewright.sym import Expr, Symbol, as_int, const, symbol
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
-_MAX_THREADS = 1024
 
 
 def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
@@ -116,7 +116,7 @@ def _thread_bound(threads: list[Expr]) -> int:
     for extent in threads:
         size = as_int(extent)
         if size is None:
-            return _MAX_THREADS
+            return MAX_THREADS_PER_BLOCK
         bound *= size
     return bound
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusewright.analyze.vectorize import MAX_VECTOR_BYTES
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import (
     RELABELS,
     Broadcast,

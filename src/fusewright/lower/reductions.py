@@ -12,9 +12,8 @@ from fusewright.lower.context import Context
 from fusewright.lower.guards import all_guards, guarded
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import Expr, Symbol, as_int, const, land, product, substitute, symbol
+from fusewright.sym import ONE, Expr, Symbol, as_int, land, product, substitute, symbol
 
-ONE = const(1)
 _SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
 
 
@@ -112,7 +111,7 @@ def _collective_item(
     dst = tuple(k.Ref(r.buffer, substitute(r.index, {lane: 0})) for r in _accumulators(ctx, node, indices))
     dtypes = [r.buffer.dtype for r in dst]
     pred = land(*guards) if guards else k.TRUE
-    work = ctx.workspace(node.op, dtypes, threads, width) if threads else ()
+    work = ctx.workspace(dtypes, threads, width) if threads else ()
     statement: k.Stmt
     if grid:
         if flags:

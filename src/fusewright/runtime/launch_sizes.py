@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import MAX_GRID
 from fusewright.cuda.driver import Dim3
 from fusewright.lower import check_symbols
 from fusewright.runtime.arguments import Size, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.sym import Symbol, to_function
-
-# CUDA C++ Programming Guide, technical specifications: the largest grid along x, y and z.
-MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 @dataclass(frozen=True, slots=True)

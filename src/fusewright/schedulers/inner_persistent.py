@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.analyze.persistent import Reach, persistent_tensors
-from fusewright.core.enums import CacheOp, MemoryType, ParallelType, SchedulerType
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import RELABELS, Expand, Pointwise, Reduction
@@ -24,9 +24,8 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction import WARP, bind_rows, finish, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction import bind_rows, finish, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.sym import Symbol
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 MAX_BLOCK = 1024
@@ -88,7 +87,7 @@ class InnerPersistentScheduler:
         params.validate()
         params.expect("persistent_kernel", True)
         holds = params.batches_per_block_inner_reduction > 0
-        ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
+        ports = cache_inputs_and_outputs(schedule)
         if holds:  # otherwise a second pass would read the row again
             for tensor in _welford_outputs(schedule.fusion):
                 schedule.two_pass(tensor)
@@ -160,14 +159,14 @@ def _threads_and_batches(vectors: int) -> tuple[int, int]:
     Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
     flight are what the memory is kept busy with.
     """
-    batches = min(BATCHES, max(1, -(-vectors // WARP)))
+    batches = min(BATCHES, max(1, -(-vectors // WARP_SIZE)))
     while -(-vectors // batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else MAX_BLOCK):
         batches += 1
     return _whole_warps(-(-vectors // batches)), batches
 
 
 def _whole_warps(threads: int) -> int:
-    return -(-threads // WARP) * WARP
+    return -(-threads // WARP_SIZE) * WARP_SIZE
 
 
 def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
@@ -237,8 +236,7 @@ def _assume_row_length(schedule: Schedule, tensor: TensorView, params: Reduction
     each = params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
     threads = params.lparams.bdimx
     dim = next(i for i, axis in enumerate(tensor.logical) if axis.is_reduction)
-    if isinstance(tensor.logical[dim].extent, Symbol):
-        schedule.assume(tensor, dim, each * (threads - WARP) + 1, each * threads)
+    schedule.assume(tensor, dim, each * (threads - WARP_SIZE) + 1, each * threads)
 
 
 def _welford_outputs(fusion: Fusion) -> list[TensorView]:
@@ -270,7 +268,7 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
         schedule.split(tensor, -2, params.unroll_factor_top_of_vectorization)
         schedule.parallelize(tensor, -2, ParallelType.unroll)
         serial = 3
-    pad = WARP if params.pad_inner_reduction_to_warp else 1
+    pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
     schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, pad)
     if has_rows:
         bind_rows(schedule, tensor, params)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from math import prod
 
 from fusewright.analyze.vectorize import unit_stride_axis
-from fusewright.core.enums import CacheOp, ParallelType, SchedulerType
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.hardware import MAX_GRID, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -53,7 +53,7 @@ class PointwiseScheduler:
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         params.validate()
-        ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
+        ports = cache_inputs_and_outputs(schedule)
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
         unrolled = _transform(schedule, reference, params)
@@ -148,7 +148,7 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
         rows, columns = columns, rows
     first = 0
     if params.split_grid_y_dim and not params.flip_grid_binding:
-        schedule.split(reference, 0, MAX_GRID_Y)
+        schedule.split(reference, 0, MAX_GRID[1])
         schedule.parallelize(reference, 0, ParallelType.grid_z)
         first = 1
     schedule.parallelize(reference, first, rows)
@@ -159,19 +159,15 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
     return first + 2
 
 
-# CUDA C++ Programming Guide, technical specifications: grids have at most 65535 blocks along y and z.
-MAX_GRID_Y = 65535
-
-
 def _fit_rows(sizes: Sequence[int], break_point: int, unroll: int, width: int) -> tuple[bool, bool]:
     """(split_grid_y_dim, flip_grid_binding): rows beyond the limit of grid_y take grid_x, or where there are
     as many blocks of columns, go to grid_z.
     """
     row_blocks = -(-prod(sizes[:break_point]) // unroll)
     column_blocks = -(-prod(sizes[break_point:]) // (THREADS * width))
-    if row_blocks <= MAX_GRID_Y:
+    if row_blocks <= MAX_GRID[1]:
         return False, False
-    return (False, True) if column_blocks <= MAX_GRID_Y else (True, False)
+    return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
 
 
 def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> tuple[int, str]:

@@ -13,8 +13,8 @@ The serial part is factored into partial results of each thread, which one colle
 
 from __future__ import annotations
 
-from fusewright.core.enums import CacheOp, ParallelType, SchedulerType
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -23,7 +23,6 @@ from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, vectorize_
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 
-WARP = 32
 # Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
 # occupancy.
 LOADS_IN_FLIGHT = 4
@@ -79,7 +78,7 @@ class ReductionScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         params.validate()
         params.expect("persistent_kernel", False)
-        ports = cache_inputs_and_outputs(schedule, CacheOp.unspecified)
+        ports = cache_inputs_and_outputs(schedule)
         space = reduction_space(schedule.fusion)
         assert isinstance(space, ReductionSpace)
         reference = merge_to_rows_and_reduction(schedule, space)
@@ -166,10 +165,10 @@ def _power_of_two_at_least(value: int) -> int:
 
 def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
     vectors = max(1, -(-length // width))
-    threads = min(MAX_BLOCK, max(WARP, _power_of_two_at_least(-(-vectors // LOADS_IN_FLIGHT))))
+    threads = min(MAX_BLOCK, max(WARP_SIZE, _power_of_two_at_least(-(-vectors // LOADS_IN_FLIGHT))))
     unroll = max(1, min(LOADS_IN_FLIGHT, vectors // threads))
     row_threads = 1
-    if threads == WARP:
+    if threads == WARP_SIZE:
         while row_threads < 4 and rows >= row_threads * 2 * hardware.sm_count:
             row_threads *= 2
     blocks = max(1, -(-rows // row_threads))
@@ -212,7 +211,7 @@ def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
         schedule.reorder(tensor, {end - 4: end - 5})
         schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
     end = len(tensor.loop)
-    pad = WARP if params.pad_inner_reduction_to_warp else 1
+    pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
     schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
     schedule.parallelize(tensor, end - 2, ParallelType.unroll)
     moved = 3
@@ -236,8 +235,8 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -
 def _outer_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
     width = min(width, COLUMNS)
     columns = max(1, -(-rows // width))
-    threads_x = min(WARP, _power_of_two_at_least(columns))
-    block = OUTER_BLOCK if columns > WARP else 2 * OUTER_BLOCK
+    threads_x = min(WARP_SIZE, _power_of_two_at_least(columns))
+    block = OUTER_BLOCK if columns > WARP_SIZE else 2 * OUTER_BLOCK
     threads_y = max(1, min(block // threads_x, _power_of_two_at_least(length) // 2 or 1))
     unroll = max(1, min(ROWS_IN_FLIGHT, length // threads_y))
     blocks = -(-columns // threads_x)

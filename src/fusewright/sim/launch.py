@@ -9,18 +9,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fusewright.core.errors import SimulationError
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, MAX_THREADS_PER_BLOCK, HardwareInfo
 from fusewright.kernel.ir import Kernel, ScalarParam
 from fusewright.sim.races import MAX_BLOCKS
 from fusewright.sym import Expr, Symbol, evaluate, to_text
 
 Argument = Tensor | int | float | complex | bool
 Dim3 = tuple[int, int, int]
-
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same on all GPUs.
-MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
-MAX_BLOCK: Dim3 = (1024, 1024, 64)
-MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ def _extents(exprs: tuple[Expr, Expr, Expr], sizes: Mapping[Symbol, int]) -> Dim
 
 def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) -> None:
     """Raises SimulationError for what a driver would refuse; without `hardware`, by CUDA's general limits."""
-    max_threads = hardware.max_threads_per_block if hardware else MAX_THREADS
+    max_threads = hardware.max_threads_per_block if hardware else MAX_THREADS_PER_BLOCK
     where = hardware.name if hardware else "any GPU"
 
     def refuse(what: str, value: object, limit: object) -> None:
