@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from fusewright.analyze.shared_loops import SharedLoops, Spot
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Node
@@ -37,50 +38,27 @@ class Loop:
         return not self.is_parallel and as_int(self.extent) != 1
 
 
-def lead(node: Node) -> TensorView:
-    """The output whose loops a node runs in."""
-    return node.output
-
-
 class LoopMap:
     """The loops of every node: `of(node)` outermost first, one a loop axis of its lead output."""
 
     def __init__(self, nodes: Sequence[Node], domains: Domains) -> None:
-        self._parent: dict[tuple[TensorView, int], tuple[TensorView, int]] = {}
-        computed = set(nodes)
+        self._shared = SharedLoops(nodes)
+        members: dict[Spot, list[Spot]] = {}
         for node in nodes:
-            for tensor in node.outputs:
-                assert isinstance(tensor, TensorView)
-                for consumer in tensor.consumers:
-                    if consumer.definition in computed:
-                        for position in range(tensor.inline_at):
-                            self._union((lead(node), position), (lead(consumer.definition), position))
-        members: dict[tuple[TensorView, int], list[tuple[TensorView, int]]] = {}
-        for node in nodes:
-            for position in range(len(lead(node).loop)):
-                spot = (lead(node), position)
-                members.setdefault(self._find(spot), []).append(spot)
-        self._loops = {root: _make_loop(spots, domains) for root, spots in members.items()}
+            for position in range(len(node.output.loop)):
+                spot = (node.output, position)
+                members.setdefault(self._shared.of(spot), []).append(spot)
+        self._loops = {shared: _make_loop(spots, domains) for shared, spots in members.items()}
 
     def of(self, node: Node) -> tuple[Loop, ...]:
-        tensor = lead(node)
-        return tuple(self._loops[self._find((tensor, i))] for i in range(len(tensor.loop)))
+        tensor = node.output
+        return tuple(self._loops[self._shared.of((tensor, i))] for i in range(len(tensor.loop)))
 
     def all(self) -> Iterable[Loop]:
         return self._loops.values()
 
-    def _find(self, spot: tuple[TensorView, int]) -> tuple[TensorView, int]:
-        while spot in self._parent:
-            spot = self._parent[spot]
-        return spot
 
-    def _union(self, a: tuple[TensorView, int], b: tuple[TensorView, int]) -> None:
-        a, b = self._find(a), self._find(b)
-        if a != b:
-            self._parent[b] = a
-
-
-def _make_loop(spots: Sequence[tuple[TensorView, int]], domains: Domains) -> Loop:
+def _make_loop(spots: Sequence[Spot], domains: Domains) -> Loop:
     extents: dict[Expr, TensorView] = {}
     kinds: dict[ParallelType, TensorView] = {}
     padded = 1

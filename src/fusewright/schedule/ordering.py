@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fusewright.analyze.persistent import Reach
+from fusewright.analyze.shared_loops import SharedLoops, Spot
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.sym import as_int
-
-# A loop of one tensor, by position; outputs of one node share theirs, and the first stands for all.
-Spot = tuple[TensorView, int]
 
 
 def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
@@ -40,36 +38,22 @@ class _Nest:
         nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         self._leads = [node.output for node in nodes]
         self._lead = {out: node.output for node in nodes for out in node.outputs}
-        self._parent: dict[Spot, Spot] = {}
+        self._shared = SharedLoops(nodes)
         self._users: dict[TensorView, list[TensorView]] = {lead: [] for lead in self._leads}
         for node in nodes:
             for out in node.outputs:
                 assert isinstance(out, TensorView)
-                users = [self._lead[c] for c in out.consumers if c in self._lead]
-                self._users[node.output] += users
-                for position in range(out.inline_at):
-                    for user in users:
-                        self._unite((node.output, position), (user, position))
+                self._users[node.output] += [self._lead[c] for c in out.consumers if c in self._lead]
         real = {
-            self._find((lead, i))
+            self._shared.of((lead, i))
             for lead in self._leads
             for i, axis in enumerate(lead.loop)
             if _is_loop(axis)
         }
         self._path = {
-            lead: [spot for i in range(len(lead.loop)) if (spot := self._find((lead, i))) in real]
+            lead: [spot for i in range(len(lead.loop)) if (spot := self._shared.of((lead, i))) in real]
             for lead in self._leads
         }
-
-    def _find(self, spot: Spot) -> Spot:
-        while spot in self._parent:
-            spot = self._parent[spot]
-        return spot
-
-    def _unite(self, a: Spot, b: Spot) -> None:
-        a, b = self._find(a), self._find(b)
-        if a != b:
-            self._parent[b] = a
 
     def cut(self) -> Spot | None:
         """A tensor to inline less far, and how far; None if there is an order, or none that helps."""
@@ -113,7 +97,7 @@ class _Nest:
             for lead in inside:
                 if lead not in before or lead not in self._chosen:
                     continue
-                position = next(i for i in range(len(lead.loop)) if self._find((lead, i)) == loop)
+                position = next(i for i in range(len(lead.loop)) if self._shared.of((lead, i)) == loop)
                 others = (user for user in self._users[lead] if home.get(user) == loop and user not in before)
                 if lead.inline_at > position and any(others):
                     return lead, position

@@ -1,0 +1,42 @@
+"""Which loops of different tensors are one, by how far the tensors are inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
+
+#: A loop of one tensor, by position; outputs of one node share theirs, and the first stands for all.
+Spot = tuple[TensorView, int]
+
+
+class SharedLoops:
+    """Classes of loops: a tensor shares its outer `inline_at` loops with its consumers among `nodes`."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._parent: dict[Spot, Spot] = {}
+        computed = set(nodes)
+        for node in nodes:
+            for tensor in node.outputs:
+                assert isinstance(tensor, TensorView)
+                if tensor.inline_at == 0:
+                    continue
+                for consumer in tensor.consumers:
+                    if (user := consumer.definition) in computed and user is not None:
+                        for position in range(tensor.inline_at):
+                            self._unite((node.output, position), (user.output, position))
+
+    def of(self, spot: Spot) -> Spot:
+        """The loop that stands for all that are one with `spot`."""
+        root = spot
+        while root in self._parent:
+            root = self._parent[root]
+        while spot in self._parent and self._parent[spot] is not root:
+            self._parent[spot], spot = root, self._parent[spot]
+        return root
+
+    def _unite(self, a: Spot, b: Spot) -> None:
+        a, b = self.of(a), self.of(b)
+        if a != b:
+            self._parent[b] = a
