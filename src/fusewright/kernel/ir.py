@@ -13,7 +13,8 @@ Conventions
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -332,6 +333,13 @@ def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | Non
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements nested directly in `stmt`."""
     return stmt.body if isinstance(stmt, (For, If)) else ()
+
+
+def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """The statement with `change` applied to the statements nested directly in it, if there are any."""
+    if not isinstance(stmt, (For, If)):
+        return stmt
+    return dataclasses.replace(stmt, body=change(stmt.body))
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

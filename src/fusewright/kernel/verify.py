@@ -69,6 +69,7 @@ class _Verifier:
         self.after = after
         self.stmt: Stmt | None = None
         self.names: dict[str, object] = {}
+        self.declared: list[str] = []  # names of the innermost scope
         self.buffers: set[Buffer] = set()
         self.symbols: set[Symbol] = set()
         self.varying: set[Symbol] = set()  # symbols that differ between the threads of a block
@@ -114,6 +115,7 @@ class _Verifier:
         if name in _INDEX_NAMES:
             self.fail(f"the name {name} is CUDA's")
         self.names[name] = what
+        self.declared.append(name)
 
     def define(self, symbol: Symbol, varies: bool) -> None:
         self.declare(symbol.name, symbol)
@@ -124,11 +126,14 @@ class _Verifier:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is declared meanwhile is unknown afterwards."""
-        outer = self.names, self.buffers, self.symbols, self.varying, self.divergent
-        self.names, self.buffers = dict(self.names), set(self.buffers)
-        self.symbols, self.varying = set(self.symbols), set(self.varying)
+        outer, self.declared = self.declared, []
+        divergent = self.divergent
         yield
-        self.names, self.buffers, self.symbols, self.varying, self.divergent = outer
+        for name in self.declared:
+            what = self.names.pop(name)
+            for known in (self.buffers, self.symbols, self.varying):
+                known.discard(what)
+        self.declared, self.divergent = outer, divergent
 
     def body(self, body: Sequence[Stmt]) -> None:
         for stmt in body:

@@ -174,9 +174,11 @@ class Buffers:
         self, tensor: TensorView, operand: int, indices: NodeIndices
     ) -> tuple[IterDomain, Expr] | None:
         """A thread or block axis along which a node reads another position than its own, and that
-        position; axes of blocks come first.
+        position; axes of blocks come first. Registers of a broadcast hold the same at every position.
         """
         axes = [a for a in tensor.loop if a.parallel.is_thread and not a.is_reduction]
+        if tensor.memory is MemoryType.local:
+            axes = [a for a in axes if not a.is_broadcast]
         axes.sort(key=lambda a: not a.parallel.is_grid)
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
             if self._domains.extent(tensor, axis) is not ONE and not _is_position(index, axis.parallel):

@@ -47,15 +47,11 @@ class _Hoister:
         result: list[k.Stmt] = []
         for stmt in body:
             stmt = access.map_expressions(stmt, self._rewrite)
-            if isinstance(stmt, k.For):
-                shown = stmt.symbol in self._hidden
-                self._hidden.discard(stmt.symbol)
-                stmt = dataclasses.replace(stmt, body=self.body(stmt.body))
-                if shown:
-                    self._hidden.add(stmt.symbol)
-            elif isinstance(stmt, k.If):
-                stmt = dataclasses.replace(stmt, body=self.body(stmt.body))
-            result.append(stmt)
+            # A loop's variable is in scope in its body only.
+            shown = self._hidden & {stmt.symbol} if isinstance(stmt, k.For) else set()
+            self._hidden -= shown
+            result.append(k.with_children(stmt, self.body))
+            self._hidden |= shown
         for value, _ in names:
             del self._names[value]
         if names:

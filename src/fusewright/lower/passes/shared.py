@@ -26,10 +26,9 @@ def place_shared(kernel: k.Kernel) -> k.Kernel:
 
 
 def _replace(body: tuple[k.Stmt, ...], table: dict[k.Buffer, k.Buffer]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, (k.For, k.If)):
-            result.append(dataclasses.replace(stmt, body=_replace(stmt.body, table)))
-        else:
-            result.append(access.map_buffers(stmt, table))
-    return tuple(result)
+    return tuple(
+        k.with_children(stmt, lambda nested: _replace(nested, table))
+        if k.children(stmt)
+        else access.map_buffers(stmt, table)
+        for stmt in body
+    )

@@ -22,8 +22,7 @@ def unroll_register_loops(kernel: k.Kernel) -> k.Kernel:
 def _unroll(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     result: list[k.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, (k.For, k.If)):
-            stmt = dataclasses.replace(stmt, body=_unroll(stmt.body))
+        stmt = k.with_children(stmt, _unroll)
         if isinstance(stmt, k.For) and not stmt.unroll and _indexes_registers(stmt):
             extent = as_int(stmt.extent)
             stmt = dataclasses.replace(stmt, unroll=extent is not None and extent <= MAX_UNROLL)
