@@ -112,7 +112,7 @@ def test_a_name_that_no_scheduler_has() -> None:
     fd._setup_schedule([torch.randn(2, 4)])
     with pytest.raises(OptionError, match="unknown scheduler") as caught:
         fd.sched.schedule("rows")
-    assert "reduction, serial rows, pointwise, inner_persistent" in str(caught.value)
+    assert "reduction, transpose, serial rows, pointwise, inner_persistent" in str(caught.value)
 
 
 def test_what_it_rejects_it_says_by_its_name() -> None:

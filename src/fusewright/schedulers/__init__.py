@@ -28,9 +28,11 @@ from fusewright.schedulers.params import (
     LaunchParams,
     PointwiseParams,
     ReductionParams,
+    TransposeParams,
 )
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
     "Accept",
@@ -48,6 +50,8 @@ __all__ = [
     "Registry",
     "Reject",
     "Scheduler",
+    "TransposeParams",
+    "TransposeScheduler",
     "default_registry",
     "first_accepting",
     "prepared",
@@ -58,4 +62,6 @@ __all__ = [
 
 def default_registry() -> Registry:
     """The built-in schedulers in order of priority (api.md 6.4)."""
-    return Registry([ReductionScheduler(), PointwiseScheduler(), InnerPersistentScheduler()])
+    return Registry(
+        [ReductionScheduler(), TransposeScheduler(), PointwiseScheduler(), InnerPersistentScheduler()]
+    )

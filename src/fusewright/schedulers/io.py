@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.vectorize import (
-    MAX_VECTOR_BYTES,
     loads_along_lane,
     power_of_two_divisor,
     stores_along_lane,
     unit_stride_axis,
     widest_access,
 )
-from fusewright.core.enums import CacheOp, LoadStoreOpType, ParallelType
+from fusewright.core.enums import ParallelType
+from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Broadcast, Copy, Expand, Permute, Relabel, Squeeze
+from fusewright.ir.node import RELABELS, Copy, Expand
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
@@ -24,8 +24,6 @@ from fusewright.sym import Expr, const
 
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
 FRESH_ALIGNMENT = 256
-
-_RELABELS = (Broadcast, Squeeze, Permute, Relabel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Ports:
     stores: tuple[TensorView, ...]
 
 
-def cache_inputs_and_outputs(schedule: Schedule, cache_op: CacheOp = CacheOp.unspecified) -> Ports:
+def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
     Where an input is read in another order or rank, that relabeling is a load of its own.
@@ -45,11 +43,11 @@ def cache_inputs_and_outputs(schedule: Schedule, cache_op: CacheOp = CacheOp.uns
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
-        plain = [use.output for use in value.uses if not isinstance(use, _RELABELS)]
+        plain = [use.output for use in value.uses if not isinstance(use, RELABELS)]
         if len(plain) == len(value.uses):
-            schedule.cache_after(value, LoadStoreOpType.set, cache_op)
+            schedule.cache_after(value)
         elif plain:
-            schedule.cache_after(value, LoadStoreOpType.set, cache_op, plain)
+            schedule.cache_after(value, cached_uses=plain)
     stores: list[TensorView] = []
     for output in fusion.output_tensors():
         if output.definition is None:
@@ -77,7 +75,7 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
         and isinstance(node.inputs[0], TensorView)
         and fusion.is_input(node.inputs[0])
         and not node.inputs[0].is_cpu
-        and isinstance(node, (Copy, Expand, *_RELABELS))
+        and isinstance(node, (Copy, Expand, *RELABELS))
     )
 
 

@@ -28,6 +28,8 @@ MAX_BLOCK_THREADS = 1024
 MAX_VECTOR = 16
 # Copies of a loop's body: more make a kernel that compiles for minutes and spills all its registers.
 MAX_UNROLL = 128
+# Four warps: a block's barrier leaves little idle, and an SM holds many blocks (api.md section 7).
+TRANSPOSE_THREADS = 128
 
 
 def _within(path: str, value: int, low: int, high: int) -> None:
@@ -124,6 +126,40 @@ class PointwiseParams(HeuristicParams):
         _vector("vectorization_factor", self.vectorization_factor)
         _within("unroll_factor_inner", self.unroll_factor_inner, 1, MAX_UNROLL)
         _within("unroll_factor_outer", self.unroll_factor_outer, 1, MAX_UNROLL)
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeParams(HeuristicParams):
+    """Tiles of two dimensions, through which tensors that are contiguous along the second are turned.
+
+    tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
+    the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
+    dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that are
+    merged with the tiled ones, from the inside; small dimensions fill a tile only together.
+    """
+
+    tile_size1: int = 32
+    tile_size2: int = 32
+    vectorize_factor1: int = 1
+    vectorize_factor2: int = 1
+    dims_merged_with_1: tuple[int, ...] = ()
+    dims_merged_with_2: tuple[int, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        return self.lparams.bdimx if self.lparams.bdimx > 0 else TRANSPOSE_THREADS
+
+    def validate(self) -> None:
+        HeuristicParams.validate(self)
+        for group in "12":
+            size, width = getattr(self, f"tile_size{group}"), getattr(self, f"vectorize_factor{group}")
+            _vector(f"vectorize_factor{group}", width)
+            if size < 1 or size % width:
+                raise ParamsError(
+                    path=f"tile_size{group}", expected=f"a multiple of vectorize_factor{group}", given=size
+                )
+            vectors = self.tile_size1 * self.tile_size2 // width
+            _within("tile_size1 * tile_size2", vectors, 1, MAX_UNROLL * self.threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,438 @@
+"""The transpose scheduler: elementwise work on tensors that are contiguous along different dimensions.
+
+The tensors fall in two groups by the dimension that neighbours in memory lie along. Group 1 has the
+reference, an output; its dimension is J here, that of group 2 is I. Both dimensions are tiled,
+
+    [.., I, J] -> [blocks, tile of I, tile of J]
+
+everything is computed by threads that go along J, and what belongs to group 2 passes through a tile in shared
+memory: an input is loaded in vectors along I, stored to the tile as it comes and read from it along J, an
+output the other way round. So every access to global memory is coalesced and as wide as the sizes allow.
+
+A tile is stored in vectors as it is written and read elementwise across them. Threads that go across would
+meet in the same banks, so the vectors of a row are exchanged (`Schedule.swizzle`): the vector at column c of
+the rows that one thread reads together, the r-th such group, is stored at column c ^ r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from fusewright.analyze.axis_map import operand_map
+from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
+from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import RELABELS, Node
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, vectorize_ports
+from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
+from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
+
+# Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
+ROW_BYTES = 128
+MIN_TILE, MAX_TILE = 32, 64
+# Elements of the longer side of a tile whose other side is cut short by a small dimension.
+MAX_LONG_TILE = 512
+# Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
+BLOCKS_PER_SM = 8
+# Bytes of loads that a thread may hold: a quarter of its registers.
+BYTES_IN_FLIGHT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """The global memory of `tensor`, read by `node` or (None) written.
+
+    axis: the reference's dimension that its neighbours lie along. order: the reference's dimensions as they
+    lie in its memory. full: whether it has all of the reference's dimensions.
+    """
+
+    tensor: TensorView
+    node: Node | None
+    axis: IterDomain
+    order: tuple[IterDomain, ...]
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The two groups of a fusion's accesses to global memory, and their contiguous dimensions (of
+    `space.reference`, which is in group 1).
+
+    second: those that pass through shared memory. outer1, outer2: positions (of `space.axes`) of dimensions
+    that may be merged with the first and the second, from the inside.
+    """
+
+    space: PointwiseSpace
+    inner1: IterDomain
+    inner2: IterDomain
+    first: tuple[_Access, ...]
+    second: tuple[_Access, ...]
+    outer1: tuple[int, ...]
+    outer2: tuple[int, ...]
+
+
+def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
+    """The accesses to tensors with neighbouring elements along one of the space's dimensions: one for each
+    output, each relabeling of an input, and all other uses of an input, which share a load.
+    """
+    found: dict[tuple[TensorView, Node | None], _Access] = {}
+
+    def add(tensor: TensorView, node: Node | None, to_space: dict[IterDomain, IterDomain]) -> None:
+        unit = unit_stride_axis(tensor)
+        axis = to_space.get(unit) if unit is not None else None
+        if axis is None:
+            return
+        stored = [a for a in tensor.allocation if not a.is_broadcast and a in to_space]
+        order = tuple(to_space[a] for a in stored)
+        wanted = {a for a in space.axes if not a.is_broadcast}
+        key = tensor, node if isinstance(node, RELABELS) else None
+        found.setdefault(key, _Access(tensor, node, axis, order, wanted <= set(order)))
+
+    for node in fusion.ordered_nodes():
+        for position, value in enumerate(node.inputs):
+            if isinstance(value, TensorView) and fusion.is_input(value) and not value.is_cpu:
+                to_reader = operand_map(node, position)
+                of_reader = _inverse(space, node.output)
+                add(value, node, {ours: of_reader[a] for ours, a in to_reader.items() if a in of_reader})
+    for tensor in fusion.output_tensors():
+        if tensor.definition is not None:
+            add(tensor, None, _inverse(space, tensor))
+    return list(found.values())
+
+
+def _inverse(space: PointwiseSpace, tensor: TensorView) -> dict[IterDomain, IterDomain]:
+    return {ours: axis for axis, ours in space.maps.get(tensor, {}).items()}
+
+
+def _bytes(accesses: Iterable[_Access]) -> int:
+    return sum(a.tensor.dtype.size for a in accesses)
+
+
+def _groups(fusion: Fusion, reference: TensorView | None = None) -> _Groups | str:
+    """The groups, or why there are not two. Without a `reference` one is chosen.
+
+    Group 1 is that of an output which moves most bytes, so that least passes through shared memory.
+    """
+    space = pointwise_space(fusion, reference)
+    if isinstance(space, str):
+        return space
+    full: dict[IterDomain, list[_Access]] = {}
+    accesses = _accesses(fusion, space)
+    for access in accesses:
+        if access.full:
+            full.setdefault(access.axis, []).append(access)
+    if len(full) < 2:
+        return "all tensors of full rank are contiguous along the same dimension"
+    if reference is None:
+        stored = [axis for axis, members in full.items() if any(a.node is None for a in members)]
+        if not stored:
+            return "no output is contiguous along a dimension"
+        inner = max(stored, key=lambda axis: _bytes(full[axis]))
+        chosen = next(a.tensor for a in full[inner] if a.node is None)
+        if chosen is not space.reference:
+            return _groups(fusion, chosen)
+    inner1 = next(a.axis for a in accesses if a.node is None and a.tensor is space.reference)
+    inner2 = max((axis for axis in full if axis is not inner1), key=lambda axis: _bytes(full[axis]))
+    second = tuple(full[inner2])
+    outer1 = _outer(space, space.axes, inner1, {inner2})
+    widest = max(second, key=lambda a: a.tensor.dtype.size)
+    outer2 = _outer(space, widest.order, inner2, {inner1, *(space.axes[p] for p in outer1)})
+    first = tuple(a for a in accesses if a.axis is inner1)
+    return _Groups(space, inner1, inner2, first, second, outer1, outer2)
+
+
+def _outer(
+    space: PointwiseSpace, order: Sequence[IterDomain], inner: IterDomain, stop: Collection[IterDomain]
+) -> tuple[int, ...]:
+    """Positions of the dimensions around `inner` in memory, inside of the first in `stop`."""
+    found = []
+    for axis in reversed(order[: order.index(inner)]):
+        if axis in stop:
+            break
+        found.append(space.axes.index(axis))
+    return tuple(found)
+
+
+class TransposeScheduler:
+    """Accepts fusions without reductions whose tensors are contiguous along at least two dimensions."""
+
+    type = SchedulerType.transpose
+    params_type = TransposeParams
+
+    def can_schedule(self, fusion: Fusion) -> Verdict:
+        groups = _groups(fusion)
+        return Reject(groups) if isinstance(groups, str) else Accept()
+
+    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> TransposeParams:
+        return self.prepare(fusion)(facts, hardware)
+
+    def prepare(self, fusion: Fusion) -> Heuristic:
+        groups = _groups(fusion)
+        assert isinstance(groups, _Groups)
+        return _Proposal(fusion, groups)
+
+    def apply(self, schedule: Schedule, params: TransposeParams) -> None:
+        params.validate()
+        fusion = schedule.fusion
+        groups = _groups(fusion)
+        assert isinstance(groups, _Groups)
+        place = fusion.output_tensors().index(groups.space.reference)
+        ports = cache_inputs_and_outputs(schedule)
+        reference = fusion.output_tensors()[place]
+        cached = _groups(fusion, reference)
+        assert isinstance(cached, _Groups)
+        staged = _stage(schedule, cached, ports)
+        _tile(schedule, cached, params)
+        schedule.transform_like(reference)
+        computed = [t for t in fusion.tensors() if t.definition is not None]
+        across = [t for t in computed if t not in staged.along]
+        firsts = _bind(schedule, [reference, *(t for t in across if t is not reference)], params, staged, 1)
+        _bind(schedule, staged.along, params, staged, 2)
+        _vectorize(schedule, ports, staged, params)
+        # A thread's loads are all in flight before the first use; those of group 1 do not wait for the tile.
+        if ports.loads:
+            schedule.inline_at(firsts[0], 1, best_effort=True, selected=ports.loads)
+        rest = [t for t in fusion.tensors() if t in computed and t.consumers and t not in ports.loads]
+        if rest:
+            schedule.inline_most(rest)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of the tiles: what bounds the vectors along it, the position of its dimension among the
+    reference's, those that may be merged with it, and the bytes of the smallest element moved along it.
+    """
+
+    vectors: VectorLimits
+    inner: int
+    outer: tuple[int, ...]
+    element_bytes: int
+
+    def wanted(self, width: int) -> int:
+        """Elements of a tile along it, where the sizes leave the choice."""
+        return max(width, min(MAX_TILE, ROW_BYTES // self.element_bytes)) if width > 1 else MIN_TILE
+
+
+class _Proposal:
+    """The heuristic of one fusion: what it reads of the structure, and the params that follow for a call."""
+
+    def __init__(self, fusion: Fusion, groups: _Groups) -> None:
+        axes = groups.space.axes
+
+        def side(inner: IterDomain, members: Sequence[_Access], outer: tuple[int, ...]) -> _Side:
+            limits = VectorLimits(fusion, inner, {a.tensor: unit_stride_axis(a.tensor) for a in members})
+            return _Side(
+                limits, axes.index(inner), outer, min(a.tensor.dtype.size for a in members if a.full)
+            )
+
+        self.side1 = side(groups.inner1, groups.first, groups.outer1)
+        self.side2 = side(groups.inner2, groups.second, groups.outer2)
+        self.extents = [axis.extent for axis in axes]
+        self.tile_bytes = sum(a.tensor.dtype.size for a in groups.second)
+        self.loaded_bytes = sum(
+            value.dtype.size
+            for value in fusion.inputs
+            if isinstance(value, TensorView) and not value.is_cpu
+            for _ in {node if isinstance(node, RELABELS) else None for node in value.uses}
+        )
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> TransposeParams:
+        sizes = [facts.value(extent) for extent in self.extents]
+        width1, width2 = self.side1.vectors.width(facts), self.side2.vectors.width(facts)
+        wanted1, wanted2 = self.side1.wanted(width1), self.side2.wanted(width2)
+        merged1, size1 = _fill(sizes, self.side1, wanted1)
+        merged2, size2 = _fill(sizes, self.side2, wanted2)
+        most1, most2 = (max(w, _ceil_power(n)) for w, n in ((width1, size1), (width2, size2)))
+        # A dimension that is smaller than its side of the tile leaves room to the other.
+        tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
+        if tile2 < wanted2:
+            tile1 = min(most1, MAX_LONG_TILE, wanted1 * wanted2 // tile2)
+        elif tile1 < wanted1:
+            tile2 = min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1)
+        shared = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // BLOCKS_PER_SM)
+        most = min(
+            shared // self.tile_bytes, TRANSPOSE_THREADS * BYTES_IN_FLIGHT // max(1, self.loaded_bytes)
+        )
+        others = prod(sizes) // max(1, size1 * size2)
+        while tile1 * tile2 > min(MIN_TILE * MIN_TILE, most):
+            blocks = others * -(-size1 // tile1) * -(-size2 // tile2)
+            if tile1 * tile2 <= most and blocks >= hardware.sm_count:
+                break
+            if tile1 > width1 and (tile1 >= tile2 or tile2 == width2):
+                tile1 //= 2
+            elif tile2 > width2:
+                tile2 //= 2
+            else:
+                break
+        threads = min(TRANSPOSE_THREADS, max(hardware.warp_size, tile1 * tile2 // max(width1, width2)))
+        return TransposeParams(
+            tile_size1=tile1,
+            tile_size2=tile2,
+            vectorize_factor1=width1,
+            vectorize_factor2=width2,
+            dims_merged_with_1=merged1,
+            dims_merged_with_2=merged2,
+            lparams=LaunchParams(bdimx=threads),
+            reason=f"{size1} x {size2} in tiles of {tile1} x {tile2}; vectors of {width1} and {width2}",
+        )
+
+
+def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ...], int]:
+    """The dimensions to merge with a side's own so that together they fill it; their size."""
+    size, count = sizes[side.inner], 0
+    while count < len(side.outer) and 0 < size < wanted:
+        size *= sizes[side.outer[count]]
+        count += 1
+    return side.outer[:count], size
+
+
+def _ceil_power(size: int) -> int:
+    return 1 << max(0, size - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """along: what group 2's threads compute. tiles: tensors in shared memory, of inputs and of outputs.
+    loads, stores: group 2's.
+    """
+
+    along: tuple[TensorView, ...]
+    loads: tuple[TensorView, ...]
+    stores: tuple[TensorView, ...]
+    input_tiles: tuple[TensorView, ...]
+    output_tiles: tuple[TensorView, ...]
+
+
+def _stage(schedule: Schedule, groups: _Groups, ports: Ports) -> _Staged:
+    """load -> use  becomes  load -> tile -> element -> use;  value -> store  value -> tile -> element ->
+    store.
+    """
+    nodes = {a.node for a in groups.second}
+    stored = {a.tensor for a in groups.second if a.node is None}
+    loads = tuple(t for t in ports.loads if t.definition in nodes)
+    stores = tuple(t for t in ports.stores if t in stored)
+    input_tiles, output_tiles, elements = [], [], []
+    for load in loads:
+        tile = schedule.cache_after(load)
+        schedule.set_memory_type(tile, MemoryType.shared)
+        schedule.cache_after(tile)
+        input_tiles.append(tile)
+    for store in stores:
+        tile = schedule.cache_before(store)
+        schedule.set_memory_type(tile, MemoryType.shared)
+        elements.append(schedule.cache_before(store))
+        output_tiles.append(tile)
+    along = (*loads, *input_tiles, *elements, *stores)
+    return _Staged(along, loads, stores, tuple(input_tiles), tuple(output_tiles))
+
+
+def _tile(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
+    """The reference's loops: [.., I, J] -> [blocks, tile of I, tile of J]."""
+    reference, axes = groups.space.reference, groups.space.axes
+    merged1 = _merged("dims_merged_with_1", params.dims_merged_with_1, groups, ())
+    merged2 = _merged("dims_merged_with_2", params.dims_merged_with_2, groups, merged1)
+    inside = [*reversed(merged2), groups.inner2, *reversed(merged1), groups.inner1]
+    order = [*(a for a in axes if a not in inside), *inside]
+    moves = {reference.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in moves.items()):
+        schedule.reorder(reference, moves)
+    for _ in merged1:
+        schedule.merge(reference, -2)
+    for _ in merged2:
+        schedule.merge(reference, -3)
+    schedule.split(reference, -1, params.tile_size1)
+    schedule.split(reference, -3, params.tile_size2)
+    schedule.reorder(reference, {-3: -2})
+    while len(reference.loop) > 3:
+        schedule.merge(reference, 0)
+
+
+def _merged(
+    name: str, positions: Sequence[int], groups: _Groups, taken: Collection[IterDomain]
+) -> list[IterDomain]:
+    """The dimensions at `positions`. ParamsError for one that is none, or is tiled or merged already."""
+    axes = groups.space.axes
+    found: list[IterDomain] = []
+    for position in positions:
+        axis = axes[position] if 0 <= position < len(axes) else None
+        if axis is None or axis in (groups.inner1, groups.inner2, *taken, *found):
+            raise ParamsError(
+                path=name, expected="positions of dimensions that are not tiled", given=list(positions)
+            )
+        found.append(axis)
+    return found
+
+
+def _bind(
+    schedule: Schedule, tensors: Sequence[TensorView], params: TransposeParams, staged: _Staged, group: int
+) -> list[TensorView]:
+    """Binds the loops [blocks, tile of I, tile of J] of one group's tensors.
+
+    Tensors that the rest of their group does not reach but through the other group are transformed by
+    themselves. Returns those that the others follow.
+    """
+    before = {t: list(t.loop) for t in tensors}
+    leaders = []
+    waiting = list(tensors)
+    while waiting:
+        leader = waiting[0]
+        _to_threads(schedule, leader, params, staged, group)
+        if len(waiting) > 1:
+            schedule.transform_like(leader, selected=waiting[1:])
+        followers = [t for t in waiting if t.loop != before[t]]
+        for position, kind in enumerate((ParallelType.grid_x, ParallelType.unroll, ParallelType.block_x)):
+            schedule.parallelize(leader, position, kind)
+        schedule.parallelize_like(leader, selected=followers)
+        waiting = [t for t in waiting if t not in followers]
+        leaders.append(leader)
+    return leaders
+
+
+def _to_threads(
+    schedule: Schedule, tensor: TensorView, params: TransposeParams, staged: _Staged, group: int
+) -> None:
+    """[blocks, tile of I, tile of J] -> [blocks, unroll, threads, vector], the vector along the group's
+    dimension; in a group that writes tiles, their vectors exchanged.
+    """
+    rows, row_width = params.tile_size2, params.vectorize_factor2
+    columns, width = params.tile_size1, params.vectorize_factor1
+    if group == 2:
+        rows, row_width, columns, width = columns, width, rows, row_width
+        schedule.reorder(tensor, {1: 2})
+    writes = staged.output_tiles if group == 1 else staged.input_tiles
+    vectors, groups = columns // width, rows // row_width
+    exchanged = power_of_two_divisor(groups, power_of_two_divisor(vectors, MAX_LONG_TILE))
+    schedule.split(tensor, 2, width)
+    inside = 2  # axes between the blocks and the vector
+    if writes and exchanged > 1:
+        # [rows, vectors] -> [.., exchanged groups, row of the group] x [exchanged, ..]
+        schedule.split(tensor, 2, vectors // exchanged)
+        schedule.split(tensor, 1, row_width)
+        schedule.split(tensor, 1, exchanged)
+        schedule.swizzle(tensor, 2, 4)
+        inside = 5
+    for _ in range(inside - 1):
+        schedule.merge(tensor, 1)
+    schedule.split(tensor, 1, params.threads)
+
+
+def _vectorize(schedule: Schedule, ports: Ports, staged: _Staged, params: TransposeParams) -> None:
+    """Vectors of both groups' accesses to global memory, and of the tiles as they are written."""
+    loads = tuple(t for t in ports.loads if t not in staged.loads)
+    stores = tuple(t for t in ports.stores if t not in staged.stores)
+    vectorize_ports(schedule, Ports(loads, stores), params.vectorize_factor1)
+    vectorize_ports(schedule, Ports(staged.loads, staged.stores), params.vectorize_factor2)
+    for tiles, width in (
+        (staged.input_tiles, params.vectorize_factor2),
+        (staged.output_tiles, params.vectorize_factor1),
+    ):
+        for tile in tiles if width > 1 else ():
+            schedule.parallelize(tile, -1, ParallelType.vectorize)

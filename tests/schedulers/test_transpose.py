@@ -1,0 +1,452 @@
+"""The transpose scheduler: right for all layouts and sizes, coalesced, without races or bank conflicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusewright import DataType, FusionDefinition, SchedulerType
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import described
+from fusewright.core.tracing import Tracer
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
+from fusewright.host.executor import FusionExecutor
+from fusewright.kernel import ir as k
+from fusewright.kernel.text import kernel_text
+from fusewright.lower import LowerOptions, lower
+from fusewright.runtime.compiler import CompiledKernel
+from fusewright.schedule import Schedule, replay
+from fusewright.schedulers import Accept, Facts, LaunchParams, Reject, TransposeParams, TransposeScheduler
+from fusewright.sim import SimReport, simulate
+from tests.compilation import ARCHITECTURES
+from tests.integration.cases import widened
+from tests.integration.tolerance import assert_close
+from tests.lower.running import run
+from tests.schedulers.banks import shared_accesses
+
+Define = Callable[..., None]
+BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
+
+
+def define(body: Define, inputs: Sequence[torch.Tensor]) -> FusionDefinition:
+    """A definition for inputs of these shapes and layouts."""
+    with FusionDefinition() as fd:
+        body(fd, *[fd.from_pytorch(x) for x in inputs])
+    return fd
+
+
+def random(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, dtype=F64, generator=generator).to(dtype)
+
+
+def check(
+    body: Define, reference: Callable[..., Any], inputs: Sequence[torch.Tensor], scheduler: str = "transpose"
+) -> None:
+    """One kernel of this scheduler gives what `reference` gives in float64."""
+    fd = define(body, inputs)
+    results = fd.execute(list(inputs))
+    expected = reference(*[widened(x.cpu()) for x in inputs])
+    for actual, wide in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert_close(actual, wide)
+    assert kernel_names(fd, inputs) == [scheduler]
+
+
+def kernel_names(fd: FusionDefinition, inputs: Sequence[torch.Tensor]) -> list[str]:
+    return re.findall(r"fusewright_([a-z_]+)_[0-9a-f]+\(", fd.cuda_code_for(list(inputs)))
+
+
+def compiled(body: Define, inputs: Sequence[torch.Tensor]) -> tuple[Any, CompiledKernel]:
+    """The segment and the kernel of a fusion that is one kernel, not run."""
+    executor = FusionExecutor(define(body, inputs)._finished().fusion)
+    (kernel,) = executor.compile(list(inputs)).kernels
+    (segment,) = executor.segments().segments
+    assert segment.scheduler.type is SchedulerType.transpose
+    return segment, kernel
+
+
+# ---- fusions
+
+
+def turned_sum(fd: FusionDefinition, x: Any, y: Any) -> None:
+    fd.add_output(fd.ops.cast(fd.ops.permute(x, [1, 0]) + y, y.dtype))
+
+
+def permuted(*dims: int) -> tuple[Define, Callable[..., torch.Tensor]]:
+    def body(fd: FusionDefinition, x: Any) -> None:
+        fd.add_output(fd.ops.cast(fd.ops.permute(x, list(dims)) * 2.0, x.dtype))
+
+    return body, lambda x: x.permute(dims) * 2
+
+
+def with_its_transpose(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.sin(fd.ops.exp(fd.ops.permute(x, [1, 0]))) + x)
+
+
+def cast_both_ways(fd: FusionDefinition, x: Any) -> None:
+    narrow = fd.ops.cast(x * 0.5, DataType.BFloat16)
+    fd.add_output(narrow)
+    fd.add_output(fd.ops.permute(narrow, [1, 0]))
+
+
+def several_of_each(fd: FusionDefinition, x: Any, y: Any, z: Any, w: Any) -> None:
+    """Two inputs and an output in either layout."""
+    turned = fd.ops.permute(x, [1, 0])
+    fd.add_output(turned + y)
+    fd.add_output(fd.ops.permute(turned * z, [1, 0]) - w)
+    fd.add_output(y * 3.0)
+
+
+def separate(fd: FusionDefinition, x: Any) -> None:
+    """Two results that meet in nothing but the input."""
+    fd.add_output(fd.ops.exp(fd.ops.permute(x, [1, 0])))
+    fd.add_output(fd.ops.sin(x))
+
+
+def biased(fd: FusionDefinition, x: Any, bias: Any, row: Any) -> None:
+    wide = fd.ops.permute(x, [0, 3, 1, 2])
+    fd.add_output(wide + fd.ops.broadcast(bias, [True, False, True, True]) * row)
+
+
+def masked(fd: FusionDefinition, x: Any, mask: Any) -> None:
+    fd.add_output(fd.ops.where(mask, fd.ops.permute(x, [1, 0]), 0.0))
+
+
+def three_layouts(fd: FusionDefinition, x: Any, y: Any, z: Any) -> None:
+    fd.add_output(fd.ops.permute(x, [0, 2, 1]) + fd.ops.permute(y, [2, 1, 0]) + z)
+
+
+# ---- numerics
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32, F64], ids=str)
+@pytest.mark.parametrize(
+    "rows, columns", [(0, 5), (2, 2), (7, 33), (64, 128), (130, 72), (200, 8), (3, 1000), (1000, 3), (65, 63)]
+)
+def test_two_dimensions(target: torch.device, rows: int, columns: int, dtype: torch.dtype) -> None:
+    x, y = random(rows, columns, dtype=dtype).to(target), random(columns, rows, dtype=dtype).to(target)
+    check(turned_sum, lambda x, y: (x.t() + y).to(dtype), [x, y])
+
+
+@pytest.mark.parametrize(
+    "shape, dims",
+    [
+        ((2, 3, 14, 20), (0, 2, 3, 1)),
+        ((2, 14, 14, 24), (0, 3, 1, 2)),
+        ((3, 7, 7, 5), (0, 3, 1, 2)),
+        ((5, 33, 40), (0, 2, 1)),
+        ((5, 33, 40), (2, 1, 0)),
+        ((5, 33, 40), (2, 0, 1)),
+        ((3, 4, 5, 18, 20), (2, 1, 0, 4, 3)),
+        ((2, 40, 1, 36), (0, 3, 2, 1)),
+    ],
+    ids=str,
+)
+def test_permutations(target: torch.device, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    body, reference = permuted(*dims)
+    check(body, reference, [random(*shape).to(target)])
+
+
+@pytest.mark.parametrize(
+    "body, reference, shapes",
+    [
+        (with_its_transpose, lambda x: x.t().exp().sin() + x, ((70, 70),)),
+        (cast_both_ways, lambda x: (x * 0.5, x.t() * 0.5), ((72, 96),)),
+        (
+            several_of_each,
+            lambda x, y, z, w: (x.t() + y, x * z.t() - w, y * 3),
+            ((70, 96), (96, 70), (96, 70), (70, 96)),
+        ),
+        (separate, lambda x: (x.t().exp(), x.sin()), ((50, 72),)),
+        (
+            biased,
+            lambda x, b, r: x.permute(0, 3, 1, 2) + b[:, None, None] * r,
+            ((2, 6, 20, 36), (36,), (20,)),
+        ),
+        (
+            three_layouts,
+            lambda x, y, z: x.permute(0, 2, 1) + y.permute(2, 1, 0) + z,
+            ((33, 34, 35), (34, 35, 33), (33, 35, 34)),
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_fusions(
+    target: torch.device, body: Define, reference: Any, shapes: Sequence[tuple[int, ...]]
+) -> None:
+    check(body, reference, [random(*shape).to(target) for shape in shapes])
+
+
+def test_mask(target: torch.device) -> None:
+    x, mask = random(72, 100).to(target), random(100, 72).to(target) > 0
+    check(masked, lambda x, m: torch.where(m, x.t(), 0.0), [x, mask])
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_layouts_of_inputs(target: torch.device, dtype: torch.dtype) -> None:
+    """A transposed input is in the second group as a permuted one is; padding only changes strides."""
+
+    def add(fd: FusionDefinition, x: Any, y: Any) -> None:
+        fd.add_output(fd.ops.cast(x + y, y.dtype))
+
+    y = random(96, 70, dtype=dtype).to(target)
+    for x in (
+        random(70, 96, dtype=dtype).t(),
+        random(70, 104, dtype=dtype)[:, 3:99].t(),
+        random(71, 97, dtype=dtype)[1:, 1:].t(),
+    ):
+        check(add, lambda x, y: x + y, [x.to(target), y])
+    check(add, lambda x, y: x + y, [random(70, 192, dtype=dtype).to(target)[:, ::2].t(), y], "pointwise")
+
+
+def test_in_place(target: torch.device) -> None:
+    """An output over the transposed input: no block may read what another has written."""
+
+    def body(fd: FusionDefinition, x: Any, y: Any) -> None:
+        fd.add_output(fd.ops.permute(x, [1, 0]) + y, alias_input=x)
+
+    x, y = random(66, 66).to(target), random(66, 66, dtype=F32).to(target) * 2
+    expected = x.double().t() + y.double()
+    define(body, [x, y]).execute([x, y])
+    assert_close(x, expected)
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_random_permutations(data: st.DataObject) -> None:
+    """Sums of permuted inputs, some permuted back, with arbitrary params."""
+    rank = data.draw(st.integers(2, 4), "rank")
+    shape = data.draw(st.lists(st.sampled_from((1, 2, 3, 5, 8, 12, 17, 40)), min_size=rank, max_size=rank))
+    orders = data.draw(st.lists(st.permutations(range(rank)), min_size=1, max_size=3), "orders")
+    back = data.draw(st.permutations(range(rank)), "back")
+    # inputs[k].permute(order) has `shape`
+    inputs = [random(*[shape[i] for i in sorted(range(rank), key=lambda i: order[i])]) for order in orders]
+
+    def body(fd: FusionDefinition, *xs: Any) -> None:
+        total = fd.ops.permute(xs[0], list(orders[0])) * 2.0
+        for x, order in zip(xs[1:], orders[1:]):
+            total = fd.ops.sin(total) + fd.ops.permute(x, list(order))
+        fd.add_output(total)
+        fd.add_output(fd.ops.permute(total - 1.0, list(back)))
+
+    total = inputs[0].double().permute(orders[0]) * 2
+    for x, order in zip(inputs[1:], orders[1:]):
+        total = total.sin() + x.double().permute(order)
+    fd = define(body, inputs)
+    results = fd.execute(inputs)
+    executor = FusionExecutor(fd._finished().fusion)
+    (kernel, *more) = executor.compile(inputs).kernels
+    if not more and isinstance(kernel.params, TransposeParams):
+        schedule = Schedule(executor.segments().segments[0].fusion)
+        TransposeScheduler().apply(schedule, data.draw(edited(kernel.params), "params"))
+        results += run(schedule, inputs)
+    for i, actual in enumerate(results):
+        assert_close(actual, (total, (total - 1).permute(back))[i % 2])
+
+
+def edited(params: TransposeParams) -> st.SearchStrategy[TransposeParams]:
+    """Params with other tiles, of vectors that are as wide or narrower, and another number of threads."""
+    width1, width2 = params.vectorize_factor1, params.vectorize_factor2
+    widths = st.tuples(st.sampled_from((width1, 1)), st.sampled_from((width2, 1)))
+    counts = st.tuples(st.integers(1, 12), st.integers(1, 12))
+
+    def make(widths: tuple[int, int], counts: tuple[int, int], threads: int) -> TransposeParams:
+        return dataclasses.replace(
+            params,
+            vectorize_factor1=widths[0],
+            vectorize_factor2=widths[1],
+            tile_size1=widths[0] * counts[0],
+            tile_size2=widths[1] * counts[1],
+            lparams=LaunchParams(bdimx=threads),
+        )
+
+    return st.builds(make, widths, counts, st.sampled_from((32, 50, 128)))
+
+
+# ---- structure
+
+
+def verdict(body: Define, *inputs: torch.Tensor) -> Accept | Reject:
+    return TransposeScheduler().can_schedule(define(body, inputs)._finished().fusion)
+
+
+def test_rejections() -> None:
+    def sum_rows(fd: FusionDefinition, x: Any) -> None:
+        fd.add_output(fd.ops.sum(fd.ops.permute(x, [1, 0]), [1]))
+
+    def outer_sum(fd: FusionDefinition, x: Any, y: Any) -> None:
+        fd.add_output(x + y)
+
+    one_layout = Reject("all tensors of full rank are contiguous along the same dimension")
+    assert verdict(permuted(1, 0, 2)[0], random(4, 5, 6)) == one_layout
+    assert verdict(outer_sum, random(4, 1), random(1, 5)) == one_layout
+    assert verdict(sum_rows, random(4, 5)) == Reject("cannot find reference tensor")
+    assert verdict(turned_sum, random(4, 5), random(5, 4))
+
+
+def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
+    executor = FusionExecutor(define(body, inputs)._finished().fusion)
+    executor.compile(list(inputs))
+    (segment,) = executor.segments().segments
+    fusion = segment.fusion
+    sizes = {}
+    for tensor, x in zip(fusion.inputs, inputs):
+        sizes |= {a.extent: n for a, n in zip(tensor.shape, x.shape) if a.extent.free_symbols}
+    facts = Facts(sizes, tuple(x.stride() for x in inputs), (256,) * len(inputs))
+    params = TransposeScheduler().heuristic(fusion, facts, described("h200"))
+    params.validate()
+    return params
+
+
+@pytest.mark.parametrize(
+    "dims, shape, dtype, tiles, widths, merged",
+    [
+        ((1, 0), (4096, 16384), BF16, (64, 64), (8, 8), ((), ())),
+        ((1, 0), (4096, 16384), F32, (32, 32), (4, 4), ((), ())),
+        ((1, 0), (4095, 16383), BF16, (32, 32), (1, 1), ((), ())),
+        ((1, 0), (4096, 16383), BF16, (64, 32), (8, 1), ((), ())),
+        # One channel or few: the other side is longer.
+        ((0, 3, 1, 2), (64, 224, 224, 3), F32, (256, 4), (4, 1), ((), ())),
+        ((0, 2, 3, 1), (64, 3, 224, 224), F32, (4, 256), (1, 4), ((), ())),
+        # Rows of 14 fill a tile together.
+        ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (64, 64), (2, 8), ((2,), ())),
+    ],
+)
+def test_proposals(
+    dims: tuple[int, ...],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    tiles: tuple[int, int],
+    widths: tuple[int, int],
+    merged: Any,
+) -> None:
+    params = propose(permuted(*dims)[0], [torch.empty(shape, dtype=dtype)])
+    assert (params.vectorize_factor1, params.vectorize_factor2) == widths
+    assert (params.tile_size1, params.tile_size2) == tiles
+    assert (params.dims_merged_with_1, params.dims_merged_with_2) == merged
+
+
+@pytest.mark.parametrize(
+    "edit, field",
+    [
+        ({"tile_size1": 0}, "tile_size1"),
+        ({"tile_size2": 20, "vectorize_factor2": 8}, "tile_size2"),
+        ({"vectorize_factor1": 3}, "vectorize_factor1"),
+        ({"tile_size1": 1024, "tile_size2": 1024}, "tile_size1 * tile_size2"),
+        ({"dims_merged_with_1": (1,)}, "dims_merged_with_1"),
+        ({"dims_merged_with_2": (7,)}, "dims_merged_with_2"),
+    ],
+    ids=str,
+)
+def test_params_that_make_no_sense(edit: dict[str, Any], field: str) -> None:
+    segment, _ = compiled(permuted(1, 0)[0], [random(40, 40)])
+    with pytest.raises(ParamsError, match=re.escape(field)):
+        TransposeScheduler().apply(Schedule(segment.fusion), TransposeParams(**edit))
+
+
+# ---- kernels
+
+KERNELS: list[tuple[Define, Sequence[torch.Tensor]]] = [
+    (turned_sum, [random(128, 256, dtype=BF16), random(256, 128, dtype=BF16)]),
+    (turned_sum, [random(128, 256), random(256, 128)]),
+    (turned_sum, [random(99, 77), random(77, 99)]),
+    (turned_sum, [random(99, 77, dtype=BF16), random(77, 99, dtype=BF16)]),
+    (permuted(1, 0)[0], [random(64, 64, dtype=torch.float8_e4m3fn)]),
+    (permuted(0, 3, 1, 2)[0], [random(2, 14, 14, 64)]),
+    (cast_both_ways, [random(128, 128)]),
+    (several_of_each, [random(96, 64), random(64, 96), random(64, 96), random(96, 64)]),
+]
+NAMES = ["bf16", "f32", "odd f32", "odd bf16", "fp8", "channels", "cast", "several"]
+
+
+@pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)
+def test_replay(body: Define, inputs: Sequence[torch.Tensor]) -> None:
+    segment, kernel = compiled(body, inputs)
+    original = Schedule(segment.fusion)
+    segment.scheduler.apply(original, kernel.params)
+    again = replay(segment.fusion, original.trace())
+    lowered = lower(again.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
+    assert kernel_text(lowered.kernel) == kernel_text(kernel.kernel)
+
+
+@pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_no_spills(body: Define, inputs: Sequence[torch.Tensor], arch: str) -> None:
+    _, kernel = compiled(body, inputs)
+    (resources,) = compile_cubin(kernel.full_text, NvrtcOptions(arch)).resources.values()
+    assert resources.spill_loads == resources.spill_stores == resources.stack_frame == 0
+
+
+@pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)
+def test_no_bank_conflicts(body: Define, inputs: Sequence[torch.Tensor]) -> None:
+    _, kernel = compiled(body, inputs)
+    accesses = shared_accesses(kernel.kernel)
+    assert len(accesses) >= 2
+    # Vectors of 2 read across those of 4: 16 rows meet in 8 places.
+    allowed = 2 if kernel.params.vectorize_factor1 < kernel.params.vectorize_factor2 else 1
+    assert {text: ways for text, ways in accesses if ways > allowed} == {}
+
+
+def test_the_exchange_is_what_avoids_conflicts() -> None:
+    """The estimate sees conflicts: those of the same kernel with its tiles stored in order."""
+    segment, kernel = compiled(*KERNELS[0])
+    schedule = Schedule(segment.fusion)
+    segment.scheduler.apply(schedule, kernel.params)
+    plain = replay(segment.fusion, [call for call in schedule.trace() if call.method != "swizzle"])
+    lowered = lower(plain.fusion, LowerOptions("plain", kernel.index_dtype), Tracer())
+    assert max(ways for _, ways in shared_accesses(lowered.kernel)) >= 4
+
+
+def report(body: Define, inputs: Sequence[torch.Tensor]) -> SimReport:
+    """Of the fusion's kernel, for contiguous inputs; outputs are not looked at."""
+    segment, kernel = compiled(body, inputs)
+    fusion = segment.fusion
+    sizes = {}
+    for tensor, x in zip(fusion.inputs, inputs):
+        sizes |= {str(axis.extent): n for axis, n in zip(tensor.shape, x.shape)}
+    memory = iter(
+        [*inputs, *(torch.empty(inputs[0].numel(), dtype=t.dtype.torch) for t in fusion.output_tensors())]
+    )
+    arguments = [
+        next(memory) if isinstance(p, k.TensorParam) else sizes[p.name] for p in kernel.kernel.params
+    ]
+    return simulate(kernel.kernel, arguments)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_traffic(dtype: torch.dtype) -> None:
+    """Every input is read once and every output written once, 16 bytes at a time; one barrier a block."""
+    x, y = random(192, 256, dtype=dtype), random(256, 192, dtype=dtype)
+    moved = report(turned_sum, [x, y])
+    size = x.numel() * x.element_size()
+    traffic = moved.global_traffic
+    assert (traffic.bytes_loaded, traffic.bytes_stored) == (2 * size, size)
+    assert (traffic.loads, traffic.stores) == (2 * size // 16, size // 16)
+    assert (moved.shared_traffic.bytes_stored, moved.shared_traffic.stores) == (size, size // 16)
+    assert moved.shared_traffic.bytes_loaded == size
+    assert moved.barriers == moved.blocks
+
+
+def test_loads_are_in_flight_before_the_barrier() -> None:
+    """Of both groups, and all of a thread's."""
+    _, kernel = compiled(*KERNELS[0])
+    text = kernel.full_text
+    before, after = text[text.index("__global__") :].split("__syncthreads();")
+    assert before.count("fw::load<8>") == 2 and "fw::load" not in after
+
+
+def test_threads_follow_the_reference() -> None:
+    segment, kernel = compiled(*KERNELS[0])
+    schedule = Schedule(segment.fusion)
+    segment.scheduler.apply(schedule, kernel.params)
+    kinds = [axis.parallel for axis in schedule.fusion.output_tensors()[0].loop]
+    wanted = (ParallelType.grid_x, ParallelType.unroll, ParallelType.block_x, ParallelType.vectorize)
+    assert kinds == list(wanted)
