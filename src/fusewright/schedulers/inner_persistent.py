@@ -26,6 +26,7 @@ from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction import bind_rows, finish, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 MAX_BLOCK = 1024
@@ -232,11 +233,12 @@ def _recompute(schedule: Schedule, *, everything: bool, loads: bool) -> None:
 
 
 def _assume_row_length(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
-    """Rows that lparams.bdimx threads just cover: the block is constant then."""
+    """Rows that lparams.bdimx threads just cover: the block is constant then, if the row is not anyway."""
     each = params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
     threads = params.lparams.bdimx
     dim = next(i for i, axis in enumerate(tensor.logical) if axis.is_reduction)
-    schedule.assume(tensor, dim, each * (threads - WARP_SIZE) + 1, each * threads)
+    if as_int(tensor.logical[dim].extent) is None:
+        schedule.assume(tensor, dim, each * (threads - WARP_SIZE) + 1, each * threads)
 
 
 def _welford_outputs(fusion: Fusion) -> list[TensorView]:

@@ -87,6 +87,11 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in maps]
     before = [v for v in inputs if len([a for a in maps[v].values() if not a.is_broadcast]) > 0]
     main = max(before, key=lambda v: sum(not a.is_broadcast for a in maps[v].values()), default=None)
+    if len(reductions) > 1 and any(
+        a.is_broadcast and all(a not in maps[v] for v in before) for a in reference.logical
+    ):
+        # Nothing but the results of one reduction would tell the next which of its dimensions that is.
+        return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
     order = list(reference.logical)
     if main is not None:
         place = {axis: i for i, axis in enumerate(main.allocation)}
