@@ -67,6 +67,12 @@ class IterDomain:
     def parallelize(self, parallel: ParallelType) -> None:
         self.parallel = parallel
 
+    def bare_copy(self) -> IterDomain:
+        """The same axis, number included, not made by a transform: for a copy of the whole fusion."""
+        return IterDomain(
+            self.number, self.extent, self.kind, self.expanded, self.parallel, self.rfactor, self.padded
+        )
+
     def __str__(self) -> str:
         # api.md 3.1: <kind><parallel><n>{extent}[rf]
         expanded = f" ex {_extent_text(self.expanded)}" if self.expanded is not None else ""

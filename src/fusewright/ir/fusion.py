@@ -305,17 +305,12 @@ def _copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
 def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     """Adds to `axes` a copy of every axis of `tensor`, related by copies of its transforms."""
     for axis in tensor.maybe_root:
-        axes.setdefault(axis, _bare(axis))
+        if axis not in axes:
+            axes[axis] = axis.bare_copy()
     for transform in transforms_between(
         tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)
     ):
         twin: Transform = copy.copy(transform)
-        outputs = tuple(_bare(a) for a in transform.outputs)
+        outputs = tuple(a.bare_copy() for a in transform.outputs)
         axes.update(zip(transform.outputs, outputs))
         twin._link(tuple(axes[a] for a in transform.inputs), outputs)
-
-
-def _bare(axis: IterDomain) -> IterDomain:
-    new = copy.copy(axis)
-    new.definition = None
-    return new

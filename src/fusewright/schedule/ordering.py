@@ -21,20 +21,21 @@ from fusewright.sym import as_int
 
 
 def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
-    """Inlines tensors less far until the loops can be ordered: `candidates`, or others if those do not help."""
+    """Inlines `candidates` less far until the loops can be ordered, or others where those do not help."""
     reach = Reach(fusion)
+    nest = _Nest(fusion, reach)
     for chosen in (set(candidates), set(fusion.tensors())):
-        while (cut := _Nest(fusion, reach, chosen).cut()) is not None:
+        while (cut := nest.cut(chosen)) is not None:
             tensor, position = cut
             tensor.inline_at = position
+            nest = _Nest(fusion, reach)
 
 
 class _Nest:
     """The loops that tensors share as they are inlined now."""
 
-    def __init__(self, fusion: Fusion, reach: Reach, chosen: Collection[TensorView]) -> None:
+    def __init__(self, fusion: Fusion, reach: Reach) -> None:
         self._reach = reach
-        self._chosen = chosen
         nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         self._leads = [node.output for node in nodes]
         self._lead = {out: node.output for node in nodes for out in node.outputs}
@@ -55,11 +56,13 @@ class _Nest:
             for lead in self._leads
         }
 
-    def cut(self) -> Spot | None:
-        """A tensor to inline less far, and how far; None if there is an order, or none that helps."""
-        return self._cut_within(self._leads, 0)
+    def cut(self, chosen: Collection[TensorView]) -> Spot | None:
+        """One of `chosen` to inline less far, and how far; None if there is an order, or none that helps."""
+        return self._cut_within(self._leads, 0, chosen)
 
-    def _cut_within(self, members: Sequence[TensorView], depth: int) -> Spot | None:
+    def _cut_within(
+        self, members: Sequence[TensorView], depth: int, chosen: Collection[TensorView]
+    ) -> Spot | None:
         """Looks inside the `depth` loops that `members` share."""
         stretches: dict[object, list[TensorView]] = {}
         home: dict[TensorView, object] = {}
@@ -74,12 +77,14 @@ class _Nest:
         }
         for knot in _knots(stretches, needs):
             for key in knot:
-                found = self._cut_stretch(key, stretches[key], home, knot)
+                found = self._cut_stretch(key, stretches[key], home, knot, chosen)
                 if found is not None:
                     return found
         for key, inside in stretches.items():
-            if isinstance(key, tuple) and (found := self._cut_within(inside, depth + 1)) is not None:
-                return found
+            if isinstance(key, tuple):
+                found = self._cut_within(inside, depth + 1, chosen)
+                if found is not None:
+                    return found
         return None
 
     def _cut_stretch(
@@ -88,6 +93,7 @@ class _Nest:
         inside: Sequence[TensorView],
         home: Mapping[TensorView, object],
         knot: Collection[object],
+        chosen: Collection[TensorView],
     ) -> Spot | None:
         """A tensor that joins what leads out of the loop with what does not."""
         for leaving in inside:
@@ -95,7 +101,7 @@ class _Nest:
                 continue
             before = {lead for lead in inside if self._reach.reaches(lead, leaving)}
             for lead in inside:
-                if lead not in before or lead not in self._chosen:
+                if lead not in before or lead not in chosen:
                     continue
                 position = next(i for i in range(len(lead.loop)) if self._shared.of((lead, i)) == loop)
                 others = (user for user in self._users[lead] if home.get(user) == loop and user not in before)

@@ -155,9 +155,9 @@ def parallelize_like(
         reference: [a if i < end else None for i, a in enumerate(reference.loop)]
     }
     for source, target, _ in spanning_walk(reference):
-        if target in source.consumers:
+        if source in target.producers:
             ours, theirs = loop_keys(source, target, forward_absent=True)
-        elif source in target.consumers:
+        elif target in source.producers:
             theirs, ours = loop_keys(target, source, forward_absent=True)
         else:
             ours, theirs = sibling_keys(source, target)

@@ -83,6 +83,9 @@ class _Hoister:
         return named
 
     def _rewrite(self, expr: Expr) -> Expr:
+        if not self._names:
+            return expr
+
         def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
             if e in self._names:
                 return self._names[e]
