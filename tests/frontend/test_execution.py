@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.errors import InputDtypeError, InputError, OptionError, ShapeError
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DeviceError,
+    InputDtypeError,
+    InputError,
+    MissingDefinitionError,
+    OptionError,
+    ShapeError,
+)
 from fusewright.core.options import Options
 
 
@@ -186,3 +194,53 @@ def test_tolerances_grow_with_reductions_and_coarse_types() -> None:
         (pytest.approx(0.078), pytest.approx(0.00078)),
         (0.0, 0.0),
     ]
+
+
+def test_a_definition_without_outputs_has_nothing_to_run() -> None:
+    with FusionDefinition() as fd:
+        fd.define_tensor([-1])
+    with pytest.raises(MissingDefinitionError, match="Fusion is empty!"):
+        fd.execute([torch.ones(2)])
+
+
+def test_inputs_are_any_iterable_but_a_tensor() -> None:
+    fd = Scaled()
+    x = torch.ones(2, 3)
+    assert torch.equal(fd.execute(iter([x, 2.0]))[0], scaled(x, 2.0))  # type: ignore[arg-type]
+    for wrong in (x, 5, "ab"):
+        with pytest.raises(ArgumentTypeError, match=r"execute\(\).*Expected a list of inputs"):
+            fd.execute(wrong)  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match="bogus"):
+        fd.execute([x, 2.0], device="bogus")
+
+
+def test_every_stage_of_a_compilation_can_be_dumped() -> None:
+    """Machine code too, which the simulator does not need."""
+    stages = (
+        "segments",
+        "params",
+        "schedule",
+        "kernel",
+        "cuda",
+        "ptx",
+        "ptxas",
+        "sass",
+        "launch",
+        "host",
+        "time",
+    )
+    with FusionDefinition(options=Options.from_environment({"FUSEWRIGHT_DUMP": ",".join(stages)})) as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.exp(x) * 1.25)
+    fd.execute([torch.ones(2, 3)], capture_debug_output=True)
+    dumped = fd.debug_output() or ""
+    assert [stage for stage in stages if f"==== fusewright {stage}" not in dumped] == []
+
+
+def test_scheduled_text_with_transforms() -> None:
+    fd = Scaled()
+    inputs = [torch.ones(2, 3), 2.0]
+    fd.execute(inputs)
+    assert "Split:" not in fd.scheduled_fusion_ir_for(inputs)
+    assert "Split:" in fd.scheduled_fusion_ir_for(inputs, tensor_transforms=True)
+    assert fd.last_scheduled_fusion_ir(True) == fd.scheduled_fusion_ir_for(inputs, True)

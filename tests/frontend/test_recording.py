@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from fusewright import DataType, FusionCache, FusionDefinition
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, DtypeError, ShapeError
@@ -200,6 +201,12 @@ def test_arguments_of_no_kind_are_type_errors() -> None:
         for call in (lambda: fd.ops.add(x, object()), lambda: fd.ops.add(x, "1"), lambda: x + None):
             with pytest.raises(ArgumentTypeError, match=r"add\(\): incompatible function arguments"):
                 call()
+        with pytest.raises(ArgumentTypeError, match=r"got \(Tensor, torch.Tensor\)"):
+            fd.ops.add(x, torch.ones(1))
+        with pytest.raises(ArgumentTypeError, match="shape must be list of ints, not list of float"):
+            fd.define_tensor([1.5])
+        with pytest.raises(ArgumentTypeError, match=r"define_tensor\(\).*\n(.*\n)?.*'strides'"):
+            fd.define_tensor(sizes=[2, 3])
 
 
 def test_a_definition_has_a_longest_length() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fusewright import FusionDefinition, MemoryType, ParallelType, SchedulerType
-from fusewright.core.errors import DefinitionError, ParamsError, ScheduleError
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, ParamsError, ScheduleError
 from fusewright.frontend.params import EditableParams
 
 
@@ -186,3 +186,25 @@ def test_edited_params_are_checked_by_path(fd: Sum) -> None:
     assert params.freeze().lparams.bdimx == 64
     assert params != frozen
     assert isinstance(params.lparams, EditableParams)
+
+
+def test_primitives_say_which_argument_is_wrong(fd: Sum) -> None:
+    sched, x = fd.sched, fd.x
+    for call, problem in (
+        (lambda: sched.split(x, 0, 2.5), "factor must be int, not float"),
+        (lambda: sched.split(x), "missing a required argument: 'dim'"),
+        (lambda: sched.split(3, 0, 2), "tensor must be Tensor, not int"),
+        (
+            lambda: sched.reorder(arg=x, old2new=[1, 0]),
+            "old2new must be dict of ints to ints, not list of int",
+        ),
+        (lambda: sched.parallelize(x, 0, "block"), "parallel_type must be ParallelType, not str"),
+        (lambda: sched.inline_most([1]), "selected must be list of Tensors, not list of int"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=problem):
+            call()
+    with pytest.raises(
+        AttributeError, match=r"fd\.sched\.splt is not available .*\n(.*\n)?.*did you mean split"
+    ):
+        sched.splt(x, 0, 2)
+    assert not hasattr(sched, "schedule_hyperparameters")

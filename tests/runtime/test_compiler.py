@@ -50,7 +50,8 @@ def test_artefacts():
     _, kernel = compile_kernel(fusion())
     assert kernel.scheduler == "pointwise" and kernel.params is not None and kernel.reason
     assert kernel.name in kernel.cuda_text and kernel.cuda_text in kernel.full_text
-    assert "schedule" in kernel.schedule_python and "T0" in kernel.scheduled_ir
+    assert "schedule" in kernel.schedule_python and "T0" in kernel.scheduled_ir()
+    assert "TransformPrinter" in kernel.scheduled_ir(transforms=True)
     assert len(kernel.arguments) == len(kernel.kernel.params)
     kinds = [type(source) for source in kernel.arguments]
     assert kinds[:3] == [Pointer] * 3 and kinds.count(Value) == 1

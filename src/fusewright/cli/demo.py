@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
 import time
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from rich.text import Text
 from fusewright.cli.fusions import EXAMPLES, Example
 from fusewright.cli.timing import copy_seconds, median_seconds
 from fusewright.core.options import Options
-from fusewright.core.serialization import to_dict
+from fusewright.core.serialization import fields_text, to_dict
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import Cubin, Resources
 from fusewright.frontend import FusionCache, FusionDefinition
@@ -210,7 +209,8 @@ def _show(console: Console, report: Report) -> None:
     _code(console, report.definition, "python")
     for kernel in report.kernels:
         _section(console, "scheduler", kernel.scheduler)
-        console.print(Text(_params_text(kernel.params)))
+        # The reason, a field of the params, is shown by itself.
+        console.print(Text(fields_text(dataclasses.replace(kernel.params, reason=""))))
         console.print(Text(f"reason: {kernel.reason}"), soft_wrap=True)
         _section(console, "schedule", "the primitives that the scheduler called; edit and replay them")
         _code(console, kernel.schedule, "python")
@@ -266,20 +266,3 @@ def _code(console: Console, text: str, language: str) -> None:
         shown = Syntax("", language, theme=THEME, background_color="default").highlight(text)
         shown.rstrip()
     console.print(shown, soft_wrap=True)
-
-
-def _params_text(params: Any, indent: str = "") -> str:
-    """The dataclass with the fields that differ from their defaults; the reason is printed by itself."""
-    lines = []
-    for item in dataclasses.fields(params):
-        value = getattr(params, item.name)
-        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-        if item.name == "reason" or value == default:
-            continue
-        if dataclasses.is_dataclass(value):
-            text = _params_text(value, indent + "    ")
-        else:
-            text = str(value) if isinstance(value, enum.Enum) else repr(value)
-        lines.append(f"{indent}    {item.name}={text},")
-    name = type(params).__name__
-    return "\n".join([f"{name}(", *lines, f"{indent})"]) if lines else f"{name}()"

@@ -145,9 +145,12 @@ class MissingDefinitionError(DefinitionError, NotImplementedError):
 
 
 class UnknownOpError(DefinitionError, AttributeError):
-    """An operation that is not there: not yet, or not spelled so. An AttributeError, for hasattr."""
+    """A method of `fd.ops` or `fd.sched` that is not there: not yet, or not spelled so.
 
-    template = "fd.ops.{name} is not available (yet). There are: {known}"
+    An AttributeError, for hasattr.
+    """
+
+    template = "{name} is not available (yet)"
 
 
 class ArgumentTypeError(UserError, TypeError):

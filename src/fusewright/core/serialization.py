@@ -39,6 +39,21 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def fields_text(value: Any, indent: str = "") -> str:
+    """A dataclass for reading: the fields that differ from their defaults, one a line. Else the repr."""
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    name, lines = type(value).__name__, []
+    for item in dataclasses.fields(value):
+        given = getattr(value, item.name)
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        if given != default:
+            lines.append(f"{indent}    {item.name}={fields_text(given, indent + '    ')},")
+    return "\n".join([f"{name}(", *lines, f"{indent})"]) if lines else f"{name}()"
+
+
 def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
     """The dataclass `cls` from a dict; absent fields take their defaults.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fusewright.core.errors import DefinitionError
+from fusewright.core.errors import DefinitionError, MissingDefinitionError
 from fusewright.frontend.printing import definition_text, repro_script
 from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
@@ -61,6 +61,11 @@ class CachedDefinition:
         return self.executor if registry is None else self._executor_of(tuple(registry))
 
     def _executor_of(self, schedulers: tuple[Scheduler, ...] | None) -> FusionExecutor:
+        if not self.fusion.outputs:
+            raise MissingDefinitionError(
+                "Fusion is empty! It has no outputs", hint="fd.add_output(tensor) says what to compute"
+            )
+
         def make() -> FusionExecutor:
             registry = None if schedulers is None else Registry(list(schedulers))
             return FusionExecutor(self.fusion, registry, repro=self.repro_script)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +15,7 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
+    DeviceError,
     ExecutionOrderError,
     MissingDefinitionError,
     ProfileError,
@@ -35,7 +37,7 @@ from fusewright.frontend.tolerances import output_tolerances
 from fusewright.host.profile import FusionProfile
 from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
-from fusewright.ops import DEFINERS, OpDef
+from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.hardware import hardware_of
@@ -167,7 +169,16 @@ class FusionDefinition:
         `ops.build_inputs.define_tensor`; in the second every size but 1 becomes -1 unless `static_sizes`.
         """
         if "sizes" in kwargs or "strides" in kwargs or _is_strides(args[1:2]):
-            return self._define_strided(*args, **kwargs)
+            try:
+                given = _STRIDED.bind(self, *args, **kwargs)
+            except TypeError as error:
+                raise ArgumentTypeError(
+                    function="define_tensor",
+                    expected="(sizes, strides, dtype=Float, static_sizes=False, is_cpu=False)",
+                    given=f"({', '.join([*map(describe_argument, args), *kwargs])})",
+                    hint=str(error),
+                ) from None
+            return self._define_strided(*given.args[1:], **given.kwargs)
         return self._record(DEFINERS["define_tensor"], args, kwargs)
 
     def _define_strided(
@@ -180,7 +191,7 @@ class FusionDefinition:
     ) -> Tensor:
         row = DEFINERS["define_tensor"]
         if not (_is_strides((sizes,)) or not len(sizes)) or not (_is_strides((strides,)) or not len(strides)):
-            raise row.mismatch((sizes, strides, dtype), {})
+            raise row.mismatch((), {"sizes": sizes, "strides": strides})
         contiguity, stride_order = compute_tensor_descriptor(sizes, strides)
         shape = [size if static_sizes or size == 1 else -1 for size in sizes]
         return self._record(row, (shape, contiguity, dtype, is_cpu, stride_order), {})
@@ -259,10 +270,10 @@ class FusionDefinition:
         """
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
-        arguments = inputs
-        for value in inputs:
+        arguments = inputs if isinstance(inputs, (list, tuple)) else _listed(inputs)
+        for value in arguments:
             if isinstance(value, (list, tuple)):
-                arguments = _flattened(inputs)
+                arguments = _flattened(arguments)
                 break
         place = None if device is None else _device(device)
         options, tracer = self._options, self._tracer
@@ -432,14 +443,17 @@ class FusionDefinition:
     def scheduled_fusion_ir_for(
         self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
     ) -> str:
-        """The scheduled fusions that ran for inputs like these, as text. Raises as `cuda_code_for`."""
-        return "\n".join(k.scheduled_ir for k in self._kernels_for(inputs, override_user_schedule))
+        """The scheduled fusions that ran for inputs like these, as text.
+
+        With `tensor_transforms`, also how each tensor's loop axes were made. Raises as `cuda_code_for`.
+        """
+        return _scheduled_text(self._kernels_for(inputs, override_user_schedule), tensor_transforms)
 
     def last_scheduled_fusion_ir(
         self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
     ) -> str:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
-        return "\n".join(k.scheduled_ir for k in self._last_kernels())
+        return _scheduled_text(self._last_kernels(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
         last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
@@ -504,6 +518,9 @@ class FusionDefinition:
         return repro_script(records, outcomes, None, inputs, options)
 
 
+_STRIDED = inspect.signature(FusionDefinition._define_strided)
+
+
 # ---- inputs ------------------------------------------------------------------------------------------------
 
 
@@ -528,8 +545,23 @@ def _flattened(inputs: Inputs) -> list[Any]:
     return flat
 
 
+def _listed(inputs: Iterable[Any]) -> list[Any]:
+    """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs."""
+    if isinstance(inputs, (torch.Tensor, str)) or not isinstance(inputs, Iterable):
+        raise ArgumentTypeError(
+            function="execute", expected="a list of inputs", given=describe_argument(inputs)
+        )
+    return list(inputs)
+
+
 def _device(device: Device) -> torch.device:
-    return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    """Where to run. DeviceError for what names no device."""
+    try:
+        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise DeviceError(
+            what="a call", expected='a device such as "cuda:0" or 0', given=repr(device)
+        ) from None
 
 
 def _signature(inputs: Inputs, device: torch.device | None) -> tuple[Any, ...]:
@@ -537,6 +569,10 @@ def _signature(inputs: Inputs, device: torch.device | None) -> tuple[Any, ...]:
     return device, *(
         (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in inputs
     )
+
+
+def _scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:
+    return "\n".join(k.scheduled_ir(transforms) for k in kernels)
 
 
 def _cuda_text(kernels: Sequence[CompiledKernel], complete: bool) -> str:

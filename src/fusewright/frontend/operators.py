@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.errors import UnknownOpError
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
 
 __all__ = ["Operators"]
+
+
+# How alike two names are, as difflib measures it, where one is taken for the other misspelled.
+TYPO = 0.8
+
+
+def unknown_method(owner: str, name: str, known: Iterable[str]) -> UnknownOpError:
+    """The error for a method that `owner` lacks, with those of `known` that are spelled like it."""
+    similar = difflib.get_close_matches(name, list(known), n=3, cutoff=TYPO)
+    hint = f"did you mean {' or '.join(similar)}?" if similar else f"dir({owner}) lists what there is"
+    return UnknownOpError(name=f"{owner}.{name}", hint=hint)
 
 
 class Operators:
@@ -30,7 +42,7 @@ class Operators:
     else:
 
         def __getattr__(self, name: str) -> Any:
-            raise UnknownOpError(name=name, known=", ".join(OPS))
+            raise unknown_method("fd.ops", name, OPS)
 
     def __dir__(self) -> list[str]:
         return list(OPS)

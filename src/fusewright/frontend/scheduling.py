@@ -12,7 +12,9 @@ from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.frontend.cache import CachedDefinition
 from fusewright.frontend.handles import Tensor
+from fusewright.frontend.operators import unknown_method
 from fusewright.frontend.params import EditableParams
+from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.states import State, StateKind
 from fusewright.host.binding import Binder
 from fusewright.ir import TensorView
@@ -93,6 +95,11 @@ class SchedOperators:
 
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_method("fd.sched", name, (n for n in dir(self) if not n.startswith("_")))
+
     def _open(self) -> UserSchedule:
         """The schedule that is being written. DefinitionError if there is none."""
         if self._fd._leaf is None:
@@ -115,6 +122,12 @@ class SchedOperators:
         if isinstance(value, (list, tuple, set, frozenset)):
             return type(value)(self._unwrapped(item) for item in value)
         return value
+
+    def _wrapped(self, result: Any) -> Any:
+        """A primitive's result with handles for its tensors."""
+        if isinstance(result, list):
+            return [self._wrapped(item) for item in result]
+        return self._handle(result) if isinstance(result, TensorView) else result
 
     # ---- looking
 
@@ -200,7 +213,10 @@ class SchedOperators:
         user = self._open()
         if heuristic is None:
             if user.editing is None:
-                raise ScheduleError("schedule(): there are no computed heuristics to apply")
+                raise ScheduleError(
+                    "schedule(): there are no computed heuristics to apply",
+                    hint="call compute_heuristics(type) first, or pass a scheduler's type or params",
+                )
             heuristic = user.editing
         if isinstance(heuristic, EditableParams):
             heuristic = heuristic.freeze()
@@ -219,7 +235,11 @@ class SchedOperators:
         fields = dict(data)
         name = fields.pop("scheduler", None)
         if name is None:
-            raise ScheduleError('schedule(): a dict of params needs the entry "scheduler"')
+            raise ScheduleError(
+                'schedule(): a dict of params needs the entry "scheduler"',
+                expected="the name of a scheduler's type, as reduction",
+                given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
+            )
         scheduler = self._accepting(user, name)
         editable = EditableParams(self._params(user, scheduler))
         _update(editable, fields)
@@ -243,28 +263,19 @@ def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:
             setattr(editable, name, value)
 
 
-# Keywords of the reference -> those of the workbench.
-_KEYWORDS = {
-    "arg": "tensor",
-    "selected_tensors": "selected",
-    "selected_parallel_types": "types",
-}
-
-
-def _primitive(name: str) -> Callable[..., Any]:
-    method = getattr(Schedule, name)
+def _method(name: str) -> Callable[..., Any]:
+    primitive = Primitive.of(name)
 
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
-        keywords = {_KEYWORDS.get(k, k): self._unwrapped(v) for k, v in kwargs.items()}
-        result = method(self._open().schedule, *arguments, **keywords)
-        return self._handle(result) if isinstance(result, TensorView) else result
+        keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}
+        return self._wrapped(primitive(self._open().schedule, arguments, keywords))
 
     call.__name__ = name
-    call.__doc__ = method.__doc__
+    call.__doc__ = primitive.function.__doc__
     return call
 
 
 # The last is nvFuser's other name of rfactor.
-for _name, _method in [*((name, name) for name in Schedule.PRIMITIVES), ("reduction_factor", "rfactor")]:
-    setattr(SchedOperators, _name, _primitive(_method))
+for _name, _primitive in [*((name, name) for name in Schedule.PRIMITIVES), ("reduction_factor", "rfactor")]:
+    setattr(SchedOperators, _name, _method(_primitive))

@@ -204,8 +204,12 @@ class FusionExecutor:
             self._check_aliased(inputs)
 
         def make() -> BoundProgram:
-            # Another thread may have finished just before this one asked.
-            return setting.programs.get(key) or self._make(setting, inputs, binding, tracer)
+            known = setting.programs.get(key)
+            if known is not None:  # another thread finished just before this one asked
+                return known
+            made = self._make(setting, inputs, binding, tracer)
+            tracer.dump("time", tracer.table)
+            return made
 
         while len(setting.programs) >= MAX_PROGRAMS:
             setting.programs.pop(next(iter(setting.programs)), None)

@@ -13,6 +13,6 @@ from fusewright.ops import build_factory as _factory  # noqa: F401
 from fusewright.ops import build_reduction as _reduction  # noqa: F401
 from fusewright.ops import build_shape as _shape  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS
-from fusewright.ops.registry import OPS, OpDef, Parameter, ScalarVector
+from fusewright.ops.registry import OPS, OpDef, Parameter, ScalarVector, describe_argument
 
-__all__ = ["DEFINERS", "OPS", "OpDef", "Parameter", "ScalarVector"]
+__all__ = ["DEFINERS", "OPS", "OpDef", "Parameter", "ScalarVector", "describe_argument"]

@@ -32,6 +32,7 @@ __all__ = [
     "ScalarVector",
     "Shape",
     "Values",
+    "describe_argument",
     "op",
     "register",
 ]
@@ -170,17 +171,41 @@ class OpDef:
         """Raises ArgumentTypeError if a bound value is of a type that its parameter does not take."""
         for parameter, value in zip(self.parameters, values):
             if not parameter.accepts(value):
-                raise self.mismatch(values, {})
+                hint = f"{parameter.name} must be {parameter.kind.text}, not {describe_argument(value)}"
+                raise self.mismatch(values, {}, hint)
 
-    def mismatch(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ArgumentTypeError:
+    def mismatch(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], hint: str | None = None
+    ) -> ArgumentTypeError:
         """The error of a call whose arguments do not fit."""
-        given = [type(a).__name__ for a in args] + [f"{k}: {type(v).__name__}" for k, v in kwargs.items()]
+        given = [describe_argument(a) for a in args]
+        given += [f"{k}: {describe_argument(v)}" for k, v in kwargs.items()]
         expected = ", ".join(
             f"{p.name}: {p.kind.text}"
             + ("" if p.default is _MISSING else f" = {getattr(p.default, 'name', p.default)}")
             for p in self.parameters
         )
-        return ArgumentTypeError(function=self.name, expected=f"({expected})", given=f"({', '.join(given)})")
+        return ArgumentTypeError(
+            function=self.name, expected=f"({expected})", given=f"({', '.join(given)})", hint=hint
+        )
+
+
+# What users call the values that builders take.
+_USER_NAMES: Mapping[type, str] = {TensorView: "Tensor", ScalarVector: "Vector", type(None): "None"}
+
+
+def describe_argument(value: object) -> str:
+    """What kind of argument a value is, for messages: `Tensor`, `torch.Tensor`, `list of float`."""
+    if isinstance(value, (list, tuple, set, frozenset)) and not isinstance(value, ScalarVector):
+        kinds = " and ".join(dict.fromkeys(describe_argument(item) for item in value))
+        return f"{type(value).__name__} of {kinds}" if kinds else f"empty {type(value).__name__}"
+    if type(value) is int and not _is_int(value):
+        return "int of more than 64 bits"
+    kind = type(value)
+    if kind in _USER_NAMES:
+        return _USER_NAMES[kind]
+    package = kind.__module__.partition(".")[0]
+    return kind.__qualname__ if package in ("builtins", "fusewright") else f"{package}.{kind.__qualname__}"
 
 
 OPS: dict[str, OpDef] = {}

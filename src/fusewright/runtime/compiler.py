@@ -13,8 +13,9 @@ from typing import Any
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.options import Options
+from fusewright.core.serialization import fields_text
 from fusewright.core.tracing import Tracer
-from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, sass
+from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_ptx, sass
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.ir import Fusion, scheduled_text
 from fusewright.kernel.ir import Kernel
@@ -44,7 +45,7 @@ class CompiledKernel:
     name: of the kernel in CUDA, made from its content, so equal in every process. scheduler: its scheduler's
     name, or "user". params: what the scheduler applied, None for a user's schedule. hardware: the GPU that it
     was made for. arguments: what to pass for each of `kernel.params`; symbols: the meaning of each symbol of
-    the kernel. scheduled_ir, schedule_python: the scheduled fusion and the primitives that made it.
+    the kernel. schedule: the scheduled fusion and the primitives that made it; nobody changes it any more.
     compile_seconds: from the fusion to the text; `Cubin` has the compiler's.
     """
 
@@ -56,8 +57,7 @@ class CompiledKernel:
     arguments: tuple[Source, ...] = field(repr=False)
     symbols: Mapping[Symbol, Size | Stride] = field(repr=False)
     source: CudaSource = field(repr=False)
-    scheduled_ir: str = field(repr=False)
-    schedule_python: str = field(repr=False)
+    schedule: Schedule = field(repr=False)
     compile_seconds: float = field(repr=False)
 
     @property
@@ -68,6 +68,15 @@ class CompiledKernel:
     def reason(self) -> str:
         """Why the heuristic chose these parameters; "" for a user's schedule."""
         return getattr(self.params, "reason", "")
+
+    def scheduled_ir(self, transforms: bool = False) -> str:
+        """The scheduled fusion as text; with `transforms`, also how each tensor's loop axes were made."""
+        return scheduled_text(self.schedule.fusion, transforms)
+
+    @property
+    def schedule_python(self) -> str:
+        """The primitives that made the schedule, as Python that replays them."""
+        return self.schedule.to_python()
 
     @property
     def cuda_text(self) -> str:
@@ -137,9 +146,9 @@ class KernelCompiler:
         tracer: Tracer,
         start: float,
     ) -> CompiledKernel:
-        scheduled_ir, python = scheduled_text(schedule.fusion, transforms=False), schedule.to_python()
-        tracer.dump("params", lambda: f"{scheduler}: {params}\n{getattr(params, 'reason', '')}")
-        tracer.dump("schedule", lambda: f"{scheduled_ir}\n{python}")
+        if params is not None:
+            tracer.dump("params", lambda: f"{scheduler}: {fields_text(params)}")
+        tracer.dump("schedule", lambda: f"{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
             lowered = lower(schedule.fusion, LowerOptions(_UNNAMED, index_dtype), tracer)
         digest = hashlib.sha256(kernel_text(lowered.kernel).encode()).hexdigest()[:NAME_DIGITS]
@@ -150,7 +159,7 @@ class KernelCompiler:
             source = print_kernel(kernel)
         tracer.dump("cuda", source.kernel, title=name)
         arguments, symbols = sources_of(lowered, schedule.fusion)
-        return CompiledKernel(
+        compiled = CompiledKernel(
             source.name,
             scheduler,
             params,
@@ -159,10 +168,12 @@ class KernelCompiler:
             arguments,
             symbols,
             source,
-            scheduled_ir,
-            python,
+            schedule,
             perf_counter() - start,
         )
+        if any(tracer.wants(stage, name) for stage in ("ptx", "ptxas", "sass")):
+            self.cubin(compiled, tracer=tracer)  # the simulator would never ask for it
+        return compiled
 
     # ---- machine code
 
@@ -184,6 +195,7 @@ class KernelCompiler:
             options = self._nvrtc_options(kernel.params, target)
             with tracer.stage("nvrtc"):
                 cubin = self._disk_cache().compile(kernel.full_text, options)
+            tracer.dump("ptx", lambda: compile_ptx(kernel.full_text, options), title=kernel.name)
             tracer.dump("ptxas", lambda: f"{target}: {cubin.resources[kernel.name]}", title=kernel.name)
             tracer.dump("sass", lambda: sass(cubin), title=kernel.name)
             return cubin
