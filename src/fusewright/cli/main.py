@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -30,14 +31,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         highlight=False,
         width=None if sys.stdout.isatty() else FILE_WIDTH,
     )
+    status = 0
     try:
         if parsed.command == "demo":
-            return 0 if demo(console, as_json=parsed.json) else 1
-        info(console, as_json=parsed.json)
+            status = 0 if demo(console, as_json=parsed.json) else 1
+        else:
+            info(console, as_json=parsed.json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FusewrightError as error:
         print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    return 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
