@@ -86,11 +86,14 @@ class Context:
     def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Conditions under which a thread has something to compute for `node`."""
         # What is the same along a broadcast axis may be read by threads beyond the axis' extent as well, so
-        # registers hold it everywhere; memory has room for the extent only.
-        in_memory = any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView))
-        found = [guard for axis, guard in indices.guards if in_memory or not axis.is_broadcast]
+        # registers hold it everywhere, unless all readers stand in the same loops, under the same guards.
+        # Memory has room for the extent only.
+        outputs = [t for t in node.outputs if isinstance(t, TensorView)]
+        in_memory = any(t.memory is not MemoryType.local for t in outputs)
+        guarded = in_memory or all(t.inline_at == len(t.loop) for t in outputs)
+        found = [guard for axis, guard in indices.guards if guarded or not axis.is_broadcast]
         for axis, loop in zip(node.output.loop, self.loops.of(node)):
-            if not in_memory and axis.is_broadcast:
+            if not guarded and axis.is_broadcast:
                 continue
             if loop.is_parallel and loop.extent is not ONE and loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))

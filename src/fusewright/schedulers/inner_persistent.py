@@ -191,14 +191,11 @@ def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
     """
     node = tensor.definition
     assert node is not None
+    if isinstance(node, Pointwise):
+        return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
     if fusion.is_input(node.inputs[0]):
         return _is_same_for_all_rows(fusion, tensor)
-    return isinstance(node, (*RELABELS, Expand)) or (
-        isinstance(node, Pointwise)
-        and node.op.rule is Rule.CAST
-        and not tensor.is_reduction
-        and node.inputs[0].dtype.size < tensor.dtype.size
-    )
+    return isinstance(node, (*RELABELS, Expand))
 
 
 def _is_same_for_all_rows(fusion: Fusion, tensor: TensorView) -> bool:
