@@ -23,23 +23,47 @@ if TYPE_CHECKING:
     from fusewright.core.enums import SchedulerType as SchedulerType
     from fusewright.frontend import FusionCache as FusionCache
     from fusewright.frontend import FusionDefinition as FusionDefinition
+    from fusewright.frontend import Scalar as Scalar
+    from fusewright.frontend import Tensor as Tensor
+    from fusewright.frontend import Vector as Vector
+    from fusewright.frontend import compute_contiguity as compute_contiguity
+    from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
+    from fusewright.host.profile import FusionProfile as FusionProfile
+    from fusewright.host.profile import KernelProfile as KernelProfile
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
+    from fusewright.schedulers import CompileParams as CompileParams
+    from fusewright.schedulers import HeuristicParams as HeuristicParams
+    from fusewright.schedulers import LaunchParams as LaunchParams
+    from fusewright.schedulers import PointwiseParams as PointwiseParams
+    from fusewright.schedulers import ReductionParams as ReductionParams
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _EXPORTS = {
     "CacheOp": "fusewright.core.enums",
+    "CompileParams": "fusewright.schedulers",
     "DataType": "fusewright.core.dtype",
     "FusionCache": "fusewright.frontend",
     "FusionDefinition": "fusewright.frontend",
+    "FusionProfile": "fusewright.host.profile",
     "HardwareInfo": "fusewright.runtime",
+    "HeuristicParams": "fusewright.schedulers",
+    "KernelProfile": "fusewright.host.profile",
+    "LaunchParams": "fusewright.schedulers",
     "LoadStoreOpType": "fusewright.core.enums",
     "MemoryType": "fusewright.core.enums",
     "ParallelType": "fusewright.core.enums",
+    "PointwiseParams": "fusewright.schedulers",
+    "ReductionParams": "fusewright.schedulers",
     "RtcKernel": "fusewright.runtime",
+    "Scalar": "fusewright.frontend",
     "SchedulerType": "fusewright.core.enums",
+    "Tensor": "fusewright.frontend",
+    "Vector": "fusewright.frontend",
+    "compute_contiguity": "fusewright.frontend",
+    "compute_tensor_descriptor": "fusewright.frontend",
 }
 
 __all__ = ["__version__", *_EXPORTS]

@@ -92,6 +92,7 @@ def test_complex_values() -> None:
         (DataType.Float, DataType.Int32),
         (DataType.ComplexFloat, DataType.Half),
         (DataType.Bool, DataType.UInt64),
+        (DataType.Float, DataType.Float8_e8m0fnu),
     ],
 )
 def test_casts_of_every_family(old: DataType, new: DataType) -> None:

@@ -305,9 +305,12 @@ def check_dtype(name: str, dtype: DataType, value: Tensor) -> None:
         )
 
 
+_STORED_AS = {torch.uint64: torch.int64, torch.float8_e8m0fnu: torch.uint8}
+
+
 def _writable(values: Tensor) -> Tensor:
-    """The same bits in a type that torch can store by index, which it cannot for uint64."""
-    return values.view(torch.int64) if values.dtype is torch.uint64 else values
+    """The same bits in a type that torch can store by index, which it cannot for some."""
+    return values.view(_STORED_AS.get(values.dtype, values.dtype))
 
 
 def _divide(positions: Tensor, width: int) -> Tensor:
