@@ -17,7 +17,7 @@ from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import RELABELS, Expand, Pointwise, Reduction
+from fusewright.ir.node import RELABELS, Expand, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
@@ -44,6 +44,11 @@ UNROLL_NOT_HELD = 2
 SHORT_ROW_BLOCK = 128
 
 
+# Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
+# reductions about n / 2 times. Beyond this growth several kernels are cheaper, and far quicker to compile.
+MAX_GROWTH = 4
+
+
 @dataclass(frozen=True)
 class _Held:
     """Bytes to hold for each element of a row: of everything, and of what is loaded alone."""
@@ -66,6 +71,8 @@ class InnerPersistentScheduler:
             return Reject(f"the contiguous dimension of {space.main_input.name} is not reduced")
         if not space.after:
             return Reject("nothing uses the result of the reduction")
+        if _times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+            return Reject("a row that is not held would be computed anew for each of too many reductions")
         return Accept()
 
     def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
@@ -181,6 +188,15 @@ def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
         if not _is_cheap(fusion, t) and space.has_every_element(t)
     )
     return _Held(projected + computed, projected)
+
+
+def _times_computed(fusion: Fusion) -> int:
+    """How many nodes there are if what lies between reductions is computed anew for each use."""
+    times: dict[Node, int] = {}
+    for node in reversed(fusion.ordered_nodes()):
+        users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
+        times[node] = 1 if isinstance(node, Reduction) else max(1, users)
+    return sum(times.values())
 
 
 def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
