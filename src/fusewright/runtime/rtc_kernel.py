@@ -72,6 +72,7 @@ class RtcKernel:
 
     Raises:
         KernelSourceError: the source does not compile, or has no kernel of that name.
+        ArgumentTypeError: `source` or `name` is no text.
 
     Example::
 
@@ -88,6 +89,11 @@ class RtcKernel:
         options: NvrtcOptions | None = None,
         cache: DiskCache | None = None,
     ) -> None:
+        for what, text in (("source", source), ("name", name)):
+            if not isinstance(text, str):
+                raise ArgumentTypeError(
+                    function="RtcKernel", expected=f"{what}: str", given=type(text).__name__
+                )
         self.source = source
         self.name = name
         if options is None:
