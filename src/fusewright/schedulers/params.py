@@ -12,18 +12,9 @@ from dataclasses import dataclass, field
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD
+from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, MAX_REGISTERS_PER_THREAD, MAX_THREADS_PER_BLOCK
 
-# CUDA C++ Programming Guide, technical specifications, the same on all architectures.
-MAX_EXTENTS = {
-    "gdimx": 2**31 - 1,
-    "gdimy": 65535,
-    "gdimz": 65535,
-    "bdimx": 1024,
-    "bdimy": 1024,
-    "bdimz": 64,
-}
-MAX_BLOCK_THREADS = 1024
+MAX_EXTENTS = dict(zip(("gdimx", "gdimy", "gdimz", "bdimx", "bdimy", "bdimz"), MAX_GRID + MAX_BLOCK))
 # The widest access, 16 bytes, of the smallest elements. What of it a dtype allows, the lowering checks.
 MAX_VECTOR = 16
 # Copies of a loop's body: more make a kernel that compiles for minutes and spills all its registers.
@@ -65,15 +56,20 @@ class LaunchParams:
             if value != -1 and not 1 <= value <= limit:
                 raise ParamsError(path=f"lparams.{name}", expected=f"1 to {limit}, or -1", given=value)
         threads = max(1, self.bdimx) * max(1, self.bdimy) * max(1, self.bdimz)
-        if threads > MAX_BLOCK_THREADS:
+        if threads > MAX_THREADS_PER_BLOCK:
             raise ParamsError(
-                path="lparams.bdimx * bdimy * bdimz", expected=f"at most {MAX_BLOCK_THREADS}", given=threads
+                path="lparams.bdimx * bdimy * bdimz",
+                expected=f"at most {MAX_THREADS_PER_BLOCK}",
+                given=threads,
             )
 
 
 @dataclass(frozen=True, slots=True)
 class CompileParams:
-    """index_type: Int32, Int, or None to choose by size. maxrregcount: registers a thread may use at most."""
+    """index_type: Int32, Int, or None to choose by size. maxrregcount: registers a thread may use at most.
+
+    enable_magic_zero, enable_ptxas_verbose: accepted for compatibility, changing nothing.
+    """
 
     index_type: DataType | None = None
     maxrregcount: int = 255
@@ -108,7 +104,7 @@ class PointwiseParams(HeuristicParams):
     break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
     vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
     inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
-    grid_z. flip_grid_binding: rows on grid_x. split_block: block_y takes rows as well.
+    grid_z. flip_grid_binding: rows on grid_x. split_block is accepted for compatibility and changes nothing.
     """
 
     break_point: int = 0
@@ -179,6 +175,10 @@ class ReductionParams(HeuristicParams):
     and lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
 
     cross_grid_inner_reduction: lparams.gdimy blocks share one reduction.
+
+    Accepted for compatibility, changing nothing: schedule_3d, flip_grid, split_grid_dim_inner_reduction, and
+    cross_block_inner_reduction with the block_dim_* and grid_dim_* fields, in which heuristics say what the
+    fields above make of the axes.
     """
 
     fastest_dim: bool = False

@@ -1,8 +1,9 @@
 """Segmentation: cuts a fusion into groups of nodes that one kernel each can compute.
 
 What lives here: `partition` (the greedy search), `groups` (the graph of groups, kept free of cycles),
-`extract` (the small fusion of a group) and `segmented` (the result and its printed form). It may import
-core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start reading at `partition.partition`.
+`extract` (the small fusion of a group), `recompute` (work that is cheaper done twice than passed on) and
+`segmented` (the result and its printed form). It may import core, sym, ir, ops, analyze, rewrite, schedule
+and schedulers. Start reading at `partition.partition`.
 """
 
 from fusewright.segment.extract import extract
