@@ -15,6 +15,12 @@ from fusewright.kernel.ir import For, Stmt, index_symbol
 from fusewright.lower.domains import Domains
 from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, symbol
 
+_LOWERED = {p for p in ParallelType if p.is_thread} | {
+    ParallelType.serial,
+    ParallelType.unroll,
+    ParallelType.unswitch,
+    ParallelType.vectorize,
+}
 _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 
@@ -83,6 +89,12 @@ def _make_loop(spots: Sequence[Spot], domains: Domains) -> Loop:
             hint="call parallelize_like before inlining",
         )
     kind = next(iter(kinds))
+    if kind not in _LOWERED:
+        tensor = kinds[kind]
+        raise ScheduleError(
+            f"{tensor.name} has an axis bound to {kind.name}, which no kernel makes use of yet",
+            hint="leave the axis serial, or bind it to threads or blocks",
+        )
     extent = next(iter(extents), ONE)
     return Loop(extent, kind, padded, unroll=kind in _UNROLLED and as_int(extent) is not None)
 
