@@ -66,7 +66,7 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
     loops = ctx.loops.of(node)
     source = node.tensor_inputs[0]
-    if is_vector_access(node):
+    if is_vector_access(node) and loops[-1].is_real:
         return [_vector_copy(ctx, node, order, loops, cache)]
     indices = ctx.indices(node)
     src = ctx.operand(node, 0, indices)
