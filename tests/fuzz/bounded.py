@@ -152,7 +152,9 @@ def _rounded(wide: Tensor, error: Tensor, dtype: torch.dtype, roundoffs: int = 1
     size = wide.abs()
     own = 2 * max(roundoffs, 1) * unit * size + torch.finfo(dtype).tiny
     error = error + torch.where(differs, own, 0.0)
-    overflows = (size + error) * (1 + 4 * unit) >= torch.finfo(dtype).max
+    # Functions may overflow on the way to a result that is half or a quarter of the largest number.
+    margin = 4.0 if roundoffs > 1 else 1 + 4 * unit
+    overflows = (size + error) * margin >= torch.finfo(dtype).max
     error = torch.where(overflows & ~size.isinf() & differs, INF, error)
     return Bounded(data, error.nan_to_num(INF, INF, INF))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from fusewright.core.enums import ParallelType
-from fusewright.sym import ZERO, Expr, as_int, ceildiv, const, divides, floordiv, mod
+from fusewright.sym import ONE, ZERO, Expr, as_int, ceildiv, const, divides, floordiv, mod
 
 
 class IterKind(Enum):
@@ -208,7 +208,7 @@ class Merge(Transform):
         return (ins[0] * ins[1],)
 
     def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
-        if ins[1] is ZERO:  # no points, so any indices do
+        if ins[0] is ONE or ins[1] is ZERO:  # without points any indices do
             return ZERO, outs[0]
         return floordiv(outs[0], ins[1]), mod(outs[0], ins[1])
 

@@ -47,6 +47,11 @@ class Context:
     last_block: dict[TensorView, tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]] = field(
         default_factory=dict
     )
+    #: nodes that only threads within the extents of broadcast axes, too, compute
+    guarded: frozenset[Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.guarded = _guarded_along_broadcasts(self.nodes)
 
     # ---- indices
 
@@ -85,19 +90,14 @@ class Context:
 
     def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Conditions under which a thread has something to compute for `node`."""
-        # What is the same along a broadcast axis may be read by threads beyond the axis' extent as well, so
-        # registers hold it everywhere, unless all readers stand in the same loops, under the same guards.
-        # Memory has room for the extent only.
-        outputs = [t for t in node.outputs if isinstance(t, TensorView)]
-        in_memory = any(t.memory is not MemoryType.local for t in outputs)
-        guarded = in_memory or all(t.inline_at == len(t.loop) for t in outputs)
+        guarded = node in self.guarded
         found = [guard for axis, guard in indices.guards if guarded or not axis.is_broadcast]
         for axis, loop in zip(node.output.loop, self.loops.of(node)):
             if not guarded and axis.is_broadcast:
                 continue
             if loop.is_parallel and loop.extent is not ONE and loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))
-        if in_memory:
+        if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
         return [g for g in found if as_int(g) != 1]
 
@@ -122,6 +122,8 @@ class Context:
         for axis in tensor.shape if in_global else ():
             if axis.is_broadcast and self.domains.extent(tensor, axis) is not ONE:
                 guards.append(eq(indices.of(axis), 0))
+            if axis.expanded is not None:  # to no points, perhaps
+                guards.append(lt(0, self.domains.known(axis.expanded)))
         return guards
 
     def flags(self, node: Node) -> tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]:
@@ -160,6 +162,28 @@ class Context:
 
     def last_symbol(self) -> Symbol:
         return symbol(f"last{len(self.partials)}", lo=0, hi=1)
+
+
+def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
+    """Nodes whose work stands under the guards of their broadcast axes as well.
+
+    What is the same along a broadcast axis may be read by threads beyond the axis' extent, so registers hold
+    it everywhere, unless all readers stand in the same loops under the same guards. Memory has room for the
+    extent only.
+    """
+    guarded: set[Node] = set()
+    computed = set(nodes)
+    for node in reversed(nodes):
+        outputs = [t for t in node.outputs if isinstance(t, TensorView)]
+        readers = {c.definition for t in outputs for c in t.consumers if c.definition in computed}
+        inside = all(t.inline_at == len(t.loop) for t in outputs) and all(
+            reader in guarded or not any(axis.is_broadcast for axis in reader.output.loop)
+            for reader in readers
+            if reader is not None
+        )
+        if inside or any(t.memory is not MemoryType.local for t in outputs):
+            guarded.add(node)
+    return frozenset(guarded)
 
 
 def launch_dimensions(loops: LoopMap) -> dict[ParallelType, Expr]:

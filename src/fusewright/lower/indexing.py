@@ -71,11 +71,21 @@ class NodeIndices:
         return self._index[axis]
 
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:
-        """The indices of the dimensions of the producer at `node.inputs[operand]`."""
+        """The indices of the dimensions of the producer at `node.inputs[operand]`.
+
+        A broadcast is read at its one point, though this node's loops may run over more: in registers nothing
+        guards them.
+        """
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
         mapped = self._mapped(operand)
-        return {axis: self._index[mapped[axis]] if axis in mapped else ZERO for axis in producer.shape}
+
+        def index(axis: IterDomain) -> Expr:
+            if axis not in mapped or (axis.is_broadcast and self._domains.extent(producer, axis) is ONE):
+                return ZERO
+            return self._index[mapped[axis]]
+
+        return {axis: index(axis) for axis in producer.shape}
 
     def _mapped(self, operand: int) -> dict[IterDomain, IterDomain]:
         """Producer axis -> axis of this node, without those that only this node has more than one point of.

@@ -10,7 +10,9 @@ from fusewright.analyze.persistent import Reach
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
+from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.propagate import spanning_walk
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
@@ -87,9 +89,8 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in maps]
     before = [v for v in inputs if len([a for a in maps[v].values() if not a.is_broadcast]) > 0]
     main = max(before, key=lambda v: sum(not a.is_broadcast for a in maps[v].values()), default=None)
-    if len(reductions) > 1 and any(
-        a.is_broadcast and all(a not in maps[v] for v in before) for a in reference.logical
-    ):
+    several = len(reductions) > 1 or _is_welford(reference)  # which a scheduler may compute in two passes
+    if several and any(a.is_broadcast and all(a not in maps[v] for v in before) for a in reference.logical):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
         return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
     order = list(reference.logical)
@@ -109,6 +110,10 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         maps,
         frozenset(after),
     )
+
+
+def _is_welford(tensor: TensorView) -> bool:
+    return isinstance(tensor.definition, Reduction) and tensor.definition.op is WELFORD
 
 
 def _after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView]:
