@@ -132,6 +132,8 @@ def test_prepared_heuristics_are_the_heuristics(builtin: Any) -> None:
         x = fd.define_tensor([-1, -1], True)
         if builtin.type is SchedulerType.pointwise:
             fd.add_output(x + 1.0)
+        elif builtin.type is SchedulerType.transpose:
+            fd.add_output(fd.ops.permute(x, [1, 0]) + 1.0)
         else:
             total = fd.ops.sum(x, [1], keepdim=True)
             fd.add_output(total if builtin.type is SchedulerType.reduction else x - total)
