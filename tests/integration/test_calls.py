@@ -37,7 +37,7 @@ def _kernels(fd: FusionDefinition) -> tuple[str, ...]:
 
 def test_one_definition_serves_all_sizes_with_few_kernels(target: torch.device) -> None:
     fd = _definition(softmax, (2,))
-    names = set()
+    names: set[str] = set()
     for rows in (1, 2, 7, 64):
         for length in (8, 16, 24, 100, 104, 128, 512, 1000, 1001):
             x = torch.randn(rows, length, device=target)

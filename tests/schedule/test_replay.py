@@ -16,6 +16,7 @@ from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import default_registry
+from fusewright.schedulers.base import type_name
 from fusewright.segment import Segment
 from tests.integration.cases import CASES, Case, rows_and_columns
 
@@ -60,7 +61,7 @@ def test_replayed_trace(case: Case) -> None:
 
 def test_every_scheduler_is_covered() -> None:
     used = {name for case in CASES for name in case.schedulers}
-    assert used == {scheduler.type.name for scheduler in default_registry()}
+    assert used == {type_name(scheduler.type) for scheduler in default_registry()}
 
 
 def test_an_edited_schedule_gives_another_kernel() -> None:

@@ -21,7 +21,7 @@ from fusewright.ops.build_factory import filled
 from fusewright.ops.build_shape import remove_axes, wrap_dims
 from fusewright.ops.reductions import MAX, MIN, PROD, SUM, WELFORD, reduction_dtypes
 from fusewright.ops.registry import Dims, op
-from fusewright.sym import Expr, product
+from fusewright.sym import Expr, as_int, product
 
 # ---- axes --------------------------------------------------------------------------------------------------
 
@@ -91,6 +91,10 @@ def _reduced(
     out = _reduce(fusion, row, source, left)[0] if left else source
     if row in _REPEATED and copies is not product(()):
         out = apply_to_tensor(fusion, _REPEATED[row], out, scalar_of_extent(fusion, copies))
+    elif not as_int(copies):  # 0, or perhaps: what is the greatest of no values?
+        empty = apply(fusion, "eq", scalar_of_extent(fusion, copies), 0)
+        (identity,) = row.identity(computed)
+        out = apply_to_tensor(fusion, "where", empty, identity, out)
     return _kept_dims(fusion, convert_tensor(fusion, out, result), positions, keepdim)
 
 
