@@ -119,7 +119,7 @@ class InnerPersistentScheduler:
 def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareInfo) -> ReductionParams:
     """How to cut up `rows` of `length` elements, read in vectors of `width`."""
     vectors = max(1, -(-length // width))
-    threads, batches = _threads_and_batches(vectors)
+    threads, batches = _threads_and_batches(rows, vectors, hardware)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -161,15 +161,20 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
     )
 
 
-def _threads_and_batches(vectors: int) -> tuple[int, int]:
-    """Threads for a row of `vectors`, whole warps, and the vectors each of them holds.
+def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int]:
+    """Threads for each of `rows` of `vectors`, whole warps, and the vectors that each thread holds.
 
     Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
-    flight are what the memory is kept busy with.
+    flight are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
     """
     batches = min(BATCHES, max(1, -(-vectors // WARP_SIZE)))
     while -(-vectors // batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else MAX_BLOCK):
         batches += 1
+    busy = hardware.sm_count * hardware.max_threads_per_sm // 4
+    while (
+        batches > 1 and -(-vectors // (batches - 1)) <= COMFORTABLE_BLOCK and rows * vectors < busy * batches
+    ):
+        batches -= 1
     return _whole_warps(-(-vectors // batches)), batches
 
 
