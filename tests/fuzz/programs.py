@@ -447,7 +447,7 @@ class Writer:
         if wide is None:
             return
         narrow = self.any(lambda s: s.ndim < wide.ndim and not s.value.scalar and _within(s.dims, wide.dims))
-        if narrow is not None and None not in narrow.dims:
+        if narrow is not None and None not in narrow.dims and len(set(narrow.dims)) == narrow.ndim:
             at = [wide.dims.index(d) for d in narrow.dims]
             if self.chance(4) and None not in wide.dims:
                 shape = tuple(self.extents[d] for d in wide.dims if d)

@@ -61,6 +61,13 @@ def _sizes_that_meet_in_a_broadcast(fd: FusionDefinition, o: Any) -> None:
     fd.add_output(y + o.max(total, [0, 1], keepdim=True))
 
 
+def _reductions_of_different_ranks(fd: FusionDefinition, o: Any) -> None:
+    x, y = fd.define_tensor([-1, -1], contiguity=True), fd.define_tensor([-1, -1, -1], contiguity=True)
+    row = o.broadcast(x, [True, False, False])
+    fd.add_output(y - (row - o.max(row, [2], keepdim=True)))
+    fd.add_output(y * o.mean(y, [2], keepdim=True))
+
+
 def _statistics_beside_elementwise_work(fd: FusionDefinition, o: Any) -> None:
     x = fd.define_tensor([-1, -1], contiguity=True)
     chosen = o.where(x > 0.0, o.trunc(x), 1.5)
@@ -114,6 +121,11 @@ CASES: dict[str, tuple[Define, list[tuple[int, ...]], Callable[..., list[Tensor]
         _sizes_that_meet_in_a_broadcast,
         [(100, 8), (33, 12)],
         lambda x, y: [x * x.sum(), y + x.sum()],
+    ),
+    "reductions_of_different_ranks": (
+        _reductions_of_different_ranks,
+        [(5, 2), (16, 5, 2)],
+        lambda x, y: [y - (x - x.amax(1, True)), y * y.mean(2, True)],
     ),
     "statistics_beside_elementwise_work": (
         _statistics_beside_elementwise_work,

@@ -22,7 +22,8 @@ AxisMap = dict[IterDomain, IterDomain]
 
 @dataclass(frozen=True)
 class ReductionSpace:
-    """reference: the first reduction. iteration, reduction: its axes in the memory order of the main input.
+    """reference: the reduction of most dimensions. iteration, reduction: its axes in the memory order of the
+    main input.
 
     maps: for every tensor, its axis for each of the reference's. after: tensors computed from a reduction.
     """
@@ -74,15 +75,18 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     reductions = tuple(t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction)
     if not reductions:
         return "it has no reduction"
-    reference = reductions[0]
+    # That of most dimensions, as for a broadcast of fewer the others would lack some.
+    reference = max(reductions, key=lambda t: sum(not a.is_broadcast for a in t.logical))
     maps: dict[TensorView, AxisMap] = {reference: {a: a for a in reference.logical}}
     for source, target, mapping in spanning_walk(reference):
         known = maps[source]
         maps[target] = {ref: mapping[axis] for ref, axis in known.items() if axis in mapping}
-    for other in reductions[1:]:
+    for other in reductions:
         mapped = maps.get(other, {})
         if len(mapped) != len(reference.logical) or len(other.logical) != len(mapped):
             return f"reductions {reference.name} and {other.name} have different dimensions"
+        if any(a.is_broadcast != mapped[a].is_broadcast for a in reference.logical):
+            return f"reduction {other.name} is of a broadcast along a dimension of {reference.name}"
         if any(a.is_reduction != mapped[a].is_reduction for a in reference.logical):
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
     after = _after(fusion, reductions)
