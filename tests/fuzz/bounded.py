@@ -57,7 +57,7 @@ class Bounded:
         """The share of elements that a comparison says something about: within a tenth of the scale."""
         if not self.data.numel():
             return 1.0
-        size = _wide(self.data).abs().nan_to_num(0.0, 0.0, 0.0)
+        size = widened(self.data).abs().nan_to_num(0.0, 0.0, 0.0)
         return float((self.error <= 0.1 * (size + size.max() + 1e-6)).double().mean())
 
 
@@ -79,26 +79,26 @@ def _operand(x: Operand) -> Bounded:
 # ---- types -------------------------------------------------------------------------------------------------
 
 
-def _category(dtype: torch.dtype) -> int:
+def category(dtype: torch.dtype) -> int:
     if dtype.is_complex:
         return 3
     return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
 
 
-def _up(dtype: torch.dtype) -> torch.dtype:
+def up(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in REDUCED else dtype
 
 
-def _float_up(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if _category(dtype) < 2 else _up(dtype)
+def float_up(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if category(dtype) < 2 else up(dtype)
 
 
 def _meet(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
     """The type of an operand of a higher tier with one of a lower tier."""
-    if _category(lower) > _category(higher):
-        if _category(lower) == 3 and _category(higher) == 2:
+    if category(lower) > category(higher):
+        if category(lower) == 3 and category(higher) == 2:
             return torch.complex128 if higher is torch.float64 else torch.complex64
-        return torch.promote_types(higher, lower) if _category(lower) < 3 else lower
+        return torch.promote_types(higher, lower) if category(lower) < 3 else lower
     if higher is torch.bool:
         return torch.promote_types(higher, lower)
     return higher
@@ -112,7 +112,7 @@ def common_dtype(operands: Sequence[Bounded]) -> torch.dtype:
     for tier in (2, 1, 0):
         types = [x.dtype for x in operands if (0 if x.scalar else 2 if x.data.ndim else 1) == tier]
         if not tier:
-            types = [_up(dtype) for dtype in types]
+            types = [up(dtype) for dtype in types]
         if types:
             met = types[0]
             for dtype in types[1:]:
@@ -125,7 +125,7 @@ def common_dtype(operands: Sequence[Bounded]) -> torch.dtype:
 # ---- rounding ----------------------------------------------------------------------------------------------
 
 
-def _wide(x: Tensor) -> Tensor:
+def widened(x: Tensor) -> Tensor:
     return x.to(torch.complex128 if x.is_complex() else torch.float64)
 
 
@@ -133,7 +133,7 @@ def _narrow(wide: Tensor, dtype: torch.dtype) -> Tensor:
     return wide.to(torch.float32).to(dtype) if dtype in REDUCED else wide.to(dtype)
 
 
-def _rounded(wide: Tensor, error: Tensor, dtype: torch.dtype, roundoffs: int = 1) -> Bounded:
+def rounded(wide: Tensor, error: Tensor, dtype: torch.dtype, roundoffs: int = 1) -> Bounded:
     """A result computed in float64 (or complex128) as one of `dtype`.
 
     roundoffs: 0 for a conversion, which kernels round alike; 1 for an operation that is rounded correctly but
@@ -145,7 +145,7 @@ def _rounded(wide: Tensor, error: Tensor, dtype: torch.dtype, roundoffs: int = 1
     if roundoffs:
         # float64 results were themselves rounded here
         differs = (
-            differs | (_wide(data) != wide)
+            differs | (widened(data) != wide)
             if unit > 2.0**-53 and roundoffs == 1
             else torch.ones_like(differs)
         )
@@ -159,7 +159,7 @@ def _rounded(wide: Tensor, error: Tensor, dtype: torch.dtype, roundoffs: int = 1
     return Bounded(data, error.nan_to_num(INF, INF, INF))
 
 
-def _unknown_where(flags: Tensor) -> Tensor:
+def unknown_where(flags: Tensor) -> Tensor:
     return torch.where(flags, INF, 0.0).to(torch.float64)
 
 
@@ -172,18 +172,18 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
     """A cast, as C's."""
     if x.dtype is dtype:
         return x
-    kind = _category(dtype)
+    kind = category(dtype)
     if kind == 0:
-        return Bounded(x.data != 0, _unknown_where((x.error > 0) & (x.data.abs() <= x.error)), x.scalar)
+        return Bounded(x.data != 0, unknown_where((x.error > 0) & (x.data.abs() <= x.error)), x.scalar)
     if kind == 1:
-        if _category(x.dtype) < 2:
+        if category(x.dtype) < 2:
             return Bounded(x.data.to(dtype), x.error, x.scalar)
-        value = _wide(x.data.real if x.data.is_complex() else x.data)
+        value = widened(x.data.real if x.data.is_complex() else x.data)
         limit = float(torch.iinfo(dtype).max) / 2
         unknown = ((value - x.error).trunc() != (value + x.error).trunc()) | ~(value.abs() < limit)
-        return Bounded(torch.where(unknown, 0.0, value).to(dtype), _unknown_where(unknown), x.scalar)
+        return Bounded(torch.where(unknown, 0.0, value).to(dtype), unknown_where(unknown), x.scalar)
     wide = x.data.real if x.data.is_complex() and kind == 2 else x.data
-    out = _rounded(wide.to(torch.complex128 if kind == 3 else torch.float64), x.error, dtype, 0)
+    out = rounded(wide.to(torch.complex128 if kind == 3 else torch.float64), x.error, dtype, 0)
     return Bounded(out.data, out.error, x.scalar)
 
 
@@ -257,21 +257,21 @@ COMPLEX_UNARY = ("neg", "set")
 def unary(name: str, x: Operand) -> Bounded:
     x = _operand(x)
     row = UNARY[name]
-    kind = _category(x.dtype)
+    kind = category(x.dtype)
     if kind < 2 and row.integers is not None:
         data = x.data if kind == 0 else row.integers(x.data)
         return Bounded(data, x.error, x.scalar)
     if kind == 3:
         if name == "abs":
             real = torch.empty(0, dtype=x.dtype).real.dtype
-            out = _rounded(_wide(x.data).abs(), x.error, real, FUNCTION_ROUNDOFFS)
+            out = rounded(widened(x.data).abs(), x.error, real, FUNCTION_ROUNDOFFS)
         else:
             out = Bounded(row.function(x.data), x.error)
         return Bounded(out.data, out.error, x.scalar)
-    result = x.dtype if row.keeps else _float_up(x.dtype)
-    operand = convert(x, _float_up(x.dtype))
-    wide = _wide(operand.data)
-    out = _rounded(row.function(wide), row.error(wide, operand.error), operand.dtype, row.roundoffs)
+    result = x.dtype if row.keeps else float_up(x.dtype)
+    operand = convert(x, float_up(x.dtype))
+    wide = widened(operand.data)
+    out = rounded(row.function(wide), row.error(wide, operand.error), operand.dtype, row.roundoffs)
     out = convert(out, result)
     return Bounded(out.data, out.error, x.scalar)
 
@@ -334,7 +334,7 @@ def _discrete(function: Callable[..., Tensor], *operands: Bounded) -> Bounded:
     unknown = torch.zeros((), dtype=torch.bool)
     for x in operands:
         unknown = unknown | _uncertain(x)
-    return Bounded(data, _unknown_where(unknown).expand(data.shape), all(x.scalar for x in operands))
+    return Bounded(data, unknown_where(unknown).expand(data.shape), all(x.scalar for x in operands))
 
 
 def binary(name: str, a: Operand, b: Operand) -> Bounded:
@@ -342,26 +342,26 @@ def binary(name: str, a: Operand, b: Operand) -> Bounded:
     scalar = x.scalar and y.scalar
     if name.startswith("logical"):
         return _discrete(BOOL_BINARY[name], convert(x, torch.bool), convert(y, torch.bool))
-    common = _up(common_dtype([x, y]))
+    common = up(common_dtype([x, y]))
     if name == "truediv":
-        common = _float_up(common)
+        common = float_up(common)
     x, y = convert(x, common), convert(y, common)
-    kind = _category(common)
+    kind = category(common)
     if name in COMPARISONS:
         data = COMPARISONS[name](x.data, y.data)
         reach = x.error + y.error
-        unknown = (reach > 0) & ~((_wide(x.data) - _wide(y.data)).abs() > reach)
-        return Bounded(data, _unknown_where(unknown), scalar)
+        unknown = (reach > 0) & ~((widened(x.data) - widened(y.data)).abs() > reach)
+        return Bounded(data, unknown_where(unknown), scalar)
     if kind == 0:
         return _discrete(BOOL_BINARY[name], x, y)
     if kind == 1:
         return _discrete(INTEGER_BINARY[name], x, y)
     function, errors, roundoffs = FLOAT_BINARY[name]
-    wide_x, wide_y = _wide(x.data), _wide(y.data)
+    wide_x, wide_y = widened(x.data), widened(y.data)
     error = errors(wide_x, x.error, wide_y, y.error)
     if kind == 3 and name in ("mul", "div", "truediv"):
         roundoffs = FUNCTION_ROUNDOFFS  # several operations a part
-    out = _rounded(function(wide_x, wide_y), error, common, roundoffs)
+    out = rounded(function(wide_x, wide_y), error, common, roundoffs)
     return Bounded(out.data, out.error, scalar)
 
 
@@ -373,9 +373,9 @@ def where(condition: Operand, a: Operand, b: Operand) -> Bounded:
     c, x, y = _operand(condition), _operand(a), _operand(b)
     common = common_dtype([x, y])
     x, y = convert(x, common), convert(y, common)
-    apart = (_wide(x.data) - _wide(y.data)).abs() + torch.maximum(x.error, y.error)
-    if _category(common) < 2:
-        apart = _unknown_where(apart > 0)
+    apart = (widened(x.data) - widened(y.data)).abs() + torch.maximum(x.error, y.error)
+    if category(common) < 2:
+        apart = unknown_where(apart > 0)
     error = torch.where(_uncertain(c), apart, torch.where(c.data, x.error, y.error))
     data = torch.where(c.data, x.data, y.data)
     return Bounded(data, error.nan_to_num(INF, INF, INF), c.scalar and x.scalar and y.scalar)
@@ -390,14 +390,14 @@ def clamp(x: Operand, low: Number | None = None, high: Number | None = None) -> 
 def threshold(x: Operand, limit: Number, value: Number) -> Bounded:
     x = _operand(x)
     at, then = convert(exact(limit), x.dtype), convert(exact(value), x.dtype)
-    near = (x.error > 0) & ~((_wide(x.data) - _wide(at.data)).abs() > x.error)
+    near = (x.error > 0) & ~((widened(x.data) - widened(at.data)).abs() > x.error)
     error = torch.where(near, INF, torch.where(x.data <= at.data, 0.0, x.error))
     return Bounded(torch.where(x.data <= at.data, then.data, x.data), error, x.scalar)
 
 
 def _promoted(*operands: Operand) -> list[Bounded]:
     values = [_operand(x) for x in operands]
-    common = _up(common_dtype(values))
+    common = up(common_dtype(values))
     return [convert(x, common) for x in values]
 
 
@@ -405,7 +405,7 @@ def lerp(start: Operand, end: Operand, weight: Operand) -> Bounded:
     a, b, w = _promoted(start, end, weight)
     # a + w (b - a) has up to two roundings more than this, and may be evaluated from the other end
     out = binary("add", a, binary("mul", w, binary("sub", b, a)))
-    size = _wide(a.data).abs() + (_wide(w.data) * (_wide(b.data).abs() + _wide(a.data).abs())).abs()
+    size = widened(a.data).abs() + (widened(w.data) * (widened(b.data).abs() + widened(a.data).abs())).abs()
     return Bounded(out.data, out.error + 4 * ROUNDOFF[out.dtype] * size, out.scalar)
 
 
@@ -426,12 +426,12 @@ def logical_not(x: Operand) -> Bounded:
 def power(x: Operand, exponent: int) -> Bounded:
     """x ** a small positive integer."""
     x = _operand(x)
-    out = convert(x, _up(x.dtype))
-    if _category(out.dtype) == 1:
+    out = convert(x, up(x.dtype))
+    if category(out.dtype) == 1:
         return _discrete(lambda t: torch.pow(t, exponent), out)
-    wide = _wide(out.data)
+    wide = widened(out.data)
     error = (wide.abs() + out.error) ** exponent - wide.abs() ** exponent
-    result = _rounded(wide**exponent, error, out.dtype, FUNCTION_ROUNDOFFS)
+    result = rounded(wide**exponent, error, out.dtype, FUNCTION_ROUNDOFFS)
     return Bounded(result.data, result.error, x.scalar)
 
 
@@ -440,215 +440,11 @@ def part(name: str, x: Operand) -> Bounded:
     return Bounded(getattr(x.data, name), x.error, x.scalar)
 
 
-# ---- reductions --------------------------------------------------------------------------------------------
-
-
-def _dims(x: Bounded, dims: int | Sequence[int] | None) -> tuple[int, ...]:
-    if dims is None:
-        return tuple(range(x.data.ndim))
-    return tuple(sorted(d % x.data.ndim for d in ([dims] if isinstance(dims, int) else dims)))
-
-
-def _count(x: Bounded, dims: Sequence[int]) -> int:
-    return math.prod(x.data.shape[d] for d in dims)
-
-
-def _kept(x: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
-    for dim in dims if keepdim else ():
-        x = x.unsqueeze(dim)
-    return x
-
-
-def _multiplied(x: Tensor, dims: Sequence[int]) -> Tensor:
-    for dim in reversed(dims):
-        x = x.prod(dim, dtype=x.dtype)
-    return x
-
-
-def _sum(x: Tensor, dims: Sequence[int]) -> Tensor:
-    return x.sum(tuple(dims), dtype=x.dtype) if dims else x
-
-
-def _extremum(x: Tensor, dims: Sequence[int], largest: bool) -> Tensor:
-    if not dims:
-        return x
-    if all(x.shape[d] for d in dims):
-        return (torch.amax if largest else torch.amin)(x, tuple(dims))
-    if x.dtype is torch.bool:
-        empty: Number = not largest
-    elif x.dtype in INTEGERS:
-        limits = torch.iinfo(x.dtype)
-        empty = limits.min if largest else limits.max
-    else:
-        empty = -INF if largest else INF
-    shape = [n for d, n in enumerate(x.shape) if d not in dims]
-    return torch.full(shape, empty, dtype=x.dtype)
-
-
-def _worst(error: Tensor, dims: Sequence[int]) -> Tensor:
-    return _extremum(error, dims, largest=True).clamp(min=0.0)
-
-
-def reduction(
-    name: str, arg: Bounded, dims: int | Sequence[int] | None = None, keepdim: bool = False
-) -> Bounded:
-    """sum, prod, max or min."""
-    over = _dims(arg, dims)
-    if name in ("max", "min"):
-        data, error = _extremum(arg.data, over, name == "max"), _worst(arg.error, over)
-        return Bounded(_kept(data, over, keepdim), _kept(error, over, keepdim))
-    if _category(arg.dtype) < 2:
-        whole = arg.data.to(torch.int64)
-        data = _sum(whole, over) if name == "sum" else _multiplied(whole, over)
-        error = _unknown_where(_worst(arg.error, over) > 0)
-        return Bounded(_kept(data, over, keepdim), _kept(error, over, keepdim))
-    x = convert(arg, _up(arg.dtype))
-    wide, count, unit = _wide(x.data), max(_count(x, over), 1), ROUNDOFF[x.dtype]
-    if name == "sum":
-        total, size = _sum(wide, over), _sum(wide.abs(), over)
-        error = _sum(x.error, over) + (2 * count * unit * size if count > 1 else 0.0)
-        out = _rounded(total, error, x.dtype, 0)
-    else:
-        total, size = _multiplied(wide, over), _multiplied(wide.abs(), over)
-        grown = _multiplied(wide.abs() + x.error, over)
-        several = FUNCTION_ROUNDOFFS if wide.is_complex() else 2
-        error = grown - size + (several * count * unit * grown if count > 1 else 0.0)
-        out = _rounded(total, error, x.dtype, 0)
-    out = convert(out, arg.dtype)
-    return Bounded(_kept(out.data, over, keepdim), _kept(out.error, over, keepdim))
-
-
-def mean(arg: Bounded, dims: Sequence[int], keepdim: bool = False) -> Bounded:
-    result = torch.float32 if _category(arg.dtype) < 2 else arg.dtype
-    x = convert(convert(arg, result), _up(result))
-    total = reduction("sum", x, dims, keepdim)
-    return convert(binary("truediv", total, exact(_count(x, _dims(x, dims)))), result)
-
-
-def _moments(arg: Bounded, dims: Sequence[int]) -> tuple[Bounded, Bounded]:
-    """Sum of squared deviations and mean, bounded for one pass over the elements in any order.
-
-    The deviations from a mean that is off by e are off by e; Welford's update commits a few roundings of
-    that size for each of the n elements (Chan, Golub and LeVeque, 1983).
-    """
-    x = convert(arg, _float_up(arg.dtype))
-    if not _count(x, dims):
-        nothing = torch.full(_sum(x.data, dims).shape, math.nan, dtype=x.dtype)
-        unknown = Bounded(nothing, torch.full(nothing.shape, INF, dtype=torch.float64))
-        return unknown, unknown
-    wide, count, unit = _wide(x.data), _count(x, dims), ROUNDOFF[x.dtype]
-    average = _kept(_sum(wide, dims), dims, True) / count
-    off = _kept(_sum(x.error + 4 * count * unit * wide.abs(), dims), dims, True) / count
-    deviation, each = (wide - average).abs(), x.error + off + 2 * unit * wide.abs()
-    squares = _sum(deviation.square(), dims)
-    error = _sum(2 * deviation * each + each.square(), dims) + 8 * count * unit * squares
-    flat = _sum(average, ())
-    for dim in reversed(dims):
-        flat, off = flat.squeeze(dim), off.squeeze(dim)
-    return _rounded(squares, error, x.dtype), _rounded(flat, off, x.dtype)
-
-
-def var_mean(
-    arg: Bounded, dims: int | Sequence[int], correction: int = 1, keepdim: bool = False
-) -> tuple[Bounded, Bounded]:
-    over = _dims(arg, dims)
-    m2, average = _moments(arg, over)
-    variance = binary("truediv", m2, exact(max(_count(arg, over) - correction, 0)))
-    return tuple(  # type: ignore[return-value]
-        Bounded(_kept(v.data, over, keepdim), _kept(v.error, over, keepdim)) for v in (variance, average)
-    )
-
-
-def var(arg: Bounded, dims: int | Sequence[int], correction: int = 1, keepdim: bool = False) -> Bounded:
-    return var_mean(arg, dims, correction, keepdim)[0]
-
-
-# ---- shapes ------------------------------------------------------------------------------------------------
-
-
-def _moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    return Bounded(move(x.data), move(x.error))
-
-
-def broadcast(x: Bounded, flags: Sequence[bool]) -> Bounded:
-    def move(t: Tensor) -> Tensor:
-        for dim, new in enumerate(flags):
-            t = t.unsqueeze(dim) if new else t
-        return t
-
-    return _moved(x, move)
-
-
-def broadcast_in_dim(x: Bounded, shape: Sequence[int], dims: Sequence[int]) -> Bounded:
-    return expand(broadcast(x, [i not in dims for i in range(len(shape))]), shape)
-
-
-def expand(x: Bounded, shape: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.expand(list(shape)))
-
-
-def squeeze(x: Bounded, dims: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.squeeze(tuple(dims)) if dims else t)
-
-
-def permute(x: Bounded, dims: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.permute(list(dims)))
-
-
-def stride_order(x: Bounded, order: Sequence[int]) -> Bounded:
-    return x
-
-
-def full(shape: Sequence[int], value: Number, dtype: DataType) -> Bounded:
-    return expand(convert(exact(value), dtype.torch), shape)
-
-
-def iota(length: int, start: Number, step: Number, dtype: DataType) -> Bounded:
-    return exact((torch.arange(length, dtype=dtype.torch) * step + start).to(dtype.torch))
-
-
-# ---- the table ---------------------------------------------------------------------------------------------
-
-
-def _named(function: Callable[..., Bounded], name: str) -> Callable[..., Bounded]:
-    return lambda *args, **kwargs: function(name, *args, **kwargs)
-
-
-#: One function for each operation of `fd.ops` that the fuzzer uses, with the same arguments.
-OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
-    **{name: _named(unary, name) for name in UNARY},
-    **{name: _named(binary, name) for name in (FLOAT_BINARY | INTEGER_BINARY | BOOL_BINARY | COMPARISONS)},
-    **{name: _named(reduction, name) for name in ("sum", "prod", "max", "min")},
-    **{name: _named(part, name) for name in ("real", "imag")},
-    "add_alpha": _named(lambda _, *xs: scaled("add", *xs), ""),
-    "sub_alpha": _named(lambda _, *xs: scaled("sub", *xs), ""),
-    "pow": power,
-    "cast": cast,
-    "where": where,
-    "clamp": clamp,
-    "threshold": threshold,
-    "lerp": lerp,
-    "addcmul": addcmul,
-    "logical_not": logical_not,
-    "mean": mean,
-    "var": var,
-    "var_mean": var_mean,
-    "broadcast": broadcast,
-    "broadcast_in_dim": broadcast_in_dim,
-    "expand": expand,
-    "squeeze": squeeze,
-    "permute": permute,
-    "stride_order": stride_order,
-    "full": full,
-    "iota": iota,
-}
-
-
 def disagreement(actual: Tensor, expected: Bounded) -> str | None:
     """What is wrong with `actual`, in words; None if it is within the bound."""
     if actual.dtype is not expected.dtype or actual.shape != expected.data.shape:
         return f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.data.shape)}"
-    ours, theirs = _wide(actual), _wide(expected.data)
+    ours, theirs = widened(actual), widened(expected.data)
     alike = (ours == theirs) | (ours.isnan() & theirs.isnan())
     wrong = ~(alike | ((ours - theirs).abs() <= expected.error) | expected.error.isinf())
     if not bool(wrong.any()):

@@ -16,7 +16,8 @@ import torch
 from hypothesis import strategies as st
 
 from fusewright import DataType, FusionDefinition
-from tests.fuzz.bounded import KEEPS_BOOLS, OPERATIONS, UNARY, Bounded, exact
+from tests.fuzz.bounded import KEEPS_BOOLS, UNARY, Bounded, exact
+from tests.fuzz.operations import OPERATIONS
 
 MAX_OPS = 30
 MAX_ELEMENTS = 6000
