@@ -7,6 +7,7 @@ new transform is one class here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
@@ -96,7 +97,7 @@ def axes_text(axes: Iterable[IterDomain]) -> str:
 NewAxis = Callable[[Expr, IterKind], IterDomain]
 
 
-class Transform:
+class Transform(ABC):
     """Relates `inputs` to `outputs`; index and extent rules take and return one Expr an axis, in order."""
 
     __slots__ = ("inputs", "outputs")
@@ -104,33 +105,33 @@ class Transform:
     inputs: tuple[IterDomain, ...]
     outputs: tuple[IterDomain, ...]
 
+    @abstractmethod
     def extents(self, ins: Sequence[Expr]) -> tuple[Expr, ...]:
         """Extents of the outputs, given those of the inputs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, ...]:
         """Input indices from output indices and input extents."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, ...]:
         """Output indices from input indices and input extents."""
-        raise NotImplementedError
 
     def may_overrun(self, ins: Sequence[Expr]) -> bool:
         """Whether the outputs may cover points outside the inputs, so that a guard is needed."""
         return False
 
+    @abstractmethod
     def key(self) -> tuple[object, ...]:
         """What, besides the inputs, determines the transform; two with equal keys do the same."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         """One line of printed IR: `Merge: iS0{i0} and iS1{i1} -> iS2{( i0 * i1 )}`."""
         return f"{type(self).__name__}: {axes_text(self.inputs)} -> {axes_text(self.outputs)}"
 
+    @abstractmethod
     def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Transform:
         """The same transform applied to other axes."""
-        raise NotImplementedError
 
     def _link(self, inputs: tuple[IterDomain, ...], outputs: tuple[IterDomain, ...]) -> None:
         self.inputs = inputs
