@@ -242,6 +242,21 @@ def test_welford_of_values_far_from_zero(target: torch.device) -> None:
     assert_close(variance, expected[0], 3000)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (1, 0), (200, 0), (0, 4), (0, 0), (3, 5)])
+def test_rows_without_elements_have_results(shape: tuple[int, int], target: torch.device) -> None:
+    """What is computed once a row is stored even where the loops over the row's elements never run."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=FLOAT)
+        total = fd.ops.sum(x, [1], keepdim=True)
+        fd.add_output(x * total)
+        fd.add_output(total)
+    fd.execute([torch.randn(64, 256, device=target)])
+    t = torch.randn(shape, device=target)
+    product, sums = fd.execute([t])
+    assert_close(sums, t.double().sum(1, keepdim=True), shape[1])
+    assert_close(product, t.double() * t.double().sum(1, keepdim=True), shape[1])
+
+
 def test_nan_and_infinity_pass_through(target: torch.device) -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=FLOAT)

@@ -120,7 +120,7 @@ class Context:
         ]
         # A shared buffer has room for the promoted extent of a broadcast axis, global memory for one element.
         for axis in tensor.shape if in_global else ():
-            if axis.is_broadcast and self.domains.extent(tensor, axis) is not ONE:
+            if axis.is_broadcast:
                 guards.append(eq(indices.of(axis), 0))
             if axis.expanded is not None:  # to no points, perhaps
                 guards.append(lt(0, self.domains.known(axis.expanded)))
@@ -143,7 +143,7 @@ class Context:
 
         None where the threads are a power of two within a warp, which shuffles serve.
         """
-        extents = [self.dims.get(p, ONE) for p in THREAD_AXES]
+        extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
         key = (tuple(dtypes), width)
@@ -181,7 +181,7 @@ def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
             for reader in readers
             if reader is not None
         )
-        if inside or any(t.memory is not MemoryType.local for t in outputs):
+        if inside or any(t.memory is MemoryType.shared for t in outputs):
             guarded.add(node)
     return frozenset(guarded)
 

@@ -118,6 +118,8 @@ class InnerPersistentScheduler:
 
 def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareInfo) -> ReductionParams:
     """How to cut up `rows` of `length` elements, read in vectors of `width`."""
+    if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
+        width = 1
     vectors = max(1, -(-length // width))
     threads, batches = _threads_and_batches(rows, vectors, hardware)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
@@ -155,7 +157,7 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
         block_dim_inner_reduction=ParallelType.block_x,
         block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
         grid_dim_iter_dom=ParallelType.grid_x,
-        lparams=LaunchParams(bdimx=threads, bdimy=row_threads),
+        lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
     )
