@@ -16,30 +16,36 @@ from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Accept,
     Facts,
+    Heuristic,
     HeuristicParams,
     Registry,
     Reject,
     default_registry,
-    prepared,
+    propose,
 )
 
 
 class Serial:
-    """One thread a row; counts how often its heuristic is asked."""
+    """One thread a row; counts how often its heuristic is made and asked."""
 
     type = "serial rows"
     params_type = HeuristicParams
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.prepared = self.asked = 0
 
     def can_schedule(self, fusion: Fusion) -> Accept | Reject:
         has_reduction = any(isinstance(node, Reduction) for node in fusion.nodes)
         return Reject("there is a reduction") if has_reduction else Accept()
 
-    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> HeuristicParams:
-        self.asked += 1
-        return HeuristicParams(reason="always")
+    def prepare(self, fusion: Fusion) -> Heuristic:
+        self.prepared += 1
+
+        def always(facts: Facts, hardware: HardwareInfo) -> HeuristicParams:
+            self.asked += 1
+            return HeuristicParams(reason="always")
+
+        return always
 
     def apply(self, schedule: Schedule, params: Any) -> None:
         [output] = schedule.fusion.output_tensors()
@@ -67,7 +73,7 @@ def test_its_schedulers_make_the_kernels_and_new_sizes_ask_the_heuristic_only() 
         [out] = fd.execute([value])
         assert torch.equal(out, value * 2)
         assert "fusewright_serial_rows_" in fd.last_cuda_code()
-    assert scheduler.asked == 2
+    assert (scheduler.prepared, scheduler.asked) == (1, 2)
 
 
 def test_equal_definitions_share_records_but_not_kernels() -> None:
@@ -127,7 +133,7 @@ def test_what_it_rejects_it_says_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("builtin", list(default_registry()), ids=lambda s: s.type.name)
-def test_prepared_heuristics_are_the_heuristics(builtin: Any) -> None:
+def test_a_heuristic_remembers_no_call(builtin: Any) -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         if builtin.type is SchedulerType.pointwise:
@@ -140,8 +146,8 @@ def test_prepared_heuristics_are_the_heuristics(builtin: Any) -> None:
     leaf = fd._leaf
     assert leaf is not None
     fusion, hardware = leaf.executor.segments().segments[0].fusion, described("h200")
-    propose = prepared(builtin, fusion)
+    heuristic = builtin.prepare(fusion)
     for rows, columns in ((1, 4096), (5000, 7), (12, 300)):
         sizes = dict(zip((a.extent for a in fusion.inputs[0].logical), (rows, columns)))
         facts = Facts(sizes, ((columns, 1),), (16,))
-        assert propose(facts, hardware) == builtin.heuristic(fusion, facts, hardware)
+        assert heuristic(facts, hardware) == propose(builtin, fusion, facts, hardware)

@@ -20,7 +20,7 @@ from fusewright.runtime.arguments import Pointer, Size, Stride, Value
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.schedule import Schedule
-from fusewright.schedulers import Facts, PointwiseScheduler
+from fusewright.schedulers import Facts, PointwiseScheduler, propose
 from fusewright.sym import Symbol
 
 H200 = described("h200")
@@ -41,7 +41,7 @@ def compile_kernel(f: Fusion, index_dtype: DataType = DataType.Int32):
     (x, *_) = f.tensors()
     sizes = {e: size for e, size in zip(x.extents, (64, 128)) if isinstance(e, Symbol)}
     facts = Facts(sizes, ((128, 1), (128, 1), ()), (16, 16, 16), index_dtype)
-    params = scheduler.heuristic(f, facts, H200)
+    params = propose(scheduler, f, facts, H200)
     compiler = KernelCompiler(Options.from_environment())
     return compiler, compiler.compile(f, scheduler, params, H200, index_dtype, tracer=TRACER)
 

@@ -52,7 +52,7 @@ def propose(
 ) -> tuple[Any, Launch]:
     """The params, and the launch of the kernel that they make."""
     assert scheduler.can_schedule(fusion), scheduler.can_schedule(fusion)
-    params = scheduler.heuristic(fusion, facts, hardware)
+    params = scheduler.prepare(fusion)(facts, hardware)
     schedule = Schedule(fusion)
     scheduler.apply(schedule, params)
     lowered = lower(schedule.fusion, LowerOptions("k"), Tracer())

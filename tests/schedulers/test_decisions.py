@@ -24,6 +24,7 @@ from fusewright.schedulers import (
     Reject,
     default_registry,
     first_accepting,
+    propose,
     rejection_text,
 )
 from tests.schedulers import proposals as p
@@ -124,7 +125,7 @@ def test_edited_params_are_checked_before_they_are_applied(params, text):
 def test_params_that_another_kind_of_kernel_needs_are_refused():
     fusion = p.normalized()
     facts = p.facts_of(fusion, [(64, 64)])
-    params = InnerPersistentScheduler().heuristic(fusion, facts, p.H200)
+    params = propose(InnerPersistentScheduler(), fusion, facts, p.H200)
     with pytest.raises(ParamsError, match="persistent_kernel"):
         InnerPersistentScheduler().apply(Schedule(fusion), replace(params, persistent_kernel=False))
 

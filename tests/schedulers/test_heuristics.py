@@ -9,8 +9,13 @@ import pytest
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import DESCRIBED
 from fusewright.core.serialization import from_json, to_json
-from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler, ReductionScheduler, Scheduler
-from fusewright.schedulers.base import prepared
+from fusewright.schedulers import (
+    InnerPersistentScheduler,
+    PointwiseScheduler,
+    ReductionScheduler,
+    Scheduler,
+    propose,
+)
 from fusewright.schedulers.params import MAX_EXTENTS
 from tests.schedulers import proposals as p
 
@@ -60,10 +65,9 @@ def test_every_launch_is_one_that_the_gpu_takes(case, gpu):
 def test_params_say_why_and_keep_in_json(case):
     scheduler, fusion, shapes = CASES[case]
     facts = p.facts_of(fusion, shapes)
-    params = scheduler.heuristic(fusion, facts, p.H200)
+    params = propose(scheduler, fusion, facts, p.H200)
     assert params.reason
     assert from_json(type(params), to_json(params)) == params
-    assert prepared(scheduler, fusion)(facts, p.H200) == params
 
 
 def vector_of(scheduler: Scheduler, params) -> int:
@@ -94,7 +98,7 @@ def test_vectors_fit_size_and_alignment(make, dtype, columns, alignment, widest)
     """Rows may start anywhere in one dimension only, so an odd row makes its vectors single elements."""
     fusion = make(2, dtype)
     scheduler = next(s for s in (REDUCTION, POINTWISE, PERSISTENT) if s.can_schedule(fusion))
-    params = scheduler.heuristic(fusion, p.facts_of(fusion, [(511, columns)], alignment=alignment), p.H200)
+    params = propose(scheduler, fusion, p.facts_of(fusion, [(511, columns)], alignment=alignment), p.H200)
     assert vector_of(scheduler, params) == widest
 
 
@@ -102,7 +106,7 @@ def test_vectors_fit_strides():
     fusion = p.elementwise(2, contiguity=[False, True])
     for row, widest in ((4096, 4), (4098, 2), (4099, 1)):
         facts = p.facts_of(fusion, [(512, 4096)], [(row, 1)])
-        assert vector_of(POINTWISE, POINTWISE.heuristic(fusion, facts, p.H200)) == widest
+        assert vector_of(POINTWISE, propose(POINTWISE, fusion, facts, p.H200)) == widest
 
 
 def test_strided_columns_are_read_by_element():
@@ -116,7 +120,7 @@ def test_rows_are_held_in_registers_then_shared_memory_then_not_at_all():
     fusion = p.normalized()
 
     def place(columns: int, gpu: str = "h200") -> int:
-        params = PERSISTENT.heuristic(fusion, p.facts_of(fusion, [(4096, columns)]), DESCRIBED[gpu])
+        params = propose(PERSISTENT, fusion, p.facts_of(fusion, [(4096, columns)]), DESCRIBED[gpu])
         if params.batches_per_block_inner_reduction == 0:
             return 2
         return int(params.persistent_in_shared_memory)
@@ -142,33 +146,33 @@ def test_few_rows_are_shared_between_blocks():
     fusion = p.reduced([1])
     params, launch = p.propose(REDUCTION, fusion, p.facts_of(fusion, [(2, 10_000_000)]))
     assert params.cross_grid_inner_reduction and math.prod(launch.grid) >= p.H200.sm_count // 2
-    params = REDUCTION.heuristic(fusion, p.facts_of(fusion, [(100_000, 1024)]), p.H200)
+    params = propose(REDUCTION, fusion, p.facts_of(fusion, [(100_000, 1024)]), p.H200)
     assert not params.cross_grid_inner_reduction
 
 
 def test_short_rows_share_a_block():
     fusion = p.reduced([1])
-    params = REDUCTION.heuristic(fusion, p.facts_of(fusion, [(1_000_000, 32)]), p.H200)
+    params = propose(REDUCTION, fusion, p.facts_of(fusion, [(1_000_000, 32)]), p.H200)
     assert params.multiple_reds_per_blk and params.lparams.bdimy > 1
 
 
 def test_the_contiguous_dimension_decides_between_inner_and_outer():
     for dims, inner in (([1], True), ([0], False), ([0, 1], True)):
         fusion = p.reduced(dims)
-        params = REDUCTION.heuristic(fusion, p.facts_of(fusion, [(256, 256)]), p.H200)
+        params = propose(REDUCTION, fusion, p.facts_of(fusion, [(256, 256)]), p.H200)
         assert params.fastest_dim == inner
 
 
 def test_a_bias_cuts_rows_from_columns_and_too_many_rows_leave_grid_y():
     fusion = p.biased()
-    few = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(4096, 4096), (4096,)]), p.H200)
-    many = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(10_000_000, 128), (128,)]), p.H200)
+    few = propose(POINTWISE, fusion, p.facts_of(fusion, [(4096, 4096), (4096,)]), p.H200)
+    many = propose(POINTWISE, fusion, p.facts_of(fusion, [(10_000_000, 128), (128,)]), p.H200)
     assert few.break_point == many.break_point == 1
     assert not few.flip_grid_binding and (many.flip_grid_binding or many.split_grid_y_dim)
 
 
 def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
     fusion = p.elementwise(1)
-    small = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(100_000,)]), p.H200)
-    large = POINTWISE.heuristic(fusion, p.facts_of(fusion, [(2**28,)]), p.H200)
+    small = propose(POINTWISE, fusion, p.facts_of(fusion, [(100_000,)]), p.H200)
+    large = propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200)
     assert small.unroll_factor_inner == 1 < large.unroll_factor_inner

@@ -301,7 +301,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
     for tensor, x in zip(fusion.inputs, inputs):
         sizes |= {a.extent: n for a, n in zip(tensor.shape, x.shape) if a.extent.free_symbols}
     facts = Facts(sizes, tuple(x.stride() for x in inputs), (256,) * len(inputs))
-    params = TransposeScheduler().heuristic(fusion, facts, described("h200"))
+    params = TransposeScheduler().prepare(fusion)(facts, described("h200"))
     params.validate()
     return params
 

@@ -85,8 +85,8 @@ class Rules:
         reason = self.rule(fusion)
         return Reject(reason) if reason else Accept()
 
-    def heuristic(self, fusion, facts, hardware):
-        return None
+    def prepare(self, fusion):
+        return lambda facts, hardware: None
 
     def apply(self, schedule, params) -> None:
         pass

@@ -26,6 +26,7 @@ from fusewright.schedulers import (
     Reject,
     Scheduler,
     default_registry,
+    propose,
     rejection_text,
     type_name,
 )
@@ -198,7 +199,7 @@ class SchedOperators:
         return scheduler
 
     def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
-        return scheduler.heuristic(user.leaf.fusion, user.facts, user.hardware)
+        return propose(scheduler, user.leaf.fusion, user.facts, user.hardware)
 
     def schedule(self, heuristic: Any = None) -> None:
         """Schedules automatically, as `heuristic` says.

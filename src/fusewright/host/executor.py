@@ -22,9 +22,10 @@ from fusewright.ir import Fusion, TensorView, Val
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.once import OnceCache
+from fusewright.runtime.random_states import RandomStates
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedule import Schedule
-from fusewright.schedulers import Facts, Heuristic, HeuristicParams, Registry, default_registry, prepared
+from fusewright.schedulers import Facts, Heuristic, HeuristicParams, Registry, default_registry
 from fusewright.segment import Segment, SegmentedFusion, partition
 
 # Programs kept for one fusion; the oldest goes when a new signature comes.
@@ -183,6 +184,11 @@ class FusionExecutor:
 
         return self._segments.get(None, cut)
 
+    def random_states(self, device: torch.device | None, inputs: Inputs) -> RandomStates:
+        """What a call with these inputs draws random numbers with."""
+        binding = self._binder.bind(self._binder.flatten(inputs), device)
+        return self._setting(self.options, device, None).target(binding.device).random_states
+
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
         return self._setting(options or self.options, None, None).compiler
@@ -268,7 +274,7 @@ class FusionExecutor:
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            propose = self._heuristics.get(segment.index, lambda: prepared(segment.scheduler, segment.fusion))
+            propose = self._heuristics.get(segment.index, lambda: segment.scheduler.prepare(segment.fusion))
             params = propose(facts, target.hardware)
         index_dtype = binding.index_dtype
         if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
@@ -55,12 +54,13 @@ class Facts:
         return evaluate(extent, self.sizes)
 
 
-#: What a scheduler knows of one fusion's structure, as a function: the facts of a call give the params.
+#: What a scheduler knows of one fusion's structure, as a function: the facts of a call, and the GPU that it
+#: runs on, give the params, whose `reason` says why. It reads nothing but its arguments.
 Heuristic = Callable[[Facts, HardwareInfo], Any]
 
 
 class Scheduler(Protocol):
-    """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide `heuristic`."""
+    """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide the heuristic."""
 
     params_type: Any
 
@@ -73,8 +73,10 @@ class Scheduler(Protocol):
         """Whether this scheduler can make one kernel of `fusion`, whatever the sizes."""
         ...
 
-    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:
-        """The params for this call, with `reason` saying why; reads nothing but its arguments."""
+    def prepare(self, fusion: Fusion) -> Heuristic:
+        """The heuristic of a fusion that it takes: looks at the structure once, so that a call with a new
+        size costs arithmetic only.
+        """
         ...
 
     def apply(self, schedule: Schedule, params: Any) -> None:
@@ -82,20 +84,9 @@ class Scheduler(Protocol):
         ...
 
 
-@runtime_checkable
-class PreparedScheduler(Protocol):
-    """A scheduler that looks at the structure of a fusion once, so that a new size costs arithmetic only."""
-
-    def prepare(self, fusion: Fusion) -> Heuristic:
-        """`heuristic` for this fusion: `prepare(fusion)(facts, hardware)` equals what `heuristic` gives."""
-        ...
-
-
-def prepared(scheduler: Scheduler, fusion: Fusion) -> Heuristic:
-    """The scheduler's heuristic for `fusion`, which calls of any size share."""
-    if isinstance(scheduler, PreparedScheduler):
-        return scheduler.prepare(fusion)
-    return partial(scheduler.heuristic, fusion)
+def propose(scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:
+    """The params that a scheduler chooses for one call, where no other call of the fusion follows."""
+    return scheduler.prepare(fusion)(facts, hardware)
 
 
 @dataclass

@@ -75,10 +75,6 @@ class InnerPersistentScheduler:
             return Reject("a row that is not held would be computed anew for each of too many reductions")
         return Accept()
 
-    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
-        params: ReductionParams = self.prepare(fusion)(facts, hardware)
-        return params
-
     def prepare(self, fusion: Fusion) -> Heuristic:
         space = reduction_space(fusion)
         assert isinstance(space, ReductionSpace)

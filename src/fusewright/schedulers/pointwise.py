@@ -43,9 +43,6 @@ class PointwiseScheduler:
         space = pointwise_space(fusion)
         return Reject(space) if isinstance(space, str) else Accept()
 
-    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> PointwiseParams:
-        return self.prepare(fusion)(facts, hardware)
-
     def prepare(self, fusion: Fusion) -> Heuristic:
         space = pointwise_space(fusion)
         assert isinstance(space, PointwiseSpace)

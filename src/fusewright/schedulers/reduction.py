@@ -59,10 +59,6 @@ class ReductionScheduler:
                     return Reject(f"{tensor.name} uses a reduced dimension again after the reduction")
         return Accept()
 
-    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> ReductionParams:
-        params: ReductionParams = self.prepare(fusion)(facts, hardware)
-        return params
-
     def prepare(self, fusion: Fusion) -> Heuristic:
         space = reduction_space(fusion)
         assert isinstance(space, ReductionSpace)

@@ -171,9 +171,6 @@ class TransposeScheduler:
         groups = _groups(fusion)
         return Reject(groups) if isinstance(groups, str) else Accept()
 
-    def heuristic(self, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> TransposeParams:
-        return self.prepare(fusion)(facts, hardware)
-
     def prepare(self, fusion: Fusion) -> Heuristic:
         groups = _groups(fusion)
         assert isinstance(groups, _Groups)
