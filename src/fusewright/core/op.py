@@ -53,6 +53,7 @@ class Rule(enum.Enum):
     MAKE_COMPLEX = "make-complex"  # Float, Float -> ComplexFloat; Double, Double -> ComplexDouble
     SELECT = "select"  # operand 0 Bool; the others to their common type, which is the result's (not up)
     CAST = "cast"  # any type to any type: the node's output says which
+    DRAW = "draw"  # operands Int: a place among random numbers; the result is of the compute type
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,11 @@ class ElementwiseOp:
         return found
 
     def operand_dtypes(self, dtype: DataType) -> tuple[DataType, ...]:
-        """The type of each operand when computing in `dtype`: that, but Bool for the condition of where."""
+        """The type of each operand when computing in `dtype`: that, but for a condition and a place."""
         if self.rule is Rule.SELECT:
             return (DataType.Bool, *(dtype,) * (self.arity - 1))
+        if self.rule is Rule.DRAW:
+            return (DataType.Int,) * self.arity
         return (dtype,) * self.arity
 
     def compute_dtype(self, operands: Sequence[DataType], result: DataType) -> DataType:

@@ -40,7 +40,8 @@ from fusewright.ir.text import fusion_text
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
-from fusewright.runtime.hardware import hardware_of
+from fusewright.runtime.hardware import default_device, hardware_of
+from fusewright.runtime.random_states import random_states
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry
 
@@ -361,10 +362,8 @@ class FusionDefinition:
             warnings.warn(
                 "A user schedule exists for these inputs already, and is written anew", stacklevel=2
             )
-        place = device or next(
-            (x.device for x in arguments if isinstance(x, torch.Tensor)), torch.device("cpu")
-        )
-        self._open_schedule = UserSchedule(leaf, arguments, device, hardware_of(place, self._options))
+        hardware = hardware_of(_place(arguments, device), self._options)
+        self._open_schedule = UserSchedule(leaf, arguments, device, hardware)
 
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
         """Keeps the open schedule for inputs like these."""
@@ -472,11 +471,14 @@ class FusionDefinition:
             AssertionError: an output differs by more than `getValTolerances` allows.
         """
         kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in _flattened(inputs)]
+        device = execute_options.get("device")
+        states = random_states(_place(kept, None if device is None else _device(device)))
+        start = states.position()
         outputs = self.execute(inputs, **execute_options)
         if reference_outputs is None:
-            self.validate_with_auto_inferred_outputs(outputs, kept)
-        else:
-            check_outputs(outputs, reference_outputs, self.getValTolerances(kept))
+            with states.again(start):
+                reference_outputs = evaluate_fusion(self._finished().fusion, kept, states.take)
+        check_outputs(outputs, reference_outputs, self.getValTolerances(kept))
         return outputs
 
     def validate_with_auto_inferred_outputs(
@@ -562,6 +564,13 @@ def _device(device: Device) -> torch.device:
         raise DeviceError(
             what="a call", expected='a device such as "cuda:0" or 0', given=repr(device)
         ) from None
+
+
+def _place(inputs: Inputs, device: torch.device | None) -> torch.device:
+    """Where a call runs: with its tensors, or where there are none on `device`."""
+    devices = [x.device for x in inputs if isinstance(x, torch.Tensor)]
+    on_gpu = [place for place in devices if place.type != "cpu"]
+    return next(iter((*on_gpu, *devices)), device or default_device())
 
 
 def _signature(inputs: Inputs, device: torch.device | None) -> tuple[Any, ...]:

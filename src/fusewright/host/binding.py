@@ -21,6 +21,7 @@ from fusewright.core.errors import (
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, IterDomain, Scalar, TensorView, Val
+from fusewright.runtime.hardware import default_device
 from fusewright.sym import Symbol, as_int, product, to_function
 
 INT32_MAX = 2**31 - 1
@@ -125,10 +126,14 @@ class Binder:
             raise DeviceError(what="all input tensors", expected="one device", given=given)
         if found:
             place = next(iter(found))
+            if device is not None and not _is_same(device, place):
+                raise DeviceError(
+                    what="the device of a call", expected=f"{place}, as its tensors", given=device
+                )
         elif device is not None:
             place = device
         else:
-            place = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+            place = default_device()
         if place.type not in ("cpu", "cuda"):
             raise UnsupportedDeviceError(given=place)
         return place
@@ -157,6 +162,11 @@ class Binder:
             if reach > limit:
                 return DataType.Int
         return DataType.Int if max(self._domains(sizes), default=0) > limit else DataType.Int32
+
+
+def _is_same(named: torch.device, place: torch.device) -> bool:
+    """Whether a device that may be named without its number is `place`."""
+    return named.type == place.type and (named.index is None or named.index == place.index)
 
 
 class _TensorInput:

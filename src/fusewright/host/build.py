@@ -9,6 +9,7 @@ from fusewright.host.ir import (
     Allocate,
     AllocateWorkspace,
     CopyInto,
+    DrawRandomState,
     EvaluateScalar,
     Free,
     HostProgram,
@@ -19,7 +20,7 @@ from fusewright.host.ir import (
     Snapshot,
 )
 from fusewright.host.scalars import closure
-from fusewright.ir import Fusion, Scalar, TensorView, Val
+from fusewright.ir import Fusion, Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 
@@ -87,6 +88,10 @@ def _scalars(
     )
     read = [ReadHostTensor(value) for value in taken if isinstance(value, TensorView)]
     needed = closure(v for v in taken if isinstance(v, Scalar))
-    computed = [EvaluateScalar(n) for n in fusion.nodes if n.is_scalar and n.outputs[0] in needed]
-    setup = tuple(op for op in computed if op.node.outputs[0] in static)
-    return setup, [*read, *(op for op in computed if op not in setup)]
+    nodes = [n for n in fusion.nodes if n.is_scalar and needed.intersection(n.outputs)]
+    setup = tuple(EvaluateScalar(n) for n in nodes if n.outputs[0] in static)
+    return setup, [*read, *(_scalar_operation(n) for n in nodes if n.outputs[0] not in static)]
+
+
+def _scalar_operation(node: Node) -> Operation:
+    return DrawRandomState(node) if isinstance(node, RandomState) else EvaluateScalar(node)

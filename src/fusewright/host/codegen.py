@@ -18,6 +18,7 @@ from fusewright.host.ir import (
     Allocate,
     AllocateWorkspace,
     CopyInto,
+    DrawRandomState,
     EvaluateScalar,
     Free,
     HostProgram,
@@ -55,8 +56,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
     and `dtype_T3`. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is
     converted, `alloc_work<i>_<j>` if it is a workspace. Of a scalar s: `fixed_s` if a signature fixes it,
-    `eval_s` if it is computed. Besides: `empty`, `device`, `stream`, `current_device`, `device_index`,
-    `on_device`. `run_here` is the function itself.
+    `eval_s` if it is computed. Besides: `draw`, `empty`, `device`, `stream`, `current_device`,
+    `device_index`, `on_device`. `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -123,6 +124,9 @@ class _Writer:
         operands = ", ".join(self.name(v) for v in op.node.inputs)
         return [f"scalar_{result.name} = eval_{result.name}({operands})"]
 
+    def draw(self, op: DrawRandomState) -> list[str]:
+        return [f"{', '.join(self.name(v) for v in op.node.outputs)} = draw()"]
+
     def allocate(self, op: Allocate) -> list[str]:
         name = op.tensor.name
         return [f"{name} = empty(shape_{name}, stride_{name}, dtype=dtype_{name}, device=device)"]
@@ -168,6 +172,7 @@ class _Writer:
 _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     ReadHostTensor: _Writer.read_host_tensor,
     EvaluateScalar: _Writer.evaluate,
+    DrawRandomState: _Writer.draw,
     Allocate: _Writer.allocate,
     AllocateWorkspace: _Writer.workspace,
     LaunchKernel: _Writer.launch,

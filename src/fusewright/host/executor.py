@@ -22,7 +22,6 @@ from fusewright.ir import Fusion, TensorView, Val
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.once import OnceCache
-from fusewright.runtime.random_states import RandomStates
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Facts, Heuristic, HeuristicParams, Registry, default_registry
@@ -183,11 +182,6 @@ class FusionExecutor:
                 return partition(self.fusion, self.registry, tracer)
 
         return self._segments.get(None, cut)
-
-    def random_states(self, device: torch.device | None, inputs: Inputs) -> RandomStates:
-        """What a call with these inputs draws random numbers with."""
-        binding = self._binder.bind(self._binder.flatten(inputs), device)
-        return self._setting(self.options, device, None).target(binding.device).random_states
 
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""

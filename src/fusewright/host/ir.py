@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.ir import Node, Scalar, TensorView, Val
+from fusewright.ir import Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.compiler import CompiledKernel
 
 
@@ -29,6 +29,17 @@ class EvaluateScalar:
 
     def __str__(self) -> str:
         return f"{self.node.outputs[0]} = {self.node.label}({', '.join(map(str, self.node.inputs))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawRandomState:
+    """Takes seed and offset of random numbers from torch's generator, which goes on."""
+
+    node: RandomState
+
+    def __str__(self) -> str:
+        seed, offset = self.node.outputs
+        return f"{seed}, {offset} = state of the generator"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +132,7 @@ class Return:
 Operation = (
     ReadHostTensor
     | EvaluateScalar
+    | DrawRandomState
     | Allocate
     | AllocateWorkspace
     | LaunchKernel

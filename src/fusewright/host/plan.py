@@ -291,6 +291,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "empty": torch.empty_strided,
         "device": target.device,
         "stream": threading.get_ident,
+        "draw": target.random_states.take,
     }
     if isinstance(target, CudaTarget):
         index = target.device.index

@@ -14,7 +14,7 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import InputError, ShapeError
 from fusewright.core.op import Rule, converted
 from fusewright.host.layout import size_value
-from fusewright.ir import Fusion, Node, Pointwise, Scalar, Val
+from fusewright.ir import Fusion, Node, Pointwise, RandomState, Scalar, Val
 from fusewright.sym import Symbol
 
 Number = bool | int | float | complex
@@ -122,7 +122,9 @@ class SizeScalars:
         passed = set(fusion.inputs) - self.inputs
         varying: set[Val] = set()
         for node in fusion.nodes:
-            if node.is_scalar and any(v in passed or v in varying for v in node.inputs):
+            if node.is_scalar and (
+                isinstance(node, RandomState) or any(v in passed or v in varying for v in node.inputs)
+            ):
                 varying.update(node.outputs)
         made = {out for node in fusion.nodes if node.is_scalar for out in node.outputs}
         self.static: frozenset[Val] = self.inputs | (made - varying)

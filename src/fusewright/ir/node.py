@@ -203,6 +203,30 @@ class Full(Node):
         super().__init__((fill,), (output,))
 
 
+class RandomState(Node):
+    """The seed and offset of random numbers, from torch's generator: two Int scalars, others at each call."""
+
+    __slots__ = ()
+
+    def __init__(self, seed: Scalar, offset: Scalar) -> None:
+        super().__init__((), (seed, offset))
+
+
+class Random(Node):
+    """Random numbers, each a function of its position, in row-major order, and of inputs: seed, offset."""
+
+    __slots__ = ("op",)
+    attributes = ("op",)
+
+    def __init__(self, op: ElementwiseOp, seed: Scalar, offset: Scalar, output: TensorView) -> None:
+        super().__init__((seed, offset), (output,))
+        self.op = op
+
+    @property
+    def label(self) -> str:
+        return self.op.name
+
+
 class Iota(Node):
     """Element i along the only axis that is no broadcast is start + i * step (inputs: start, step)."""
 

@@ -18,6 +18,7 @@ from fusewright.ir.node import (
     Node,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Relabel,
     Squeeze,
@@ -29,6 +30,7 @@ from fusewright.lower.guards import all_guards, guarded
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import ZERO, Expr, as_int, divides, substitute, symbol
 
 Rule_ = Callable[[Context, Node, int], list[Item]]
@@ -164,6 +166,23 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
 
 
+def _random(ctx: Context, node: Node, order: int) -> list[Item]:
+    """Numbers of one block of the generator are told apart by their place in it, and so can share it."""
+    assert isinstance(node, Random)
+    indices = ctx.indices(node)
+    out = node.output
+    number: Expr = ZERO
+    for axis in out.maybe_root:
+        if not axis.is_broadcast:
+            number = number * ctx.domains.known(axis.extent) + indices.of(axis)
+    each = BLOCK_BYTES // out.dtype.size
+    block, place = (k.IndexValue(e, DataType.Int) for e in (number // each, number % each))
+    state = (ctx.scalar(v) for v in node.inputs)
+    statement = k.Compute(node.op, ctx.result(out, indices), (block, place, *state), out.dtype)
+    body = guarded(all_guards(ctx, node, indices), [statement])
+    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+
+
 def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Reduction)
     return reduction_items(ctx, node, order)
@@ -179,5 +198,6 @@ RULES: dict[type[Node], Rule_] = {
     Expand: _copy,
     Full: _full,
     Iota: _iota,
+    Random: _random,
     Reduction: _reduction,
 }

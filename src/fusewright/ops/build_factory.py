@@ -7,28 +7,41 @@ from collections.abc import Sequence
 
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.errors import DtypeError, ShapeError
-from fusewright.ir import Full, Fusion, Iota, IterKind, Scalar, TensorView
+from fusewright.ir import Full, Fusion, Iota, IterDomain, IterKind, Scalar, TensorView
 from fusewright.ops.build_elementwise import as_value, convert, convert_tensor
 from fusewright.ops.build_shape import check_extent, extent_of
 from fusewright.ops.registry import ScalarLike, Shape, op
 from fusewright.sym import Expr, as_int
 
 
-def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataType) -> TensorView:
-    """A tensor of these sizes, every element `value` in `dtype`."""
-    axes = [
+def factory_axes(fusion: Fusion, extents: Sequence[Expr]) -> list[IterDomain]:
+    """The axes of a tensor that is made of no other, of these sizes."""
+    return [
         fusion.new_axis(extent, IterKind.BROADCAST if as_int(extent) == 1 else IterKind.ITERATION)
         for extent in extents
     ]
+
+
+def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataType) -> TensorView:
+    """A tensor of these sizes, every element `value` in `dtype`."""
     # A reduced float is filled as the Float that it is computed with, then rounded like any other.
     fill = convert(fusion, value, dtype.compute)
     assert isinstance(fill, Scalar)
-    out = fusion.new_tensor(axes, dtype.compute)
+    out = fusion.new_tensor(factory_axes(fusion, extents), dtype.compute)
     fusion.add_node(Full(fill, out))
     return convert_tensor(fusion, out, dtype)
 
 
-def _scalar(fusion: Fusion, value: ScalarLike) -> Scalar:
+def shape_extents(shape: Shape) -> list[Expr]:
+    """The sizes that a user gave. ShapeError for a constant that is none."""
+    for i, size in enumerate(shape):
+        if isinstance(size, int):
+            check_extent(size, i)
+    return [extent_of(size) for size in shape]
+
+
+def scalar_of(fusion: Fusion, value: ScalarLike) -> Scalar:
+    """A scalar, or a number as a constant."""
     scalar = as_value(fusion, value)
     assert isinstance(scalar, Scalar)
     return scalar
@@ -37,10 +50,7 @@ def _scalar(fusion: Fusion, value: ScalarLike) -> Scalar:
 @op()
 def full(fusion: Fusion, shape: Shape, fill_value: ScalarLike, dtype: DataType) -> TensorView:
     """A tensor of `shape` with every element `fill_value`, converted to `dtype`."""
-    for i, size in enumerate(shape):
-        if isinstance(size, int):
-            check_extent(size, i)
-    return filled(fusion, [extent_of(size) for size in shape], _scalar(fusion, fill_value), dtype)
+    return filled(fusion, shape_extents(shape), scalar_of(fusion, fill_value), dtype)
 
 
 @op()
@@ -61,7 +71,7 @@ def full_like(
 ) -> TensorView:
     """A tensor of the sizes of `arg`, and of its type unless `dtype` is given, with one value everywhere."""
     result = arg.dtype if dtype is DataType.Null else dtype
-    return filled(fusion, arg.extents, _scalar(fusion, fill_value), result)
+    return filled(fusion, arg.extents, scalar_of(fusion, fill_value), result)
 
 
 @op()
@@ -85,9 +95,9 @@ def iota(
     dtype: DataType = DataType.Int,
 ) -> TensorView:
     """start, start + step, ...: `length` elements of `dtype`; by default from 0 in steps of 1."""
-    count = _scalar(fusion, length)
-    first = _scalar(fusion, _typed(0, dtype) if start is None else start)
-    stride = _scalar(fusion, _typed(1, dtype) if step is None else step)
+    count = scalar_of(fusion, length)
+    first = scalar_of(fusion, _typed(0, dtype) if start is None else start)
+    stride = scalar_of(fusion, _typed(1, dtype) if step is None else step)
     if any(isinstance(s.value, float) and not math.isfinite(s.value) for s in (count, first, stride)):
         raise ShapeError("iota: length, start, step must be finite numbers.")
     if not count.dtype.is_integral:
@@ -106,8 +116,7 @@ def iota(
     if isinstance(count.value, int):
         check_extent(count.value, 0)
     extent = extent_of(count)
-    axis = fusion.new_axis(extent, IterKind.BROADCAST if as_int(extent) == 1 else IterKind.ITERATION)
-    out = fusion.new_tensor([axis], dtype.compute)
+    out = fusion.new_tensor(factory_axes(fusion, [extent]), dtype.compute)
     operands = [convert(fusion, s, dtype.compute) for s in (first, stride)]
     start_value, step_value = (s for s in operands if isinstance(s, Scalar))
     fusion.add_node(Iota(start_value, step_value, out))

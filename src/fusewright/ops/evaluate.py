@@ -7,6 +7,7 @@ as kernels do. Reductions differ from kernels' in the order of their additions o
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from fusewright.ir import (
     Node,
     Permute,
     Pointwise,
+    Random,
+    RandomState,
     Reduction,
     Scalar,
     Squeeze,
@@ -32,6 +35,7 @@ from fusewright.ir import (
     Val,
 )
 from fusewright.ops.elementwise import CAST
+from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import Expr, Symbol, as_int, evaluate
 
 __all__ = ["bind_sizes", "evaluate_fusion"]
@@ -39,6 +43,8 @@ __all__ = ["bind_sizes", "evaluate_fusion"]
 Value = torch.Tensor | PyScalar
 Values = dict[Val, torch.Tensor]
 Sizes = dict[Symbol, int]
+#: The seed and offset of the random numbers that a fusion draws next.
+Draw = Callable[[], tuple[int, int]]
 
 
 def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
@@ -72,10 +78,16 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
     return sizes
 
 
-def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value]) -> list[torch.Tensor]:
+def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None) -> list[torch.Tensor]:
     """The visible outputs, on the device of the inputs (the CPU if there is no tensor among them).
 
     Nothing is written: an output that aliases an input is returned, where visible, as a tensor of its own.
+
+    Args:
+        draw: where random numbers start that the fusion takes from a generator.
+
+    Raises:
+        InputError: the fusion takes random numbers from a generator, and there is no `draw`.
     """
     sizes = bind_sizes(fusion, inputs)
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
@@ -86,7 +98,7 @@ def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value]) -> list[torch.Tenso
             values[value] = given.to(device) if not given.ndim else given
         else:
             values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
-    run = _Evaluation(values, sizes, device)
+    run = _Evaluation(values, sizes, device, draw)
     for node in fusion.ordered_nodes():
         results = _RULES[type(node)](run, node)
         for out, result in zip(node.outputs, results):
@@ -97,10 +109,11 @@ def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value]) -> list[torch.Tenso
 class _Evaluation:
     """The values found so far."""
 
-    def __init__(self, values: Values, sizes: Sizes, device: torch.device) -> None:
+    def __init__(self, values: Values, sizes: Sizes, device: torch.device, draw: Draw | None) -> None:
         self.values = values
         self.sizes = sizes
         self.device = device
+        self.draw = draw
 
     def get(self, value: Val) -> torch.Tensor:
         """A value in its compute type; a scalar as a tensor of rank 0."""
@@ -176,6 +189,23 @@ def _iota(run: _Evaluation, node: Iota) -> Sequence[torch.Tensor]:
     return [start + torch.arange(run.shape(node.output)[0], device=run.device).to(step.dtype) * step]
 
 
+def _random_state(run: _Evaluation, node: RandomState) -> Sequence[torch.Tensor]:
+    if run.draw is None:
+        raise InputError(
+            "the fusion takes random numbers from a generator, which its reference would advance",
+            expected="rng_seed and rng_offset, which make them the same each time",
+        )
+    return [torch.tensor(value, device=run.device) for value in run.draw()]
+
+
+def _random(run: _Evaluation, node: Random) -> Sequence[torch.Tensor]:
+    shape, dtype = run.shape(node.output), node.output.dtype
+    numbers = torch.arange(math.prod(shape), device=run.device).reshape(shape)
+    each = BLOCK_BYTES // dtype.size
+    seed, offset = (run.get(v) for v in node.inputs)
+    return [node.op.spelling(dtype).torch(numbers // each, numbers % each, seed, offset)]
+
+
 _RULES: Mapping[type[Node], Rule] = {
     Pointwise: _pointwise,
     Reduction: _reduction,
@@ -186,4 +216,6 @@ _RULES: Mapping[type[Node], Rule] = {
     Expand: _expand,
     Full: _full,
     Iota: _iota,
+    RandomState: _random_state,
+    Random: _random,
 }

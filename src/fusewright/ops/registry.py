@@ -137,7 +137,7 @@ class OpDef:
 
     `build(fusion, *values)` takes one value a parameter: `TensorView`, `Scalar`, `ScalarVector`, or a plain
     Python value. `aliases` are other names of parameters. `arrange` rewrites the bound values in place,
-    for overloads that one signature cannot tell.
+    for overloads that one signature cannot tell. `positional` parameters need no keyword; the rest do.
     """
 
     name: str
@@ -148,11 +148,12 @@ class OpDef:
     aliases: Mapping[str, str]
     arrange: Arrange | None
     index: Mapping[str, int]
+    positional: int
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """One value a parameter, defaults filled in. ArgumentTypeError if the call does not fit."""
         parameters = self.parameters
-        if len(args) > len(parameters):
+        if len(args) > self.positional:
             raise self.mismatch(args, kwargs)
         values = list(args)
         values += [p.default for p in parameters[len(args) :]]
@@ -211,6 +212,20 @@ def describe_argument(value: object) -> str:
 OPS: dict[str, OpDef] = {}
 """Every operation by name, in the order of definition. Filled while `fusewright.ops` is imported."""
 
+
+def _by_position(build: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+    """`build` as a function that takes its keyword-only parameters by position too."""
+    names = [p.name for p in signature.parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    if not names:
+        return build
+
+    def build_by_position(fusion: Fusion, *values: Any) -> Any:
+        first = len(values) - len(names)
+        return build(fusion, *values[:first], **dict(zip(names, values[first:])))
+
+    return build_by_position
+
+
 _Builder = typing.TypeVar("_Builder", bound=Callable[..., Any])
 
 
@@ -238,7 +253,9 @@ def register(
         for p in signature.parameters.values()
     )
     index = {p.name: i for i, p in enumerate(parameters)}
-    table[name] = OpDef(name, parameters, signature, build, doc, aliases or {}, arrange, index)
+    by_keyword = sum(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values())
+    positional = len(parameters) - by_keyword
+    table[name] = OpDef(name, parameters, signature, build, doc, aliases or {}, arrange, index, positional)
 
 
 def op(
@@ -256,7 +273,8 @@ def op(
         assert hints[declared[0].name] is Fusion
         signature = inspect.Signature([p.replace(annotation=hints[p.name]) for p in declared[1:]])
         doc = inspect.cleandoc(build.__doc__ or "")
-        register(table, name or build.__name__.rstrip("_"), signature, build, doc, aliases, arrange)
+        name_ = name or build.__name__.rstrip("_")
+        register(table, name_, signature, _by_position(build, signature), doc, aliases, arrange)
         return build
 
     return decorate

@@ -34,6 +34,11 @@ def hardware_of(device: torch.device, options: Options) -> HardwareInfo:
     raise UnsupportedDeviceError(given=device)
 
 
+def default_device() -> torch.device:
+    """Where a call runs that names no device, by its inputs or otherwise: a GPU, or the simulator."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
 @functools.cache
 def from_device(index: int) -> HardwareInfo:
     """The description of CUDA device `index`, read from the driver once."""

@@ -21,6 +21,7 @@ from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.once import OnceCache
+from fusewright.runtime.random_states import RandomStates, random_states
 from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import simulate
 
@@ -41,6 +42,8 @@ class Target(Protocol):
     hardware: HardwareInfo
     #: whether kernels take addresses instead of tensors
     takes_pointers: bool
+    #: where random numbers start
+    random_states: RandomStates
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
         """A callable that runs the kernel with this shape."""
@@ -63,6 +66,7 @@ class SimulatedTarget:
     def __init__(self, options: Options) -> None:
         self.device = torch.device("cpu")
         self.hardware = hardware_of(self.device, options)
+        self.random_states = random_states(self.device)
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
         alone = prod(shape.grid) * prod(shape.block) <= SMALL_LAUNCH
@@ -96,6 +100,7 @@ class CudaTarget:
         index = device.index if device.index is not None else torch.cuda.current_device()
         self.device = torch.device("cuda", index)
         self.hardware = hardware_of(self.device, options)
+        self.random_states = random_states(self.device)
         self._compiler = compiler
         self._loaded: OnceCache[CompiledKernel, LoadedKernel] = OnceCache()
 

@@ -1,0 +1,117 @@
+"""Where the random numbers of a call start: a seed and an offset, taken from torch's generator of the device.
+
+So `torch.manual_seed` reproduces runs, and what torch itself draws in between counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fusewright.runtime.once import OnceCache
+
+# Torch's Philox generators count in 32-bit numbers and go on in steps of whole blocks.
+STEP = 4
+
+
+class RandomStates(ABC):
+    """The states of one device's generator. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def take(self) -> tuple[int, int]:
+        """Seed and offset of the next random numbers, as 64-bit signed integers; the generator goes on."""
+        with self._lock:
+            seed, offset = self._take()
+        return seed - 2**64 if seed >= 2**63 else seed, offset
+
+    @contextmanager
+    def again(self, since: Any) -> Iterator[None]:
+        """Meanwhile the generator is as it was when `position` gave `since`."""
+        now = self.position()
+        self.go_back(since)
+        yield
+        self.go_back(now)
+
+    @abstractmethod
+    def _take(self) -> tuple[int, int]: ...
+
+    @abstractmethod
+    def position(self) -> Any:
+        """What `go_back` needs to repeat what comes next."""
+
+    @abstractmethod
+    def go_back(self, position: Any) -> None: ...
+
+
+class CudaRandomStates(RandomStates):
+    """Of a CUDA device, whose generator is a Philox one: its own seed and offset."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self._generator = torch.cuda.default_generators[index]
+
+    def _take(self) -> tuple[int, int]:
+        generator = self._generator
+        offset = generator.get_offset()
+        generator.set_offset(offset + STEP)
+        return generator.initial_seed(), offset
+
+    def position(self) -> torch.Tensor:
+        return self._generator.get_state()
+
+    def go_back(self, position: torch.Tensor) -> None:
+        self._generator.set_state(position)
+
+
+class CpuRandomStates(RandomStates):
+    """Of the CPU, whose generator has no offset.
+
+    A generator that was just seeded stands for a CUDA generator seeded so; it goes on by one draw, and while
+    nobody else draws the seed stays and the offset grows. Otherwise the next number drawn is the seed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generator = torch.default_generator
+        self._seed = self._offset = 0
+        self._left: torch.Tensor | None = None
+
+    def _take(self) -> tuple[int, int]:
+        state = self._generator.get_state()
+        if self._left is not None and torch.equal(state, self._left):
+            self._offset += STEP
+        else:
+            seed = self._generator.initial_seed()
+            fresh = torch.equal(state, torch.Generator().manual_seed(seed).get_state())
+            self._seed, self._offset = (seed if fresh else self._draw()), 0
+        self._draw()
+        self._left = self._generator.get_state()
+        return self._seed, self._offset
+
+    def _draw(self) -> int:
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=self._generator)
+        return int(drawn.item())
+
+    def position(self) -> tuple[torch.Tensor, int, int, torch.Tensor | None]:
+        return self._generator.get_state(), self._seed, self._offset, self._left
+
+    def go_back(self, position: tuple[torch.Tensor, int, int, torch.Tensor | None]) -> None:
+        state, self._seed, self._offset, self._left = position
+        self._generator.set_state(state)
+
+
+_STATES: OnceCache[torch.device, RandomStates] = OnceCache()
+
+
+def random_states(device: torch.device) -> RandomStates:
+    """Those of a device, one object a process."""
+    if device.type == "cuda":
+        return _STATES.get(device, lambda: CudaRandomStates(device.index))
+    return _STATES.get(device, CpuRandomStates)
