@@ -74,13 +74,17 @@ def substitute(e: Expr, replacements: Mapping[Symbol, Expr | int]) -> Expr:
 
     Each replacement must lie in its symbol's declared range, since `e` was simplified under it.
     """
-    results: dict[Expr, Expr] = {symbol: as_expr(value) for symbol, value in replacements.items()}
-    replaced = frozenset(replacements)
+    replaced = replacements.keys()
+    if replaced.isdisjoint(e.free_symbols):  # so that a table for a whole fusion costs nothing here
+        return e
+    results: dict[Expr, Expr] = {}
 
     def walk(node: Expr) -> Expr:
         found = results.get(node)
         if found is None:
-            if replaced.isdisjoint(node.free_symbols):
+            if node in replaced:
+                found = as_expr(replacements[node])
+            elif replaced.isdisjoint(node.free_symbols):
                 found = node
             else:
                 found = _CONSTRUCTORS[node.kind](*[walk(arg) for arg in node.args])
