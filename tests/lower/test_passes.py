@@ -161,3 +161,16 @@ def test_the_passes_in_order_accept_and_make_wellformed_kernels():
     simulate(result, [x, y, 5])
     assert y[:32].tolist() == list(reversed(range(32))) and "barrier" in "".join(lines(result)).lower()
     assert U not in [s.buffer for s in result.body if isinstance(s, k.Alloc)]
+
+
+def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
+    twice = copy(Y.buffer, X.buffer, floordiv(T, 5), floordiv(T, 5))
+    exchange = loop(2, k.If(lt(T, N - I), (copy(S, X.buffer, T, T),)), copy(R, S, I, 31 - T))
+    result = kernel(twice, exchange, k.If(SMALL, (STORE,)), k.If(SMALL, (LOAD,)), allocs=(S, R))
+    rewriting = [run for name, run in PASSES if name != "place shared memory"]
+    for run in rewriting:
+        changed = run(result)
+        assert changed is not result and run(changed) is changed
+        result = changed
+    in_registers = kernel(LOAD, STORE, allocs=(R,))
+    assert all(run(in_registers) is in_registers for _, run in PASSES)

@@ -7,7 +7,8 @@ functions speak of the statement itself, not of the statements nested in it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable
 
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, Symbol
@@ -27,16 +28,22 @@ _EXPR_FIELDS = {
     k.BlockReduce: ("pred",),
     k.GridReduce: ("pred",),
 }
+#: the fields of both, each once
+_OPERAND_FIELDS = {
+    cls: tuple(dict.fromkeys((*reads, *writes))) for cls, (reads, writes) in _REF_FIELDS.items()
+}
 _DEFINES = {k.Let: "symbol", k.For: "symbol", k.GridReduce: "is_last"}
 
 
-def _operands(stmt: k.Stmt, names: Iterable[str]) -> Iterator[k.Operand]:
+def _operands(stmt: k.Stmt, names: Iterable[str]) -> list[k.Operand]:
+    found: list[k.Operand] = []
     for name in names:
         value = getattr(stmt, name)
         if isinstance(value, tuple):
-            yield from value
+            found += value
         else:
-            yield value
+            found.append(value)
+    return found
 
 
 def read_refs(stmt: k.Stmt) -> list[k.Ref]:
@@ -53,13 +60,17 @@ def written_refs(stmt: k.Stmt) -> list[k.Ref]:
 
 def operands(stmt: k.Stmt) -> list[k.Operand]:
     """All operands, read or written."""
-    reads, writes = _REF_FIELDS.get(type(stmt), ((), ()))
-    return list(_operands(stmt, dict.fromkeys((*reads, *writes))))
+    return _operands(stmt, _OPERAND_FIELDS.get(type(stmt), ()))
+
+
+def conditions(stmt: k.Stmt) -> list[Expr]:
+    """The expressions of the statement that no operand has: its extent, condition, predicate or value."""
+    return [getattr(stmt, name) for name in _EXPR_FIELDS.get(type(stmt), ())]
 
 
 def expressions(stmt: k.Stmt) -> list[Expr]:
     """Every index expression and condition in the statement."""
-    found = [getattr(stmt, name) for name in _EXPR_FIELDS.get(type(stmt), ())]
+    found = conditions(stmt)
     for operand in operands(stmt):
         if isinstance(operand, k.Ref):
             found.append(operand.index)
@@ -79,19 +90,28 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
 
     def operand(value: k.Operand) -> k.Operand:
         if isinstance(value, k.Ref):
-            return k.Ref(value.buffer, change(value.index))
+            index = change(value.index)
+            return value if index is value.index else k.Ref(value.buffer, index)
         if isinstance(value, k.IndexValue):
-            return k.IndexValue(change(value.expr), value.dtype)
+            expr = change(value.expr)
+            return value if expr is value.expr else k.IndexValue(expr, value.dtype)
         return value
 
-    reads, writes = _REF_FIELDS.get(type(stmt), ((), ()))
-    changes: dict[str, object] = {
-        name: change(getattr(stmt, name)) for name in _EXPR_FIELDS.get(type(stmt), ())
-    }
-    for name in dict.fromkeys((*reads, *writes)):
+    changed: dict[str, object] = {}
+    for name in _EXPR_FIELDS.get(type(stmt), ()):
+        old = getattr(stmt, name)
+        new = change(old)
+        if new is not old:
+            changed[name] = new
+    for name in _OPERAND_FIELDS.get(type(stmt), ()):
         value = getattr(stmt, name)
-        changes[name] = tuple(map(operand, value)) if isinstance(value, tuple) else operand(value)
-    return dataclasses.replace(stmt, **changes) if changes else stmt  # type: ignore[arg-type]
+        if isinstance(value, tuple):
+            values = tuple(map(operand, value))
+            if any(map(operator.is_not, values, value)):
+                changed[name] = values
+        elif (single := operand(value)) is not value:
+            changed[name] = single
+    return dataclasses.replace(stmt, **changed) if changed else stmt  # type: ignore[arg-type]
 
 
 def map_buffers(stmt: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:

@@ -14,9 +14,11 @@ Conventions
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
@@ -321,6 +323,10 @@ class Kernel:
     alignments: tuple[Alignment, ...] = field(default=())
 
 
+#: What statements stand in.
+BodyT = TypeVar("BodyT", bound=For | If | Kernel)
+
+
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
     """The input type for which `op` has states of these types; None if there is none."""
     # Nearly always the first state has it (a sum, a maximum, a mean).
@@ -337,9 +343,20 @@ def children(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """The statement with `change` applied to the statements nested directly in it, if there are any."""
-    if not isinstance(stmt, (For, If)):
-        return stmt
-    return dataclasses.replace(stmt, body=change(stmt.body))
+    return with_body(stmt, change(stmt.body)) if isinstance(stmt, (For, If)) else stmt
+
+
+def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
+    """`outer` with other statements in it; itself where they are the same."""
+    return outer if body is outer.body else dataclasses.replace(outer, body=body)
+
+
+def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The statements `after` as a body: `before` itself where they are the same, so that a pass which has
+    nothing to do returns the kernel that it was given.
+    """
+    same = len(before) == len(after) and all(map(operator.is_, before, after))
+    return before if same else tuple(after)
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -16,7 +16,7 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import VerifyError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ReductionOp
-from fusewright.kernel.access import expressions, operands, written_refs
+from fusewright.kernel.access import conditions, operands, written_refs
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -144,19 +144,23 @@ class _Verifier:
     # ---- what holds for every statement ----------------------------------------------------------
 
     def uses(self, stmt: Stmt) -> None:
-        for expr in expressions(stmt):
+        for expr in conditions(stmt):
             self.expression(expr)
         for operand in operands(stmt):
             if isinstance(operand, Ref):
+                self.expression(operand.index)
                 self.buffer(operand.buffer)
             elif isinstance(operand, ScalarRef):
                 self.scalar(operand.param)
+            elif isinstance(operand, IndexValue):
+                self.expression(operand.expr)
         for ref in written_refs(stmt):
             self.written.add(ref.buffer)
 
     def expression(self, expr: Expr) -> None:
-        for symbol in expr.free_symbols:
-            if symbol in self.symbols or symbol.name in _INDEX_NAMES:
+        for symbol in expr.free_symbols - self.symbols:
+            if symbol.name in _INDEX_NAMES:
+                self.symbols.add(symbol)  # known everywhere
                 continue
             if symbol.name in self.names:
                 self.fail(f"{symbol.name} has other bounds here than where it is defined")

@@ -38,7 +38,10 @@ class _Pending:
 
 
 def insert_barriers(kernel: k.Kernel) -> k.Kernel:
-    return dataclasses.replace(kernel, body=_walk(kernel.body, _Pending()))
+    allocated = (stmt.buffer for stmt in k.walk(kernel.body) if isinstance(stmt, k.Alloc))
+    if not any(map(_is_exchanged, allocated)):
+        return kernel
+    return k.with_body(kernel, _walk(kernel.body, _Pending()))
 
 
 def _accesses(stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
@@ -73,12 +76,12 @@ def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
             # A guarded statement is one node's work, within which a thread reads only what it was given.
             pending.add(reads, writes)
         result.append(stmt)
-    return tuple(result)
+    return k.body_of(body, result)
 
 
 def _walk_loop(loop: k.For, pending: _Pending) -> k.For:
     before = pending.copy()
-    result = _with_carried(dataclasses.replace(loop, body=_walk(loop.body, pending)), pending)
+    result = _with_carried(k.with_body(loop, _walk(loop.body, pending)), pending)
     if not _runs(loop):
         # Its barriers may not have happened.
         pending.add(before.read, before.written)

@@ -8,6 +8,7 @@ inside.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr
@@ -16,27 +17,33 @@ _COLLECTIVE = (k.BlockReduce, k.GridReduce, k.Barrier)
 
 
 def merge_guards(kernel: k.Kernel) -> k.Kernel:
-    return dataclasses.replace(kernel, body=_merge(kernel.body))
+    return k.with_body(kernel, _merge(kernel.body))
 
 
 def _merge(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     # Neighbours under one condition are collected before their common body is merged, once.
-    runs: list[tuple[Expr | None, list[k.Stmt]]] = []
+    runs: list[list[k.Stmt]] = []
     for stmt in body:
         if isinstance(stmt, k.For):
-            stmt = _hoist_guard(dataclasses.replace(stmt, body=_merge(stmt.body)))
-        cond, inner = (stmt.cond, stmt.body) if isinstance(stmt, k.If) else (None, (stmt,))
-        if cond is not None and runs and runs[-1][0] is cond:
-            runs[-1][1].extend(inner)
+            stmt = _hoist_guard(k.with_body(stmt, _merge(stmt.body)))
+        if isinstance(stmt, k.If) and runs and _condition(runs[-1][0]) is stmt.cond:
+            runs[-1].append(stmt)
         else:
-            runs.append((cond, list(inner)))
-    result: list[k.Stmt] = []
-    for cond, collected in runs:
-        if cond is None:
-            result += collected
-        else:
-            result.append(k.If(cond, _merge(tuple(collected))))
-    return tuple(result)
+            runs.append([stmt])
+    return k.body_of(body, [_merged(run) for run in runs])
+
+
+def _condition(stmt: k.Stmt) -> Expr | None:
+    return stmt.cond if isinstance(stmt, k.If) else None
+
+
+def _merged(run: Sequence[k.Stmt]) -> k.Stmt:
+    """One statement of several with the same condition, or of one."""
+    first = run[0]
+    if not isinstance(first, k.If):
+        return first
+    guarded = first.body if len(run) == 1 else tuple(s for stmt in run for s in k.children(stmt))
+    return k.with_body(first, _merge(guarded))
 
 
 def _hoist_guard(loop: k.For) -> k.Stmt:

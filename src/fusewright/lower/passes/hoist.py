@@ -6,7 +6,6 @@ itself; naming these keeps the kernel short to read and quick to compile and sim
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,19 +16,7 @@ from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, sym
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
     bound = {s for stmt in k.walk(kernel.body) if (s := access.defined_symbol(stmt)) is not None}
-    return dataclasses.replace(kernel, body=_Hoister(bound).body(kernel.body))
-
-
-def _divisions(expr: Expr) -> list[Expr]:
-    """The distinct divisions in `expr`, inner ones first."""
-    found: list[Expr] = []
-
-    def visit(e: Expr, _: tuple[None, ...]) -> None:
-        if isinstance(e, (FloorDiv, Mod)):
-            found.append(e)
-
-    fold(expr, visit)
-    return found
+    return k.with_body(kernel, _Hoister(bound).body(kernel.body))
 
 
 class _Hoister:
@@ -39,9 +26,10 @@ class _Hoister:
         self._hidden = bound
         self._names: dict[Expr, Symbol] = {}
         self._rewritten: dict[Expr, Expr] = {}
+        self._divisions: dict[Expr, list[Expr]] = {}
         self._count = 0
 
-    def body(self, body: Sequence[k.Stmt]) -> tuple[k.Stmt, ...]:
+    def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         """`body` with a Let for every division in it that becomes known here and is used twice or more."""
         names = self._name(self._known_divisions(body))
         result: list[k.Stmt] = []
@@ -56,19 +44,33 @@ class _Hoister:
             del self._names[value]
         if names:
             self._rewritten.clear()
-        return (*(let for _, let in names), *result)
+        return k.body_of(body, [*(let for _, let in names), *result])
 
-    def _known_divisions(self, body: Sequence[k.Stmt]) -> list[Expr]:
+    def _known_divisions(self, body: tuple[k.Stmt, ...]) -> list[Expr]:
         """Divisions in `body` over symbols in scope, not named yet, that occur in two expressions or more."""
-        uses: Counter[Expr] = Counter()
-        for stmt in k.walk(tuple(body)):
-            for expr in access.expressions(stmt):
-                uses.update(_divisions(expr))
+        times = Counter(expr for stmt in k.walk(body) for expr in access.expressions(stmt))
+        uses: dict[Expr, int] = {}
+        for expr, n in times.items():
+            for division in self._divisions_in(expr):
+                uses[division] = uses.get(division, 0) + n
         return [
             e
             for e, n in uses.items()
             if n > 1 and e not in self._names and self._hidden.isdisjoint(e.free_symbols)
         ]
+
+    def _divisions_in(self, expr: Expr) -> list[Expr]:
+        """The distinct divisions in `expr`, inner ones first."""
+        found = self._divisions.get(expr)
+        if found is None:
+            found = self._divisions[expr] = []
+
+            def visit(e: Expr, _: tuple[None, ...]) -> None:
+                if isinstance(e, (FloorDiv, Mod)):
+                    found.append(e)
+
+            fold(expr, visit)
+        return found
 
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
         named: list[tuple[Expr, k.Let]] = []

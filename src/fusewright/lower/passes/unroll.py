@@ -16,18 +16,22 @@ MAX_UNROLL = 128
 
 
 def unroll_register_loops(kernel: k.Kernel) -> k.Kernel:
-    return dataclasses.replace(kernel, body=_unroll(kernel.body))
+    return k.with_body(kernel, _unroll(kernel.body))
 
 
 def _unroll(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     result: list[k.Stmt] = []
     for stmt in body:
         stmt = k.with_children(stmt, _unroll)
-        if isinstance(stmt, k.For) and not stmt.unroll and _indexes_registers(stmt):
-            extent = as_int(stmt.extent)
-            stmt = dataclasses.replace(stmt, unroll=extent is not None and extent <= MAX_UNROLL)
+        if isinstance(stmt, k.For) and not stmt.unroll and _is_short(stmt) and _indexes_registers(stmt):
+            stmt = dataclasses.replace(stmt, unroll=True)
         result.append(stmt)
-    return tuple(result)
+    return k.body_of(body, result)
+
+
+def _is_short(loop: k.For) -> bool:
+    extent = as_int(loop.extent)
+    return extent is not None and extent <= MAX_UNROLL
 
 
 def _indexes_registers(loop: k.For) -> bool:
