@@ -268,6 +268,9 @@ def _xor(x: Expr, y: Expr, extent: Expr) -> Expr:
 def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDomain]) -> list[Transform]:
     """The transforms that lead from `sources` to `targets`, each after those that it depends on."""
     stop = set(sources)
+    made = [axis for axis in targets if axis not in stop and axis.definition is not None]
+    if not made:  # as for every tensor that is not scheduled
+        return []
     order: list[Transform] = []
     seen: set[Transform] = set()
 
@@ -280,7 +283,7 @@ def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDoma
             visit(parent)
         order.append(transform)
 
-    for axis in targets:
+    for axis in made:
         visit(axis)
     return order
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.ir.axis import IterDomain
+from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.sym import Expr
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class TensorView:
     @property
     def shape(self) -> tuple[IterDomain, ...]:
         """The logical axes that consumers see: those not reduced away."""
-        return tuple(axis for axis in self.logical if not axis.is_reduction)
+        # A list is built twice as fast as a generator is drained, and this is asked for all the time.
+        return tuple([axis for axis in self.logical if axis.kind is not IterKind.REDUCTION])
 
     @property
     def ndim(self) -> int:
