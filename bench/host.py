@@ -1,4 +1,4 @@
-"""Host time: of a repeated call of a fusion of one kernel, and of the first call of a layer norm by stages.
+"""Host time: of calls of a fusion of one kernel, repeated and of a new size, and of a first call by stages.
 
 On a GPU the kernels are tiny, so that the host is what takes the time: `CALLS` calls, then one
 synchronisation, stay below the depth of a stream's queue. Without a GPU, launches do nothing in place of the
@@ -25,19 +25,21 @@ import torch
 from bench.launch_overhead import LAYOUT, VALUES, load, microseconds
 from bench.operations import Inputs, Operation, selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
-from fusewright import FusionCache
+from fusewright import FusionCache, FusionDefinition
 from fusewright.core.tracing import Tracer
-from fusewright.cuda.driver import Launcher
+from fusewright.cuda.driver import Launcher, PackedArgs
 from fusewright.runtime.targets import SimulatedTarget
 
 CALLS = 512
 ROUNDS = 10
 WARM_UP = 50
 SHAPE = (64, 64)
+# Calls of as many sizes, each the first of its size; all are served by the kernel of the first few.
+NEW_SIZES = 200
 OPERATIONS = ("silu_mul", "softmax", "rmsnorm")
 # The first call that is taken apart, at a shape whose run takes no time.
 FIRST_CALL = "layernorm"
-HEADER = ("operation", "shape", "fusewright us", "eager us", "inductor us")
+HEADER = ("operation", "shape", "fusewright us", "eager us", "inductor us", "fusewright, new size, us")
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,18 @@ class Row:
     fusewright_us: float
     eager_us: float | None
     inductor_us: float | None
+    new_size_us: float
 
     def cells(self) -> tuple[Cell, ...]:
         shape = "x".join(map(str, self.shape))
-        return (self.operation, shape, self.fusewright_us, self.eager_us, self.inductor_us)
+        return (
+            self.operation,
+            shape,
+            self.fusewright_us,
+            self.eager_us,
+            self.inductor_us,
+            self.new_size_us,
+        )
 
 
 def call_us(call: Callable[[], object]) -> float:
@@ -93,12 +103,24 @@ def repeated_call(operation: Operation, device: torch.device, with_compile: bool
         torch._dynamo.reset()
         compiled = torch.compile(operation.reference, dynamic=False)
         inductor = call_us(lambda: compiled(*inputs))
-    return Row(operation.name, SHAPE, call_us(lambda: fd.execute(inputs)), eager, inductor)
+    ours = call_us(lambda: fd.execute(inputs))
+    return Row(operation.name, SHAPE, ours, eager, inductor, new_size_us(operation, fd, device))
+
+
+def new_size_us(operation: Operation, fd: FusionDefinition, device: torch.device) -> float:
+    """Median over sizes of the host time of the first call of a size that needs no new kernel."""
+    times = []
+    for rows in range(SHAPE[0] + 1, SHAPE[0] + 1 + NEW_SIZES):
+        inputs = operation.inputs((rows, *SHAPE[1:]), Inputs(device))
+        start = perf_counter()
+        fd.execute(inputs)
+        times.append(perf_counter() - start)
+    return statistics.median(times) * 1e6
 
 
 def launch_us() -> float:
     """Host time of a launch alone: an empty kernel with six arguments."""
-    launcher = Launcher(load(0), (1, 1, 1), (32, 1, 1), 0, LAYOUT)
+    launcher = Launcher(load(0), (1, 1, 1), (32, 1, 1), 0, PackedArgs(LAYOUT))
     stream = torch.cuda.current_stream(0).cuda_stream
     return microseconds(partial(launcher, stream, VALUES), torch.cuda.synchronize)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from fusewright.cuda import driver
-from fusewright.cuda.driver import ArgLayout, Enqueue, Launcher, Library, LoadedKernel
+from fusewright.cuda.driver import ArgLayout, Launcher, Library, LoadedKernel, PackedArgs
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 
 SOURCE = """
@@ -30,8 +30,15 @@ CALLS_PER_ROUND = 500  # below the depth of a stream's queue: the host must not 
 ROUNDS = 20
 
 
-def ctypes_enqueue() -> Enqueue:
-    """cuLaunchKernel through ctypes, to be compared with `bindings_enqueue`."""
+def ctypes_launch(kernel: LoadedKernel, stream: int, arguments: PackedArgs) -> None:
+    """One launch through ctypes."""
+    arguments.store(*VALUES)
+    _by_ctypes()(int(kernel.function), 1, 1, 1, 32, 1, 1, 0, stream, arguments.address, None)
+
+
+@functools.cache
+def _by_ctypes() -> Callable[..., int]:
+    """cuLaunchKernel of libcuda.so.1."""
     launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
     launch.argtypes = [
         ctypes.c_void_p,
@@ -41,7 +48,7 @@ def ctypes_enqueue() -> Enqueue:
         ctypes.c_void_p,
     ]
     launch.restype = ctypes.c_int
-    return Enqueue(launch, int, 0)
+    return launch
 
 
 def microseconds(call: Callable[[], object], synchronise: Callable[[], object]) -> float:
@@ -71,18 +78,14 @@ def main() -> None:
 
     with driver.on_device(0):
         stream = int(driver.check("cuStreamCreate", api.cuStreamCreate(1)))
-        launchers = {}
-        for name, enqueue in (("bindings", driver.bindings_enqueue()), ("ctypes", ctypes_enqueue())):
-            launchers[name] = Launcher(kernel, (1, 1, 1), (32, 1, 1), 0, LAYOUT)
-            launchers[name]._enqueue = enqueue
-            launchers[name](stream, VALUES)
-        store, bare, address, _ = launchers["bindings"]._bind()
-        store(*VALUES)
+        arguments = PackedArgs(LAYOUT)
+        launcher = Launcher(kernel, (1, 1, 1), (32, 1, 1), 0, arguments)
+        launcher(stream, VALUES)
         rows = {
-            "bindings": functools.partial(launchers["bindings"], stream, VALUES),
-            "ctypes": functools.partial(launchers["ctypes"], stream, VALUES),
-            "store only": functools.partial(store, *VALUES),
-            "bare": functools.partial(bare, stream, address, 0),
+            "bindings": functools.partial(launcher, stream, VALUES),
+            "ctypes": functools.partial(ctypes_launch, kernel, stream, arguments),
+            "store only": functools.partial(arguments.store, *VALUES),
+            "bare": functools.partial(launcher._enqueue, stream, arguments.address, 0),
         }
         for name, call in rows.items():
             print(f"{name:<12} {microseconds(call, synchronise):7.2f} us")

@@ -15,7 +15,7 @@ from fusewright.cuda.driver import ArgLayout, PackedArgs
 STUB = Path(__file__).with_name("stub_driver.c")
 PRELUDE = """
 from fusewright.core.errors import DriverError
-from fusewright.cuda.driver import ArgLayout, Launcher, Library
+from fusewright.cuda.driver import ArgLayout, Launcher, Library, PackedArgs
 kernel = Library(b"image").kernel("k", 0)
 """
 
@@ -45,7 +45,8 @@ def run(stub_directory: Path, script: str, **environment: str) -> list[str]:
 
 def test_a_launch_passes_configuration_and_arguments(stub_directory: Path) -> None:
     script = """
-launcher = Launcher(kernel, (3, 2, 1), (128, 1, 1), 1024, ArgLayout(("?", "P", "i", "d", "F", "16s")))
+arguments = PackedArgs(ArgLayout(("?", "P", "i", "d", "F", "16s")))
+launcher = Launcher(kernel, (3, 2, 1), (128, 1, 1), 1024, arguments)
 launcher(0x55, [True, 0x1000, -2, 1.5, 1 + 2j, bytes(range(16))])
 launcher(0x55, [False, 0x2000, 3, 1.5, 0j, bytes(16)])
 """
@@ -67,7 +68,7 @@ launcher(0x55, [False, 0x2000, 3, 1.5, 0j, bytes(16)])
 def test_more_shared_memory_than_the_default_is_asked_for_once(stub_directory: Path) -> None:
     script = """
 for shared in (47 * 1024, 48 * 1024, 100_000, 90_000):  # the stub's kernel has 1024 static bytes
-    Launcher(kernel, (1, 1, 1), (32, 1, 1), shared, ArgLayout(()))
+    Launcher(kernel, (1, 1, 1), (32, 1, 1), shared, PackedArgs(ArgLayout(())))
 """
     lines = run(stub_directory, script)
     assert [line for line in lines if line.startswith("cuFunc")] == [
@@ -78,7 +79,8 @@ for shared in (47 * 1024, 48 * 1024, 100_000, 90_000):  # the stub's kernel has 
 
 def test_cluster_and_cooperative_launches_carry_attributes(stub_directory: Path) -> None:
     script = """
-Launcher(kernel, (32, 1, 1), (64, 1, 1), 0, ArgLayout(("P",)), cooperative=True, cluster=(16, 1, 1))(7, [9])
+arguments = PackedArgs(ArgLayout(("P",)))
+Launcher(kernel, (32, 1, 1), (64, 1, 1), 0, arguments, cooperative=True, cluster=(16, 1, 1))(7, [9])
 """
     lines = run(stub_directory, script, STUB_SIZES="8")
     assert "cuFuncSetAttribute 14 1" in lines  # non-portable cluster size
@@ -89,7 +91,7 @@ Launcher(kernel, (32, 1, 1), (64, 1, 1), 0, ArgLayout(("P",)), cooperative=True,
 def test_a_refused_launch_names_the_call_and_the_configuration(stub_directory: Path) -> None:
     script = """
 try:
-    Launcher(kernel, (1, 1, 1), (2048, 1, 1), 0, ArgLayout(()))(0, [])
+    Launcher(kernel, (1, 1, 1), (2048, 1, 1), 0, PackedArgs(ArgLayout(())))(0, [])
 except DriverError as error:
     print(error)
 """
@@ -99,7 +101,7 @@ except DriverError as error:
 
 
 def test_a_thread_without_a_context_gets_the_primary_one(stub_directory: Path) -> None:
-    script = "Launcher(kernel, (1, 1, 1), (32, 1, 1), 0, ArgLayout(()))(0, [])"
+    script = "Launcher(kernel, (1, 1, 1), (32, 1, 1), 0, PackedArgs(ArgLayout(())))(0, [])"
     lines = run(stub_directory, script, STUB_FAIL="cuLaunchKernel:201")
     assert "cuCtxSetCurrent" in lines and any(line.startswith("launch") for line in lines)
 
@@ -107,16 +109,18 @@ def test_a_thread_without_a_context_gets_the_primary_one(stub_directory: Path) -
 def test_each_thread_has_its_own_arguments(stub_directory: Path) -> None:
     script = """
 import threading
-launcher = Launcher(kernel, (1, 1, 1), (32, 1, 1), 0, ArgLayout(("q",)))
-bounds = []  # keeps each buffer alive, so that no address is used again
+launcher = Launcher(kernel, (1, 1, 1), (32, 1, 1), 0, PackedArgs(ArgLayout(("q",))))
+addresses = []
+buffers = []  # keeps each alive, so that no address is used again
 def call():
     launcher(0, [1])
-    bounds.append(launcher._local.bound)
+    buffers.append(launcher._arguments._buffer)
+    addresses.append(launcher._arguments.address)
 threads = [threading.Thread(target=call) for _ in range(2)]
 call()
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
-print("distinct", len({bound.address for bound in bounds}) == 3)
+print("distinct", len(set(addresses)) == 3)
 """
     assert "distinct True" in run(stub_directory, script, STUB_QUIET="1")
 

@@ -212,7 +212,7 @@ def test_inputs_are_any_iterable_but_a_tensor() -> None:
             fd.execute(wrong)  # type: ignore[arg-type]
     with pytest.raises(DeviceError, match="bogus"):
         fd.execute([x, 2.0], device="bogus")
-    with pytest.raises(DeviceError, match="(?s)the device of a call.*cpu, as its tensors.*cuda:0"):
+    with pytest.raises(DeviceError, match=r"(?s)the device of a call.*cpu, as its tensors.*cuda:0"):
         fd.execute([x, 2.0], device=0)
     assert torch.equal(fd.execute([x, 2.0], device="cpu")[0], scaled(x, 2.0))
 

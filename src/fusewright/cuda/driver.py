@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from fusewright.core.errors import DriverError
 
@@ -261,14 +261,15 @@ class ArgLayout:
         return any(code in ("F", "D") for code in self.codes)
 
 
-class PackedArgs:
-    """One thread's argument buffer: fixed slots, and the array of pointers to them that a launch takes.
+class PackedArgs(threading.local):
+    """An argument buffer: fixed slots, and the array of pointers to them that a launch takes.
 
+    Each thread sees a buffer of its own. A launch copies the arguments, so launchers may share them.
     `store(*values)` writes all slots in one call; `address` is that of the pointer array. Values are ints for
     pointers and integers, floats, bools, complex numbers, bytes for opaque arguments.
     """
 
-    def __init__(self, layout: ArgLayout) -> None:
+    def __init__(self, layout: ArgLayout) -> None:  # called by each thread that uses the object
         text, offsets, size = layout._placed
         self._buffer = (ctypes.c_char * (size + OPAQUE_ALIGNMENT))()
         base = -ctypes.addressof(self._buffer) % OPAQUE_ALIGNMENT
@@ -289,39 +290,13 @@ class PackedArgs:
 # ---- launches --------------------------------------------------------------------------------------
 
 
-class Enqueue(NamedTuple):
-    """How the driver is called.
-
-    `launch` takes cuLaunchKernel's arguments, the function as `handle` makes it, and returns `success`.
-    """
-
-    launch: Callable[..., Any]
-    handle: Callable[[Any], Any]
-    success: Any
-
-
-def bindings_enqueue() -> Enqueue:
-    """cuLaunchKernel through cuda-bindings."""
-    api = _driver()
-    return Enqueue(api.cuLaunchKernel, lambda function: function, (api.CUresult.CUDA_SUCCESS,))
-
-
-class _Bound(NamedTuple):
-    """What one thread needs for a launch: store(*values), then enqueue(stream, address, 0)."""
-
-    store: Callable[..., None]
-    enqueue: Callable[[int, int, int], Any]
-    address: int
-    owners: tuple[object, ...]
-
-
 class Launcher:
-    """Launches one kernel with one configuration. Safe to call from several threads: each has its own buffer.
+    """Launches one kernel with one configuration. Safe to call from several threads.
 
     Args:
         grid, block: extents, x first; all positive.
         shared_bytes: dynamic shared memory.
-        layout: the kernel's parameters.
+        arguments: where the kernel's arguments are written before each launch.
         cooperative: all blocks are resident at once, so that the grid may synchronise.
         cluster: blocks in a cluster, x first; the grid is a multiple of it.
     """
@@ -332,21 +307,26 @@ class Launcher:
         grid: Dim3,
         block: Dim3,
         shared_bytes: int,
-        layout: ArgLayout,
+        arguments: PackedArgs,
         *,
         cooperative: bool = False,
         cluster: Dim3 | None = None,
     ) -> None:
         self.kernel = kernel
         self.grid, self.block, self.shared_bytes = grid, block, shared_bytes
-        self.layout = layout
         self.cooperative = cooperative
         self.cluster = cluster
+        self._arguments = arguments
         kernel.allow_dynamic_shared(shared_bytes)
-        if cluster is not None and cluster[0] * cluster[1] * cluster[2] > MAX_PORTABLE_CLUSTER:
-            kernel.set_attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
-        self._enqueue = bindings_enqueue()
-        self._local = threading.local()
+        api = _driver()
+        self._success = (api.CUresult.CUDA_SUCCESS,)
+        #: takes stream, address of the arguments, 0
+        self._enqueue: Callable[[int, int, int], Any]
+        if cooperative or cluster is not None:
+            self._enqueue = _ExtendedLaunch(kernel, grid, block, shared_bytes, cooperative, cluster)
+        else:
+            launch = api.cuLaunchKernel
+            self._enqueue = functools.partial(launch, kernel.function, *grid, *block, shared_bytes)
 
     def __call__(self, stream: int, values: Sequence[Any]) -> None:
         """Enqueue on `stream` (a handle; 0: the default stream of the current device).
@@ -355,62 +335,22 @@ class Launcher:
             DriverError: the driver refused the launch; the message shows the configuration.
             struct.error: values that do not fit the layout.
         """
-        try:
-            store, enqueue, address, _ = self._local.bound
-        except AttributeError:
-            store, enqueue, address, _ = self._local.bound = self._bind()
-        store(*values)
-        result = enqueue(stream, address, 0)
-        if result != self._enqueue.success:
-            self._failed(stream, address, enqueue, result)
+        arguments = self._arguments
+        arguments.store(*values)
+        result = self._enqueue(stream, arguments.address, 0)
+        if result != self._success:
+            self._failed(stream, arguments.address, result)
 
-    def _bind(self) -> _Bound:
-        """This thread's buffer and driver call."""
-        packed = PackedArgs(self.layout)
-        if self.cooperative or self.cluster is not None:
-            config = self._launch_config()
-            launch = functools.partial(_launch_extended, config, self.kernel.function)
-            return _Bound(packed.store, launch, packed.address, (packed, config))
-        function = self._enqueue.handle(self.kernel.function)
-        prefix = (function, *self.grid, *self.block, self.shared_bytes)
-        launch = functools.partial(self._enqueue.launch, *prefix)
-        return _Bound(packed.store, launch, packed.address, (packed,))
-
-    def _launch_config(self) -> Any:
-        """A CUlaunchConfig with the attributes; its stream is set at each launch."""
-        api = _driver()
-        config = api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.block
-        config.sharedMemBytes = self.shared_bytes
-        attributes = []
-        if self.cooperative:
-            attribute = api.CUlaunchAttribute()
-            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            attribute.value.cooperative = 1
-            attributes.append(attribute)
-        if self.cluster is not None:
-            attribute = api.CUlaunchAttribute()
-            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            extent = attribute.value.clusterDim
-            extent.x, extent.y, extent.z = self.cluster
-            attributes.append(attribute)
-        config.attrs = attributes
-        config.numAttrs = len(attributes)
-        return config
-
-    def _failed(
-        self, stream: int, address: int, enqueue: Callable[[int, int, int], Any], result: Any
-    ) -> None:
+    def _failed(self, stream: int, address: int, result: Any) -> None:
         """Launch again if only the context was missing (the first CUDA call of a thread), else raise."""
         api = _driver()
-        code = api.CUresult(result[0] if isinstance(result, tuple) else result)
+        code = api.CUresult(result[0])
         if code in (api.CUresult.CUDA_ERROR_INVALID_CONTEXT, api.CUresult.CUDA_ERROR_NOT_INITIALIZED):
             check("cuCtxSetCurrent", api.cuCtxSetCurrent(_primary_context(self.kernel.device)))
-            result = enqueue(stream, address, 0)
-            if result == self._enqueue.success:
+            result = self._enqueue(stream, address, 0)
+            if result == self._success:
                 return
-            code = api.CUresult(result[0] if isinstance(result, tuple) else result)
+            code = api.CUresult(result[0])
         detail = (
             f"kernel {self.kernel.name}, grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of "
             f"dynamic shared memory, {self.kernel.registers} registers a thread"
@@ -422,7 +362,44 @@ class Launcher:
         )
 
 
-def _launch_extended(config: Any, function: Any, stream: int, address: int, extra: int) -> Any:
-    """cuLaunchKernelEx with the signature of a bound cuLaunchKernel."""
-    config.hStream = stream
-    return _driver().cuLaunchKernelEx(config, function, address, extra)
+class _ExtendedLaunch(threading.local):
+    """cuLaunchKernelEx with the arguments of a cuLaunchKernel that is bound to a configuration.
+
+    Its configuration names the stream, so each thread has one.
+    """
+
+    def __init__(
+        self,
+        kernel: LoadedKernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        cooperative: bool,
+        cluster: Dim3 | None,
+    ) -> None:
+        api = _driver()
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes = shared_bytes
+        attributes = []
+        if cooperative:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
+        if cluster is not None:
+            if cluster[0] * cluster[1] * cluster[2] > MAX_PORTABLE_CLUSTER:
+                kernel.set_attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            extent = attribute.value.clusterDim
+            extent.x, extent.y, extent.z = cluster
+            attributes.append(attribute)
+        config.attrs = attributes
+        config.numAttrs = len(attributes)
+        self._config, self._function = config, kernel.function
+
+    def __call__(self, stream: int, address: int, extra: int) -> Any:
+        self._config.hStream = stream
+        return _driver().cuLaunchKernelEx(self._config, self._function, address, extra)

@@ -19,7 +19,7 @@ from fusewright.core.errors import (
 )
 from fusewright.core.options import Options
 from fusewright.cuda import driver, nvrtc
-from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, Library, LoadedKernel
+from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, Library, LoadedKernel, PackedArgs
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.hardware import hardware_of
@@ -180,7 +180,7 @@ class RtcKernel:
                 _check_sizes(self.name, layout, kernel.parameter_sizes())
                 if len(self._launchers) >= MAX_LAUNCHERS:
                     self._launchers.clear()
-                launcher = self._launchers[key] = Launcher(kernel, grid, block, shared, layout)
+                launcher = self._launchers[key] = Launcher(kernel, grid, block, shared, PackedArgs(layout))
         return launcher
 
 

@@ -15,7 +15,7 @@ from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
-from fusewright.cuda.driver import ArgLayout, Launcher, Library, LoadedKernel
+from fusewright.cuda.driver import ArgLayout, Launcher, Library, LoadedKernel, PackedArgs
 from fusewright.kernel.ir import Kernel, ScalarParam
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
@@ -102,17 +102,18 @@ class CudaTarget:
         self.hardware = hardware_of(self.device, options)
         self.random_states = random_states(self.device)
         self._compiler = compiler
-        self._loaded: OnceCache[CompiledKernel, LoadedKernel] = OnceCache()
+        self._loaded: OnceCache[CompiledKernel, tuple[LoadedKernel, PackedArgs]] = OnceCache()
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
-        def load() -> LoadedKernel:
+        def load() -> tuple[LoadedKernel, PackedArgs]:
             cubin = self._compiler.cubin(kernel, tracer=tracer)
+            codes = tuple(_argument_code(p, kernel.kernel) for p in kernel.kernel.params)
             with tracer.stage("load"):
-                return Library(cubin.image).kernel(kernel.name, self.device.index)
+                loaded = Library(cubin.image).kernel(kernel.name, self.device.index)
+            return loaded, PackedArgs(ArgLayout(codes))
 
-        codes = tuple(_argument_code(p, kernel.kernel) for p in kernel.kernel.params)
-        loaded = self._loaded.get(kernel, load)
-        return Launcher(loaded, shape.grid, shape.block, shape.shared_bytes, ArgLayout(codes))
+        loaded, arguments = self._loaded.get(kernel, load)
+        return Launcher(loaded, shape.grid, shape.block, shape.shared_bytes, arguments)
 
     def argument(self, param: ScalarParam, value: Any) -> Any:
         """A reduced float as the integer of its bits, anything else as it is."""
