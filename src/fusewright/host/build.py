@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewright.host.ir import (
     Allocate,
@@ -22,29 +21,22 @@ from fusewright.host.ir import (
 from fusewright.host.scalars import closure
 from fusewright.ir import Fusion, Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value, Workspace
-from fusewright.runtime.compiler import CompiledKernel
-
-
-@dataclass(frozen=True, eq=False)
-class KernelUse:
-    """A kernel of a fusion: `values` stand in its slots (see runtime.arguments), `outputs` it writes."""
-
-    kernel: CompiledKernel
-    values: tuple[Val, ...]
-    outputs: tuple[TensorView, ...]
 
 
 def build_program(
-    fusion: Fusion, uses: Sequence[KernelUse], in_place: dict[TensorView, TensorView], static: frozenset[Val]
+    fusion: Fusion,
+    launches: Sequence[LaunchKernel],
+    in_place: dict[TensorView, TensorView],
+    static: frozenset[Val],
 ) -> HostProgram:
-    """The program that launches the kernels in order.
+    """The program of these launches, in order.
 
     Args:
         in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
             are computed in memory of their own and copied.
         static: scalars that a signature fixes.
     """
-    setup, operations = _scalars(fusion, uses, static)
+    setup, operations = _scalars(fusion, launches, static)
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
     returned = [o.tensor for o in fusion.outputs if not o.hidden]
     inputs = set(fusion.inputs)
@@ -54,16 +46,16 @@ def build_program(
     operations += [Snapshot(tensor) for tensor in dict.fromkeys(snapshots)]
     owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden}
     kept = owned | {copy.source for copy in copies}
-    last = {tensor: i for i, use in enumerate(uses) for tensor in _touched(use)}
-    for i, use in enumerate(uses):
-        for tensor in use.outputs:
+    last = {tensor: i for i, launch in enumerate(launches) for tensor in _touched(launch)}
+    for i, launch in enumerate(launches):
+        for tensor in launch.outputs:
             if tensor not in in_place:
                 operations.append(Allocate(tensor, tensor in owned))
-        for j, source in enumerate(use.kernel.arguments):
+        for j, source in enumerate(launch.kernel.arguments):
             if isinstance(source, Workspace):
                 operations.append(AllocateWorkspace(i, j, source.zeroed))
-        operations.append(LaunchKernel(i, use.kernel, use.values, use.outputs))
-        done = [t for t in _touched(use) if last[t] == i and t not in kept | inputs and t not in in_place]
+        operations.append(launch)
+        done = [t for t in _touched(launch) if last[t] == i and t not in kept | inputs and t not in in_place]
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
     operations.append(Return(tuple(returned)))
@@ -71,19 +63,19 @@ def build_program(
     return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static, setup)
 
 
-def _touched(use: KernelUse) -> list[TensorView]:
+def _touched(launch: LaunchKernel) -> list[TensorView]:
     """The tensors that a kernel reads or writes, each once."""
-    return list(dict.fromkeys(v for v in (*use.values, *use.outputs) if isinstance(v, TensorView)))
+    return list(dict.fromkeys(v for v in (*launch.values, *launch.outputs) if isinstance(v, TensorView)))
 
 
 def _scalars(
-    fusion: Fusion, uses: Sequence[KernelUse], static: frozenset[Val]
+    fusion: Fusion, launches: Sequence[LaunchKernel], static: frozenset[Val]
 ) -> tuple[tuple[EvaluateScalar, ...], list[Operation]]:
     """The scalars that kernels take: those that the host computes once for a signature, and at each call."""
     taken = dict.fromkeys(
-        use.values[source.slot]
-        for use in uses
-        for source in use.kernel.arguments
+        launch.values[source.slot]
+        for launch in launches
+        for source in launch.kernel.arguments
         if isinstance(source, Value)
     )
     read = [ReadHostTensor(value) for value in taken if isinstance(value, TensorView)]

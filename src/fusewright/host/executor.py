@@ -13,12 +13,12 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.build import KernelUse
+from fusewright.host.ir import LaunchKernel
 from fusewright.host.layout import Layout
-from fusewright.host.plan import BoundProgram, Memory, Programs, options_key
+from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs, options_key
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.signature import compile_key_function
-from fusewright.ir import Fusion, TensorView, Val
+from fusewright.ir import Fusion, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.once import OnceCache
@@ -61,7 +61,9 @@ class FusionExecutor:
         self._binder = Binder(fusion)
         self._key = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._segments: OnceCache[None, SegmentedFusion] = OnceCache()
-        self._heuristics: OnceCache[int, Heuristic] = OnceCache()
+        self._heuristics: dict[int, Heuristic] = {}
+        #: positions of the inputs that outputs are written into
+        self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache()
         self._latest = self._setting(self.options, None, None)
@@ -106,7 +108,7 @@ class FusionExecutor:
             program = None
         if program is None:
             inputs = self._binder.flatten(inputs)
-            program = self._bind(setting, inputs, tracer)
+            program = self._bound(setting, inputs, tracer)
         self.last_program = program
         try:
             return program.run(inputs)
@@ -127,7 +129,7 @@ class FusionExecutor:
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
         setting = self._setting(options or self.options, device, user_schedule)
-        return self._bind(setting, self._binder.flatten(inputs), tracer)
+        return self._bound(setting, self._binder.flatten(inputs), tracer)
 
     def profile(
         self,
@@ -142,16 +144,11 @@ class FusionExecutor:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
         inputs = self._binder.flatten(inputs)
         setting = self._setting(options or self.options, device, user_schedule)
-        program = self.last_program = self._bind(setting, inputs, tracer)
+        program = self.last_program = self._bound(setting, inputs, tracer)
         binding = self._binder.bind(inputs, device)
-        target = setting.target(binding.device)
-        programs = setting.programs_of(self.fusion, target, self._binder.size_scalars.static)
-        ops = program.program.launches
-        launches = [
-            programs.launch(i, KernelUse(op.kernel, op.values, op.outputs)) for i, op in enumerate(ops)
-        ]
         memory = Memory(self.fusion, binding, self._layouts)
-        return run_profiled(inputs, program, launches, memory, target, setting.compiler, fusion_id)
+        target = self._place(setting, binding.device).target
+        return run_profiled(inputs, program, memory, target, setting.compiler, fusion_id)
 
     def kernels_for(
         self,
@@ -196,36 +193,31 @@ class FusionExecutor:
         setting.options = options
         return setting
 
-    def _bind(self, setting: _Setting, inputs: Inputs, tracer: Tracer | None) -> BoundProgram:
-        """Checks the inputs and makes their program; one thread does for each key, others wait for it."""
+    def _bound(self, setting: _Setting, inputs: Inputs, tracer: Tracer | None) -> BoundProgram:
+        """Checks the inputs and makes their program.
+
+        Threads that ask for the same one at once may make it twice, of the same kernels.
+        """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
             binding = self._binder.bind(inputs, setting.device)
-            self._check_aliased(inputs)
-
-        def make() -> BoundProgram:
-            known = setting.programs.get(key)
-            if known is not None:  # another thread finished just before this one asked
-                return known
-            made = self._make(setting, inputs, binding, tracer)
-            tracer.dump("time", tracer.table)
-            return made
-
-        while len(setting.programs) >= MAX_PROGRAMS:
-            setting.programs.pop(next(iter(setting.programs)), None)
+            self._check_written(inputs)
         key = self._key(inputs)
-        program = setting.making.get(key, make)
-        setting.programs[key] = program
-        setting.making.forget(key)
+        program = setting.programs.get(key)
+        if program is None:
+            program = self._make(setting, inputs, binding, tracer)
+            while len(setting.programs) >= MAX_PROGRAMS:
+                setting.programs.pop(next(iter(setting.programs)), None)
+            setting.programs[key] = program
+            tracer.dump("time", tracer.table)
         return program
 
-    def _check_aliased(self, inputs: Inputs) -> None:
-        homes = {o.alias for o in self.fusion.outputs if o.alias is not None}
-        for i, value in enumerate(self.fusion.inputs):
-            if value in homes and inputs[i].is_conj():
+    def _check_written(self, inputs: Inputs) -> None:
+        for position in self._written:
+            if inputs[position].is_conj():
                 raise InputError(
-                    index=i,
-                    name=value.name,
+                    index=position,
+                    name=self.fusion.inputs[position].name,
                     expected="a tensor that can be written in place",
                     given="a lazily conjugated view",
                 )
@@ -239,75 +231,105 @@ class FusionExecutor:
             raise
 
     def _compiled(self, setting: _Setting, binding: Binding, tracer: Tracer) -> BoundProgram:
-        target = setting.target(binding.device)
+        place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
         if setting.schedule is not None:
-            uses = [self._user_kernel(setting, binding, target, tracer)]
+            launches = [self._user_launch(setting, binding, place, tracer)]
         else:
             segments = self.segments(tracer).segments
-            uses = [self._kernel(setting, s, binding, memory, target, tracer) for s in segments]
+            launches = [self._launch(setting, s, binding, memory, place, tracer) for s in segments]
         with tracer.stage("host program"):
-            programs = setting.programs_of(self.fusion, target, self._binder.size_scalars.static)
-            return programs.bind(uses, binding, memory, tracer)
+            return place.programs.bind(launches, binding, memory, tracer)
 
-    def _kernel(
+    def _place(self, setting: _Setting, device: torch.device) -> _Place:
+        def make() -> _Place:
+            if device.type == "cuda":
+                target: Target = CudaTarget(device, setting.options, setting.compiler)
+            else:
+                target = SimulatedTarget(setting.options)
+            return _Place(target, Programs(self.fusion, target, self._binder.size_scalars.static))
+
+        return setting.places.get(device, make)
+
+    def _launch(
         self,
         setting: _Setting,
         segment: Segment,
         binding: Binding,
         memory: Memory,
-        target: Target,
+        place: _Place,
         tracer: Tracer,
-    ) -> KernelUse:
-        """The kernel of a segment with the parameters that its scheduler proposes for this call."""
+    ) -> LaunchPlan:
+        """The launch of a segment with the parameters that its scheduler proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
         facts = Facts(
             binding.sizes,
-            tuple(strides for _, strides, _ in known),
-            tuple(alignment for _, _, alignment in known),
+            tuple([strides for _, strides, _ in known]),
+            tuple([alignment for _, _, alignment in known]),
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            propose = self._heuristics.get(segment.index, lambda: segment.scheduler.prepare(segment.fusion))
-            params = propose(facts, target.hardware)
+            propose = self._heuristics.get(segment.index)
+            if propose is None:
+                propose = self._heuristics[segment.index] = segment.scheduler.prepare(segment.fusion)
+            params = propose(facts, place.target.hardware)
         index_dtype = binding.index_dtype
         if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
             index_dtype = params.cparams.index_type
+        plan = place.launches.get((segment.index, params, index_dtype))
+        if plan is not None:
+            return plan
 
         def compile_() -> CompiledKernel:
             return setting.compiler.compile(
                 segment.fusion,
                 segment.scheduler,
                 params,
-                target.hardware,
+                place.target.hardware,
                 index_dtype,
                 tracer=tracer,
             )
 
-        key = (segment.index, params, index_dtype, target.hardware)
-        kernel = setting.kernels.get(key, compile_)
-        return KernelUse(kernel, (*segment.inputs, *segment.outputs), segment.outputs)
+        kernel = setting.kernels.get((segment.index, params, index_dtype, place.target.hardware), compile_)
+        values = (*segment.inputs, *segment.outputs)
+        plan = LaunchPlan(LaunchKernel(segment.index, kernel, values, segment.outputs), place.target)
+        return place.launches.setdefault((segment.index, params, index_dtype), plan)
 
-    def _user_kernel(
+    def _user_launch(
         self,
         setting: _Setting,
         binding: Binding,
-        target: Target,
+        place: _Place,
         tracer: Tracer,
-    ) -> KernelUse:
-        """The kernel of a user's schedule of the whole fusion."""
+    ) -> LaunchPlan:
+        """The launch of a user's schedule of the whole fusion."""
         schedule = setting.schedule
         assert schedule is not None
+        plan = place.launches.get((0, None, binding.index_dtype))
+        if plan is not None:
+            return plan
 
         def compile_() -> CompiledKernel:
             return setting.compiler.compile_schedule(
-                schedule, target.hardware, binding.index_dtype, tracer=tracer
+                schedule, place.target.hardware, binding.index_dtype, tracer=tracer
             )
 
-        key = ("user", None, binding.index_dtype, target.hardware)
-        kernel = setting.kernels.get(key, compile_)
+        kernel = setting.kernels.get((0, None, binding.index_dtype, place.target.hardware), compile_)
         outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-        return KernelUse(kernel, slot_values(self.fusion), outputs)
+        plan = LaunchPlan(LaunchKernel(0, kernel, slot_values(self.fusion), outputs), place.target)
+        return place.launches.setdefault((0, None, binding.index_dtype), plan)
+
+
+class _Place:
+    """What calls with the same settings share on one device.
+
+    launches: by segment, parameters and index type; what a call of a new size finds its kernels by.
+    """
+
+    def __init__(self, target: Target, programs: Programs) -> None:
+        self.target = target
+        self.programs = programs
+        self.launches: dict[tuple[int, Any, DataType], LaunchPlan] = {}
 
 
 class _Setting:
@@ -320,18 +342,6 @@ class _Setting:
         self.compiler = KernelCompiler(options)
         #: by signature; the one look-up of a repeated call
         self.programs: dict[tuple[Hashable, ...], BoundProgram] = {}
-        self.making: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache()
-        self.kernels: OnceCache[tuple[object, object, DataType, HardwareInfo], CompiledKernel] = OnceCache()
-        self._targets: OnceCache[torch.device, Target] = OnceCache()
-        self._programs: OnceCache[torch.device, Programs] = OnceCache()
-
-    def target(self, device: torch.device) -> Target:
-        def make() -> Target:
-            if device.type == "cuda":
-                return CudaTarget(device, self.options, self.compiler)
-            return SimulatedTarget(self.options)
-
-        return self._targets.get(device, make)
-
-    def programs_of(self, fusion: Fusion, target: Target, static: frozenset[Val]) -> Programs:
-        return self._programs.get(target.device, lambda: Programs(fusion, target, static))
+        #: by segment, parameters, index type and GPU: devices of one kind share them
+        self.kernels: OnceCache[tuple[int, Any, DataType, HardwareInfo], CompiledKernel] = OnceCache()
+        self.places: OnceCache[torch.device, _Place] = OnceCache()

@@ -14,7 +14,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
-from fusewright.host.build import KernelUse, build_program
+from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
 from fusewright.host.layout import Layout
@@ -41,9 +41,13 @@ class BoundProgram:
 
     run: Program
     names: Mapping[str, Any]
-    kernels: tuple[CompiledKernel, ...]
+    launches: tuple[LaunchPlan, ...]
     program: HostProgram
     code: HostCode
+
+    @property
+    def kernels(self) -> tuple[CompiledKernel, ...]:
+        return tuple(launch.op.kernel for launch in self.launches)
 
 
 class Memory:
@@ -109,7 +113,9 @@ class LaunchPlan:
 
     def symbols(self, memory: Memory) -> dict[Symbol, int]:
         """The values of the kernel's symbols."""
-        return self.sizes.symbols(memory.sizes, [memory.of(value)[1] for value in self.op.values])
+        values = self.op.values
+        strides = [memory.of(values[slot])[1][dim] for _, slot, dim in self.sizes.strided]
+        return self.sizes.symbols(memory.sizes, strides)
 
     def bind(self, memory: Memory, tracer: Tracer, zeroed: Callable[..., Any]) -> dict[str, Any]:
         """What the launch uses by name. `zeroed(argument, workspace, count)` yields kept workspaces.
@@ -163,6 +169,8 @@ def in_place_outputs(
     reads an element before it overwrites it. All others are computed elsewhere and copied at the end.
     """
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
+    if not aliases:
+        return {}
     homes = list(aliases.values())
     found: dict[TensorView, TensorView] = {}
     for tensor, home in aliases.items():
@@ -211,22 +219,21 @@ class Programs:
         self.fusion = fusion
         self.target = target
         self._static = static
-        self._launches: OnceCache[tuple[CompiledKernel, int], LaunchPlan] = OnceCache()
         self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache()
         self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache()
 
     def bind(
         self,
-        uses: Sequence[KernelUse],
+        launches: Sequence[LaunchPlan],
         binding: Binding,
         memory: Memory,
         tracer: Tracer,
     ) -> BoundProgram:
-        """The function for calls that `binding` describes."""
-        launches = [self.launch(i, use) for i, use in enumerate(uses)]
+        """The function for calls that `binding` describes, which does these launches in order."""
+        launches = tuple(launches)
         in_place = in_place_outputs(self.fusion, launches, memory)
-        key = (tuple([use.kernel for use in uses]), tuple(in_place))
-        template = self._templates.get(key, lambda: self._write(uses, launches, in_place, tracer))
+        key = launches, tuple(in_place)
+        template = self._templates.get(key, lambda: self._write(launches, in_place, tracer))
         names = dict(template.constants)
         values = dict(binding.values)
         for result, function, operands in template.setup:
@@ -237,15 +244,7 @@ class Programs:
             names[shape], names[strides], _ = memory.of(tensor)
         for launch in launches:
             names.update(launch.bind(memory, tracer, partial(self._zeroed, launch.op.kernel)))
-        return BoundProgram(template.code.bind(names), names, key[0], template.program, template.code)
-
-    def launch(self, segment: int, use: KernelUse) -> LaunchPlan:
-        """The plan of one launch, shared by all sizes."""
-
-        def plan() -> LaunchPlan:
-            return LaunchPlan(LaunchKernel(segment, use.kernel, use.values, use.outputs), self.target)
-
-        return self._launches.get((use.kernel, segment), plan)
+        return BoundProgram(template.code.bind(names), names, launches, template.program, template.code)
 
     def _zeroed(
         self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int
@@ -257,12 +256,11 @@ class Programs:
 
     def _write(
         self,
-        uses: Sequence[KernelUse],
         launches: Sequence[LaunchPlan],
         in_place: dict[TensorView, TensorView],
         tracer: Tracer,
     ) -> _Template:
-        program = build_program(self.fusion, uses, in_place, self._static)
+        program = build_program(self.fusion, [launch.op for launch in launches], in_place, self._static)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
         on_cuda = isinstance(self.target, CudaTarget)
         several = on_cuda and torch.cuda.device_count() > 1

@@ -96,7 +96,6 @@ class _Clock:
 def run_profiled(
     inputs: Sequence[Any],
     program: BoundProgram,
-    launches: Sequence[LaunchPlan],
     memory: Memory,
     target: Target,
     compiler: KernelCompiler,
@@ -113,7 +112,7 @@ def run_profiled(
 
         return run
 
-    names = dict(program.names)
+    names, launches = dict(program.names), program.launches
     wrapped = {f"launch_{i}": timed(f"launch_{i}", names[f"launch_{i}"]) for i in range(len(launches))}
     run = program.code.bind(names | wrapped)
     begin = perf_counter()

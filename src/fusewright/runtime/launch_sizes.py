@@ -34,20 +34,19 @@ class LaunchSizes:
         body = kernel.kernel
         sources = kernel.symbols.items()
         self._sized = [symbol for symbol, source in sources if isinstance(source, Size)]
-        self._strided = [
-            (s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)
-        ]
+        #: (symbol, slot, dimension) of those symbols that are strides
+        self.strided = [(s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)]
         self._size_values = to_function([x.extent for _, x in sources if isinstance(x, Size)])
         self._extents = to_function([*body.grid, *body.block, body.shared_bytes])
         self._required = to_function([requirement.cond for requirement in body.requirements])
         workspaces = [source for source in kernel.arguments if isinstance(source, Workspace)]
         self._workspaces = to_function([workspace.size for workspace in workspaces])
 
-    def symbols(self, sizes: Mapping[Symbol, int], strides: Sequence[Sequence[int]]) -> dict[Symbol, int]:
-        """The values of the kernel's symbols, from the fusion's sizes and the strides in each slot."""
+    def symbols(self, sizes: Mapping[Symbol, int], strides: Sequence[int]) -> dict[Symbol, int]:
+        """The values of the kernel's symbols, from the fusion's sizes and one stride for each `strided`."""
         values = dict(zip(self._sized, self._size_values(sizes)))
-        for symbol, slot, dim in self._strided:
-            values[symbol] = strides[slot][dim]
+        for (symbol, _, _), stride in zip(self.strided, strides):
+            values[symbol] = stride
         return values
 
     def shape(self, values: Mapping[Symbol, int]) -> LaunchShape:
