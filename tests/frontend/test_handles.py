@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition, MemoryType, ParallelType
+from fusewright.core.errors import ArgumentTypeError
 from fusewright.frontend import Scalar, Tensor, Vector
 from fusewright.ops.evaluate import evaluate_fusion
 
@@ -75,6 +76,18 @@ def test_equality_is_identity() -> None:
         number: object = 2.0
         assert (x == y, x == same, x != y, x == number) == (False, True, True, False)
         assert len({x, y, s}) == 3
+
+
+def test_torchs_functions_name_the_operation_to_use() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x)
+        with pytest.raises(
+            ArgumentTypeError, match=r"(?s)torch\.exp\(\).*a Tensor of a definition.*fd\.ops\.exp"
+        ):
+            torch.exp(x)  # type: ignore[call-overload]
+        with pytest.raises(ArgumentTypeError, match=r"mul\(\).*torch\.Tensor"):
+            torch.ones(3) * x
 
 
 def test_names() -> None:

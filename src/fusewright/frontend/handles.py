@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import ArgumentTypeError
 from fusewright.frontend.states import State, StateKind
+from fusewright.ops import OPS
 from fusewright.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -34,6 +36,17 @@ class Handle:
 
     def _op(self, name: str, *operands: Any) -> Any:
         return getattr(self._fd.ops, name)(*operands)
+
+    @classmethod
+    def __torch_function__(cls, function: Callable[..., Any], *_: Any) -> Any:
+        """Called where torch's functions and operators meet a handle; they compute nothing with it."""
+        name = function.__name__.strip("_")
+        raise ArgumentTypeError(
+            function=f"torch.{name}",
+            expected="tensors with values",
+            given=f"a {cls.__name__} of a definition",
+            hint=f"fd.ops.{name} is the operation of a definition" if name in OPS else None,
+        )
 
 
 # Python's operator -> the operation. `/` divides integers as C does: fd.ops.truediv is the true quotient.
