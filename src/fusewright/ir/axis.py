@@ -98,7 +98,10 @@ NewAxis = Callable[[Expr, IterKind], IterDomain]
 
 
 class Transform(ABC):
-    """Relates `inputs` to `outputs`; index and extent rules take and return one Expr an axis, in order."""
+    """Relates `inputs` to `outputs`; index and extent rules take and return one Expr an axis, in order.
+
+    `__slots__` of a transform are its parameters.
+    """
 
     __slots__ = ("inputs", "outputs")
 
@@ -132,6 +135,14 @@ class Transform(ABC):
     @abstractmethod
     def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Transform:
         """The same transform applied to other axes."""
+
+    def copy(self, inputs: tuple[IterDomain, ...], outputs: tuple[IterDomain, ...]) -> Transform:
+        """The same transform between copies of its axes."""
+        twin: Transform = object.__new__(type(self))
+        for parameter in type(self).__slots__:
+            setattr(twin, parameter, getattr(self, parameter))
+        twin._link(inputs, outputs)
+        return twin
 
     def _link(self, inputs: tuple[IterDomain, ...], outputs: tuple[IterDomain, ...]) -> None:
         self.inputs = inputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
-from fusewright.ir.axis import IterDomain, IterKind, Transform, transforms_between
+from fusewright.ir.axis import IterDomain, IterKind, transforms_between
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
@@ -235,7 +234,6 @@ class Fusion:
 
     def ordered_nodes(self) -> list[Node]:
         """The nodes that outputs depend on, producers first; ties in creation order."""
-        position = {node: i for i, node in enumerate(self.nodes)}
         needed: set[Node] = set()
         stack = [o.tensor.definition for o in self.outputs]
         while stack:
@@ -243,7 +241,13 @@ class Fusion:
             if node is None or node in needed:
                 continue
             needed.add(node)
-            stack.extend(v.definition for v in node.inputs)
+            stack += [v.definition for v in node.inputs]
+        created = [node for node in self.nodes if node in needed]
+        return created if _are_ordered(created) else self._sorted(needed)
+
+    def _sorted(self, needed: set[Node]) -> list[Node]:
+        """`ordered_nodes` of nodes that were not all created after their producers."""
+        position = {node: i for i, node in enumerate(self.nodes)}
         waiting = {n: len({v.definition for v in n.inputs if v.definition in needed}) for n in needed}
         ready = [position[n] for n, count in waiting.items() if count == 0]
         heapq.heapify(ready)
@@ -271,7 +275,7 @@ class Fusion:
         axes: dict[IterDomain, IterDomain] = {}
         values: dict[Val, Val] = {}
         for value in self.values():
-            values[value] = _copy_value(value, axes)
+            values[value] = copy_value(value, axes)
         for node in self.nodes:
             new.add_node(node.copy(values))
         new.inputs = [values[v] for v in self.inputs]
@@ -283,22 +287,39 @@ class Fusion:
         return new, values
 
 
+def _are_ordered(nodes: Sequence[Node]) -> bool:
+    """Whether each node comes after those of them that it reads from."""
+    later = {out for node in nodes for out in node.outputs}
+    for node in nodes:
+        if not later.isdisjoint(node.inputs):
+            return False
+        later.difference_update(node.outputs)
+    return True
+
+
 def _made_before(a: Expr, b: Expr) -> bool:
     """Whether size a was created before size b ('i3' before 'i12')."""
     key = [(int(e.name[1:]) if isinstance(e, Symbol) and e.name[1:].isdigit() else 1 << 30) for e in (a, b)]
     return key[0] < key[1]
 
 
-def _copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
-    new = copy.copy(value)
-    new.definition = None
-    new.uses = []
-    if isinstance(new, TensorView) and isinstance(value, TensorView):
-        copy_axes(value, axes)
-        new.root = tuple(axes[a] for a in value.root) if value.root is not None else None
-        new.logical = tuple(axes[a] for a in value.logical)
-        new.loop = [axes[a] for a in value.loop]
-        new.allocation = tuple(axes[a] for a in value.allocation)
+def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
+    """A copy that no node computes or uses yet; `axes` leads to the copies of axes and is added to."""
+    if isinstance(value, Scalar):
+        return Scalar(value.name, value.dtype, value.value, value.extent)
+    copy_axes(value, axes)
+    new = TensorView(
+        value.number,
+        value.dtype,
+        [axes[a] for a in value.logical],
+        root=[axes[a] for a in value.root] if value.root is not None else None,
+        memory=value.memory,
+        allocation=[axes[a] for a in value.allocation],
+        contiguity=value.contiguity,
+        is_cpu=value.is_cpu,
+    )
+    new.loop = [axes[a] for a in value.loop]
+    new.inline_at = value.inline_at
     return new
 
 
@@ -310,7 +331,6 @@ def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     for transform in transforms_between(
         tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)
     ):
-        twin: Transform = copy.copy(transform)
-        outputs = tuple(a.bare_copy() for a in transform.outputs)
+        outputs = tuple([a.bare_copy() for a in transform.outputs])
         axes.update(zip(transform.outputs, outputs))
-        twin._link(tuple(axes[a] for a in transform.inputs), outputs)
+        transform.copy(tuple([axes[a] for a in transform.inputs]), outputs)

@@ -7,8 +7,11 @@ from collections.abc import Collection, Sequence
 from fusewright.core.enums import MemoryType
 from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
 from fusewright.ir.axis import IterDomain
-from fusewright.ir.fusion import copy_axes
+from fusewright.ir.fusion import copy_value
 from fusewright.rewrite import canonicalize
+
+#: The fusion of a group, and the map from the whole fusion's values to its own.
+Extraction = tuple[Fusion, dict[Val, Val]]
 
 
 class Extractor:
@@ -58,7 +61,7 @@ class Extractor:
 
     def extract(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
-    ) -> tuple[Fusion, dict[Val, Val]]:
+    ) -> Extraction:
         """The fusion of `nodes` (producers first) and the map from the whole fusion's values to its own.
 
         Tensors that come from outside are contiguous (unless they are the whole fusion's own inputs),
@@ -75,7 +78,7 @@ class Extractor:
         for node in nodes:
             for value in (*node.inputs, *node.outputs):
                 if value not in values:
-                    values[value] = _copy_scalar(value) if isinstance(value, Scalar) else _copy(value, axes)
+                    values[value] = copy_value(value, axes)
             twin = node.copy(values)
             if isinstance(twin, Copy):
                 twin.segment = False
@@ -92,10 +95,8 @@ class Extractor:
         return new, values
 
     def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
-        if isinstance(value, Scalar):
-            return _copy_scalar(value)
-        if value in self._input_position:
-            return _copy(value, axes)
+        if isinstance(value, Scalar) or value in self._input_position:
+            return copy_value(value, axes)
         return TensorView(
             value.number,
             value.dtype,
@@ -104,30 +105,10 @@ class Extractor:
         )
 
 
-def extract(whole: Fusion, nodes: Sequence[Node]) -> tuple[Fusion, dict[Val, Val]]:
+def extract(whole: Fusion, nodes: Sequence[Node]) -> Extraction:
     """See `Extractor.extract`."""
     return Extractor(whole).extract(nodes)
 
 
-def _copy_scalar(value: Scalar) -> Scalar:
-    return Scalar(value.name, value.dtype, value.value, value.extent)
-
-
 def _copy_axis(axis: IterDomain) -> IterDomain:
     return IterDomain(axis.number, axis.extent, axis.kind, axis.expanded)
-
-
-def _copy(value: TensorView, axes: dict[IterDomain, IterDomain]) -> TensorView:
-    copy_axes(value, axes)
-    new = TensorView(
-        value.number,
-        value.dtype,
-        [axes[a] for a in value.logical],
-        root=[axes[a] for a in value.root] if value.root is not None else None,
-        memory=value.memory,
-        allocation=[axes[a] for a in value.allocation],
-        contiguity=value.contiguity,
-        is_cpu=value.is_cpu,
-    )
-    new.loop = [axes[a] for a in value.loop]
-    return new

@@ -9,7 +9,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Node, TensorView
 from fusewright.schedulers.base import Scheduler, first_accepting, type_name
-from fusewright.segment.extract import Extractor
+from fusewright.segment.extract import Extraction, Extractor
 from fusewright.segment.groups import GroupGraph
 from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion
@@ -53,6 +53,8 @@ class _Search:
         self.registry = registry
         self.attempts: list[Attempt] = []
         self._asked: dict[tuple[Node, ...], tuple[Scheduler | None, list[str]]] = {}
+        # What groups that were taken look like, until they merge: a group that stays is a segment as it is.
+        self._extracted: dict[tuple[Node, ...], Extraction] = {}
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
         # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
         self._refused: dict[int, set[int]] = {}
@@ -146,6 +148,8 @@ class _Search:
         return group
 
     def _merge(self, groups: Sequence[int]) -> int:
+        for group in groups:
+            self._extracted.pop(tuple(self.graph.nodes([group])), None)
         new = self.graph.merge(groups)
         inherited: set[int] = set()
         for group in groups:
@@ -173,8 +177,11 @@ class _Search:
         key = tuple(nodes)
         if key in self._asked:
             return self._asked[key]
-        fusion, _ = self.extractor.extract(nodes)
+        extraction = self.extractor.extract(nodes)
+        fusion, _ = extraction
         scheduler, reasons = first_accepting(self.registry, fusion)
+        if scheduler is not None:
+            self._extracted[key] = extraction
         taken_by = type_name(scheduler.type) if scheduler is not None else None
         results = tuple(output.tensor.name for output in fusion.outputs)
         self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
@@ -182,15 +189,17 @@ class _Search:
         return scheduler, reasons
 
     def _segment(self, index: int, nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> Segment:
-        fusion, to_segment = self.extractor.extract(nodes, read_elsewhere)
         outputs = self.extractor.outputs_of(nodes, read_elsewhere)
         if outputs == self.extractor.outputs_of(nodes):
             scheduler, reasons = self._offer(nodes)
+            extraction = self._extracted.get(tuple(nodes))
         else:
-            scheduler, reasons = first_accepting(self.registry, fusion)
+            extraction = self.extractor.extract(nodes, read_elsewhere)
+            scheduler, reasons = first_accepting(self.registry, extraction[0])
         if scheduler is None:
             head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
             raise ScheduleError("\n  ".join([head, *reasons]))
+        fusion, to_segment = extraction or self.extractor.extract(nodes)
         return Segment(index, fusion, scheduler, self.extractor.inputs_of(nodes), outputs, to_segment)
 
 
