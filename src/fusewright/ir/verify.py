@@ -141,7 +141,7 @@ class _Verifier:
         if not 0 <= tensor.inline_at <= len(tensor.loop):
             self.fail(f"{tensor} is inlined at {tensor.inline_at}")
         stored = [axis for axis in tensor.allocation if not axis.is_reduction]
-        if Counter(stored) != Counter(tensor.shape):
+        if tuple(stored) != tensor.shape and Counter(stored) != Counter(tensor.shape):
             self.fail(f"the allocation of {tensor} is no permutation of its logical axes")
         if tensor.memory is MemoryType.global_ and len(tensor.contiguity) != len(stored):
             self.fail(f"{tensor} has {len(stored)} axes, but {len(tensor.contiguity)} entries of contiguity")
@@ -150,11 +150,14 @@ class _Verifier:
         self, tensor: TensorView, what: str, sources: Sequence[IterDomain], targets: Sequence[IterDomain]
     ) -> None:
         """Transforms lead from exactly `sources` to exactly `targets`."""
-        left = Counter(sources)
-        for transform in transforms_between(sources, targets):
-            left.subtract(transform.inputs)
-            left.update(transform.outputs)
-        left.subtract(targets)
+        transforms = transforms_between(sources, targets)
+        made = [axis for transform in transforms for axis in transform.outputs]
+        used = [axis for transform in transforms for axis in transform.inputs]
+        left = dict.fromkeys((*sources, *made, *used, *targets), 0)
+        for axis in (*sources, *made):
+            left[axis] += 1
+        for axis in (*used, *targets):
+            left[axis] -= 1
         wrong = [axis for axis, count in left.items() if count]
         if wrong:
             axes = ", ".join(map(str, wrong))
