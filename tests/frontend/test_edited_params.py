@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import FusionDefinition, SchedulerType
+from fusewright import FusionDefinition, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError, ScheduleError
 
 SHAPE = (12, 1024)
@@ -17,6 +17,7 @@ KINDS = {
     "outer": (SchedulerType.reduction, lambda x: x.sum(0)),
     "softmax": (SchedulerType.inner_persistent, lambda x: x.softmax(1)),
 }
+SEVERAL_ROWS = {"multiple_reds_per_blk": True, "block_dim_iter_dom": ParallelType.block_y}
 
 
 def definition(kind: str) -> FusionDefinition:
@@ -53,10 +54,10 @@ def run_edited(kind: str, edits: dict[str, Any]) -> FusionDefinition:
     ("pointwise", {"lparams.bdimx": 100}, (100, 1)),
     ("pointwise", {"vectorization_factor": 2, "unroll_factor_inner": 3}, (128, 1)),
     ("inner", {"lparams.bdimx": 256}, (256, 1)),
-    ("inner", {"multiple_reds_per_blk": True, "lparams.bdimy": 2}, (64, 2)),
+    ("inner", SEVERAL_ROWS | {"lparams.bdimy": 2}, (64, 2)),
     ("inner", {"unroll_factor_inner_reduction": 3, "vectorize_inner_reduction": False}, (64, 1)),
     ("outer", {"lparams.bdimx": 16, "lparams.bdimy": 8}, (16, 8)),
-    ("softmax", {"multiple_reds_per_blk": True, "lparams.bdimy": 2}, (256, 2)),
+    ("softmax", SEVERAL_ROWS | {"lparams.bdimy": 2}, (256, 2)),
     ("softmax", {"vectorize_inner_reduction": False}, (256, 1)),
     ("softmax", {"batches_per_block_inner_reduction": 0, "project_persistent_buffers": True}, (256, 1)),
 ])  # fmt: skip

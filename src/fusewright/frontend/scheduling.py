@@ -194,7 +194,7 @@ class SchedOperators:
     def _accepting(self, user: UserSchedule, scheduler_type: SchedulerType | str) -> Scheduler:
         scheduler = self._registry().get(scheduler_type)
         verdict = scheduler.can_schedule(user.leaf.fusion)
-        if isinstance(verdict, Reject):
+        if isinstance(verdict, Reject):  # a third party's `prepare` need not look
             raise RejectedError(scheduler=type_name(scheduler.type), reason=verdict.reason)
         return scheduler
 

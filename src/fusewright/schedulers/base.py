@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import OptionError
+from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.errors import OptionError, ParamsError, RejectedError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.schedule.schedule import Schedule
@@ -80,8 +80,42 @@ class Scheduler(Protocol):
         ...
 
     def apply(self, schedule: Schedule, params: Any) -> None:
-        """Schedules through the public primitives of `schedule` only, so that the trace replays."""
+        """Schedules through the public primitives of `schedule` only, so that the trace replays.
+
+        Users call it as well, with params that they edited and on any fusion: what it cannot do is a
+        UserError, raised before the first primitive (`check_start`, `accepted`, and what params may not be).
+        """
         ...
+
+
+Space = TypeVar("Space")
+
+
+def accepted(scheduler: Scheduler, space: Space | str) -> Space:
+    """What an analysis found, or where that is the reason why there is nothing, the RejectedError."""
+    if isinstance(space, str):
+        raise RejectedError(scheduler=type_name(scheduler.type), reason=space)
+    return space
+
+
+def check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
+    """What every `apply` relies on.
+
+    Raises:
+        ParamsError: params of another scheduler. ScheduleError: loops that were cut up or bound already.
+    """
+    if not isinstance(params, scheduler.params_type):
+        raise ParamsError(
+            path="params", expected=scheduler.params_type.__name__, given=f"a {type(params).__name__}"
+        )
+    for tensor in schedule.fusion.tensors():
+        is_bound = any(axis.parallel is not ParallelType.serial for axis in tensor.loop)
+        if is_bound or tensor.inline_at or tensor.loop != list(tensor.logical):
+            raise ScheduleError(
+                f"the scheduler {type_name(scheduler.type)} starts from loops that nothing has changed",
+                given=str(tensor),
+                hint="call it once, and before other primitives",
+            )
 
 
 def propose(scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:

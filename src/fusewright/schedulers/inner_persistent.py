@@ -10,10 +10,11 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.analyze.persistent import Reach, persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
@@ -21,12 +22,12 @@ from fusewright.ir.node import RELABELS, Expand, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction import bind_rows, finish, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction import bind_rows, check_rows, finish, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.sym import as_int
+from fusewright.sym import as_int, product
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 MAX_BLOCK = 1024
@@ -64,32 +65,31 @@ class InnerPersistentScheduler:
     params_type = ReductionParams
 
     def can_schedule(self, fusion: Fusion) -> Verdict:
-        space = reduction_space(fusion)
-        if isinstance(space, str):
-            return Reject(space)
-        if not space.is_inner:
-            return Reject(f"the contiguous dimension of {space.main_input.name} is not reduced")
-        if not space.after:
-            return Reject("nothing uses the result of the reduction")
-        if _times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
-            return Reject("a row that is not held would be computed anew for each of too many reductions")
-        return Accept()
+        space = _space(fusion)
+        return Reject(space) if isinstance(space, str) else Accept()
 
     def prepare(self, fusion: Fusion) -> Heuristic:
-        space = reduction_space(fusion)
-        assert isinstance(space, ReductionSpace)
+        space = accepted(self, _space(fusion))
         vectors = space.vector_limits(fusion)
         held = _held_bytes(fusion, space)
 
         def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams:
             width = vectors.width(facts) if vectors is not None else 1
-            return _params(space.iteration_size(facts), space.reduction_size(facts), width, held, hardware)
+            rows, length = space.iteration_size(facts), space.reduction_size(facts)
+            params = _params(rows, length, width, held, hardware)
+            if len(space.reduction) > 1 and params.batches_per_block_inner_reduction:
+                params = replace(params, lparams=replace(params.lparams, bdimx=-1))
+            return params
 
         return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
-        params.validate()
+        check_start(self, schedule, params)
+        original = accepted(self, _space(schedule.fusion))
         params.expect("persistent_kernel", True)
+        params.validate()
+        check_rows(original, params)
+        _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
         ports = cache_inputs_and_outputs(schedule)
         if holds:  # otherwise a second pass would read the row again
@@ -97,8 +97,7 @@ class InnerPersistentScheduler:
                 schedule.two_pass(tensor)
         _recompute(schedule, everything=params.project_persistent_buffers, loads=not holds)
         ports = Ports(find_loads(schedule.fusion), ports.stores)
-        space = reduction_space(schedule.fusion)
-        assert isinstance(space, ReductionSpace)
+        space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         if params.persistent_in_shared_memory:
             for tensor in persistent_tensors(schedule.fusion):
@@ -110,6 +109,20 @@ class InnerPersistentScheduler:
         position = moved[0] if holds else moved[0] + 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         finish(schedule, space, reference, ports, moved, width, position)
+
+
+def _space(fusion: Fusion) -> ReductionSpace | str:
+    """The space of a fusion that the scheduler takes, or why it does not."""
+    space = reduction_space(fusion)
+    if isinstance(space, str):
+        return space
+    if not space.is_inner:
+        return f"the contiguous dimension of {space.main_input.name} is not reduced"
+    if not space.after:
+        return "nothing uses the result of the reduction"
+    if _times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+        return "a row that is not held would be computed anew for each of too many reductions"
+    return space
 
 
 def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareInfo) -> ReductionParams:
@@ -248,13 +261,43 @@ def _recompute(schedule: Schedule, *, everything: bool, loads: bool) -> None:
             return
 
 
+def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError unless lparams.bdimx threads are what a row that is held needs, as far as its length
+    is known.
+    """
+    threads = params.lparams.bdimx
+    if threads < 1 or not params.batches_per_block_inner_reduction:
+        return
+    length = as_int(product(axis.extent for axis in space.reduction))
+    if length is not None:
+        step = _thread_step(params)
+        needed = max(1, -(-length // (_elements_a_thread(params) * step))) * step
+        if threads != needed:
+            raise ParamsError(
+                path="lparams.bdimx", expected=f"-1 or {needed}, for rows of {length}", given=threads
+            )
+    elif len(space.reduction) > 1:
+        raise ParamsError(
+            path="lparams.bdimx", expected="-1, as it follows from several sizes of a row", given=threads
+        )
+
+
+def _elements_a_thread(params: ReductionParams) -> int:
+    """Of a row that is held."""
+    return params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
+
+
+def _thread_step(params: ReductionParams) -> int:
+    """The number of a block's threads is a multiple of this."""
+    return WARP_SIZE if params.pad_inner_reduction_to_warp else 1
+
+
 def _assume_row_length(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
     """Rows that lparams.bdimx threads just cover: the block is constant then, if the row is not anyway."""
-    each = params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
-    threads = params.lparams.bdimx
+    each, threads = _elements_a_thread(params), params.lparams.bdimx
     dim = next(i for i, axis in enumerate(tensor.logical) if axis.is_reduction)
     if as_int(tensor.logical[dim].extent) is None:
-        schedule.assume(tensor, dim, each * (threads - WARP_SIZE) + 1, each * threads)
+        schedule.assume(tensor, dim, each * (threads - _thread_step(params)) + 1, each * threads)
 
 
 def _welford_outputs(fusion: Fusion) -> list[TensorView]:
@@ -286,8 +329,7 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
         schedule.split(tensor, -2, params.unroll_factor_top_of_vectorization)
         schedule.parallelize(tensor, -2, ParallelType.unroll)
         serial = 3
-    pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
-    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, pad)
+    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, _thread_step(params))
     if has_rows:
         bind_rows(schedule, tensor, params)
     end = len(tensor.loop)

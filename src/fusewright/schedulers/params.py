@@ -7,18 +7,41 @@ class are in its `validate`, which a scheduler calls before it applies params: u
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, MAX_REGISTERS_PER_THREAD, MAX_THREADS_PER_BLOCK
+from fusewright.core.hardware import (
+    MAX_BLOCK,
+    MAX_GRID,
+    MAX_REGISTERS_PER_THREAD,
+    MAX_THREADS_PER_BLOCK,
+    WARP_SIZE,
+)
 
 MAX_EXTENTS = dict(zip(("gdimx", "gdimy", "gdimz", "bdimx", "bdimy", "bdimz"), MAX_GRID + MAX_BLOCK))
 # The widest access, 16 bytes, of the smallest elements. What of it a dtype allows, the lowering checks.
 MAX_VECTOR = 16
 # Copies of a loop's body: more make a kernel that compiles for minutes and spills all its registers.
 MAX_UNROLL = 128
+# Fields of ReductionParams that stand in the reference's interface, and have no meaning here yet.
+_NOT_AVAILABLE = ("schedule_3d", "flip_grid", "split_grid_dim_inner_reduction")
+# Those that persistent kernels read, reductions along memory, and those across it.
+_PERSISTENT = (
+    "project_persistent_buffers",
+    "persistent_in_shared_memory",
+    "batches_per_block_inner_reduction",
+)
+_INNER = (
+    "unroll_factor_top_of_vectorization",
+    "vectorize_inner_reduction",
+    "pad_inner_reduction_to_warp",
+    "multiple_reds_per_blk",
+)
+_OUTER = ("unroll_factor_iter_dom", "vectorize_iter_dom")
 # Four warps: a block's barrier leaves little idle, and an SM holds many blocks (api.md section 7).
 TRANSPOSE_THREADS = 128
 
@@ -26,6 +49,10 @@ TRANSPOSE_THREADS = 128
 def _within(path: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise ParamsError(path=path, expected=f"{low} to {high}", given=value)
+
+
+def _text(value: object) -> str:
+    return value.name if isinstance(value, Enum) else str(value)
 
 
 def _vector(path: str, value: int) -> None:
@@ -40,7 +67,7 @@ def _vector(path: str, value: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LaunchParams:
-    """Extents of the grid and the block; -1 where the kernel decides from sizes."""
+    """Extents of the grid and the block; -1 where the kernel decides from sizes, or has no such axis."""
 
     gdimx: int = -1
     gdimy: int = -1
@@ -92,9 +119,38 @@ class HeuristicParams:
     reason: str = field(default="", compare=False)
 
     def validate(self) -> None:
-        """Raises ParamsError for values that no fusion can be scheduled with."""
+        """Raises ParamsError for values that no fusion can be scheduled with, and for values that would
+        change nothing: a field either does what it says or has its default.
+        """
         self.lparams.validate()
         self.cparams.validate()
+
+    def expect(self, name: str, value: object, where: str = "for this fusion") -> None:
+        """Raises ParamsError unless the field has the one value that works there."""
+        given = getattr(self, name)
+        if given != value:
+            raise ParamsError(path=name, expected=f"{_text(value)} {where}", given=_text(given))
+
+    def _expect_defaults(self, names: Iterable[str], where: str) -> None:
+        defaults = type(self)()
+        for name in names:
+            self.expect(name, getattr(defaults, name), where)
+
+    def _expect_extents(self, read: Collection[str], from_sizes: Collection[str] = ("gdimx",)) -> None:
+        """Raises ParamsError for extents in `lparams` that the scheduler would not read.
+
+        `from_sizes`: of axes that follow from the sizes. The kernel has no axes for the others.
+        """
+        for name in MAX_EXTENTS:
+            value = getattr(self.lparams, name)
+            if name in from_sizes and value != -1:
+                raise ParamsError(
+                    path=f"lparams.{name}", expected="-1, as it follows from the sizes", given=value
+                )
+            if name not in from_sizes and name not in read and value not in (-1, 1):
+                raise ParamsError(
+                    path=f"lparams.{name}", expected="-1, as nothing is bound to it", given=value
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +160,8 @@ class PointwiseParams(HeuristicParams):
     break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
     vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
     inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
-    grid_z. flip_grid_binding: rows on grid_x. split_block is accepted for compatibility and changes nothing.
+    grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block. split_block is not
+    available: threads lie along the columns.
     """
 
     break_point: int = 0
@@ -122,6 +179,13 @@ class PointwiseParams(HeuristicParams):
         _vector("vectorization_factor", self.vectorization_factor)
         _within("unroll_factor_inner", self.unroll_factor_inner, 1, MAX_UNROLL)
         _within("unroll_factor_outer", self.unroll_factor_outer, 1, MAX_UNROLL)
+        self._expect_extents(["bdimx"], ["gdimx", "gdimy", "gdimz"])
+        self.expect("split_block", False, "as threads lie along the columns")
+        if not self.break_point:
+            rows_only = ("split_grid_y_dim", "flip_grid_binding", "unroll_factor_outer")
+            self._expect_defaults(rows_only, "without rows (break_point 0)")
+        if self.flip_grid_binding:
+            self.expect("split_grid_y_dim", False, "where rows are on grid_x (flip_grid_binding)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +195,8 @@ class TransposeParams(HeuristicParams):
     tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
     the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
     dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that are
-    merged with the tiled ones, from the inside; small dimensions fill a tile only together.
+    merged with the tiled ones, from the inside; small dimensions fill a tile only together. lparams.bdimx:
+    threads of a block.
     """
 
     tile_size1: int = 32
@@ -156,6 +221,7 @@ class TransposeParams(HeuristicParams):
                 )
             vectors = self.tile_size1 * self.tile_size2 // width
             _within("tile_size1 * tile_size2", vectors, 1, MAX_UNROLL * self.threads)
+        self._expect_extents(["bdimx"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +240,11 @@ class ReductionParams(HeuristicParams):
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     and lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
 
-    cross_grid_inner_reduction: lparams.gdimy blocks share one reduction.
+    cross_grid_inner_reduction: lparams.gdimy blocks share one reduction. cross_block_inner_reduction: the
+    threads of a block do.
 
-    Accepted for compatibility, changing nothing: schedule_3d, flip_grid, split_grid_dim_inner_reduction, and
-    cross_block_inner_reduction with the block_dim_* and grid_dim_* fields, in which heuristics say what the
-    fields above make of the axes.
+    block_dim_* and grid_dim_* say what each axis is bound to, which follows from the fields above
+    (`bindings`); other values are refused. So are schedule_3d, flip_grid and split_grid_dim_inner_reduction.
     """
 
     fastest_dim: bool = False
@@ -203,29 +269,52 @@ class ReductionParams(HeuristicParams):
     block_dim_iter_dom: ParallelType = ParallelType.serial
     grid_dim_iter_dom: ParallelType = ParallelType.serial
 
+    @property
+    def bindings(self) -> Mapping[str, ParallelType]:
+        """What block_dim_* and grid_dim_* are with the other fields as they are."""
+        block, grid = ParallelType.block_x, ParallelType.grid_x
+        rows = ParallelType.block_y if self.multiple_reds_per_blk else ParallelType.serial
+        blocks = ParallelType.grid_y if self.cross_grid_inner_reduction else ParallelType.serial
+        return {
+            "block_dim_inner_reduction": block if self.fastest_dim else ParallelType.block_y,
+            "block_dim_iter_dom": rows if self.fastest_dim else block,
+            "grid_dim_inner_reduction": blocks,
+            "grid_dim_iter_dom": grid,
+        }
+
     def validate(self) -> None:
         HeuristicParams.validate(self)
-        needed = {"bdimy": self.multiple_reds_per_blk or not self.fastest_dim}
+        self._expect_defaults(_NOT_AVAILABLE, "as no scheduler does that yet")
         if self.persistent_kernel:
-            self.expect("fastest_dim", True, "in a persistent kernel")
-            _within(
-                "batches_per_block_inner_reduction", self.batches_per_block_inner_reduction, 0, MAX_UNROLL
-            )
-            if self.batches_per_block_inner_reduction == 0:
-                self.expect("project_persistent_buffers", True, "where no batches are held")
-                needed["bdimx"] = True
+            self._validate_persistent()
         else:
-            _within(
-                "unroll_factor_top_of_vectorization", self.unroll_factor_top_of_vectorization, 1, MAX_UNROLL
-            )
-            needed |= {"bdimx": True, "gdimy": self.cross_grid_inner_reduction}
-        for name, is_needed in needed.items():
-            if is_needed and getattr(self.lparams, name) < 1:
+            self._expect_defaults(_PERSISTENT, "in a kernel that is not persistent")
+        self._expect_defaults(_OUTER if self.fastest_dim else _INNER, f"with fastest_dim {self.fastest_dim}")
+        _within("unroll_factor_top_of_vectorization", self.unroll_factor_top_of_vectorization, 1, MAX_UNROLL)
+        self._validate_vectors()
+        self._validate_launch()
+        if not self.cross_block_inner_reduction:
+            threads = "bdimx" if self.fastest_dim else "bdimy"
+            if getattr(self.lparams, threads) != 1:
                 raise ParamsError(
-                    path=f"lparams.{name}",
-                    expected="the extent, 1 or more",
-                    given=getattr(self.lparams, name),
+                    path="cross_block_inner_reduction",
+                    expected=f"True unless lparams.{threads} is 1",
+                    given=False,
                 )
+        for name, binding in self.bindings.items():
+            self.expect(name, binding, "with the other fields as they are (`bindings`)")
+
+    def _validate_persistent(self) -> None:
+        self.expect("fastest_dim", True, "in a persistent kernel")
+        self.expect("cross_grid_inner_reduction", False, "in a persistent kernel")
+        _within("batches_per_block_inner_reduction", self.batches_per_block_inner_reduction, 0, MAX_UNROLL)
+        if self.batches_per_block_inner_reduction:
+            self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
+        else:
+            self.expect("project_persistent_buffers", True, "where no batches are held")
+            self.expect("persistent_in_shared_memory", False, "where no batches are held")
+
+    def _validate_vectors(self) -> None:
         for name, vectorized in (
             ("unroll_factor_inner_reduction", self.vectorize_inner_reduction),
             ("unroll_factor_iter_dom", self.vectorize_iter_dom),
@@ -234,7 +323,19 @@ class ReductionParams(HeuristicParams):
                 _vector(name, getattr(self, name))
             _within(name, getattr(self, name), 1, MAX_UNROLL)
 
-    def expect(self, name: str, value: bool, where: str = "for this fusion") -> None:
-        """Raises ParamsError unless the field has the one value that works there."""
-        if getattr(self, name) is not value:
-            raise ParamsError(path=name, expected=f"{value} {where}", given=getattr(self, name))
+    def _validate_launch(self) -> None:
+        holds = self.persistent_kernel and self.batches_per_block_inner_reduction > 0
+        needed = ["bdimy"] if self.multiple_reds_per_blk or not self.fastest_dim else []
+        needed += ["gdimy"] if self.cross_grid_inner_reduction else []
+        needed += [] if holds else ["bdimx"]
+        for name in needed:
+            value = getattr(self.lparams, name)
+            if value < 1:
+                raise ParamsError(path=f"lparams.{name}", expected="the extent, 1 or more", given=value)
+        self._expect_extents([*needed, "bdimx"])
+        if self.pad_inner_reduction_to_warp and self.lparams.bdimx > 0 and self.lparams.bdimx % WARP_SIZE:
+            raise ParamsError(
+                path="lparams.bdimx",
+                expected=f"a multiple of {WARP_SIZE} with pad_inner_reduction_to_warp",
+                given=self.lparams.bdimx,
+            )

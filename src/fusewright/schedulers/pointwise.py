@@ -16,11 +16,12 @@ from math import prod
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_GRID, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
@@ -44,12 +45,13 @@ class PointwiseScheduler:
         return Reject(space) if isinstance(space, str) else Accept()
 
     def prepare(self, fusion: Fusion) -> Heuristic:
-        space = pointwise_space(fusion)
-        assert isinstance(space, PointwiseSpace)
-        return _Proposal(fusion, space)
+        return _Proposal(fusion, accepted(self, pointwise_space(fusion)))
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
+        check_start(self, schedule, params)
+        space = accepted(self, pointwise_space(schedule.fusion))
         params.validate()
+        _check_break_point(space, params)
         ports = cache_inputs_and_outputs(schedule)
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
@@ -66,6 +68,14 @@ class PointwiseScheduler:
         ]
         if rest:
             schedule.inline_most(rest)
+
+
+def _check_break_point(space: PointwiseSpace, params: PointwiseParams) -> None:
+    last = max(0, len(space.axes) - 1)
+    if params.break_point > last:
+        raise ParamsError(
+            path="break_point", expected=f"0 to {last} for {space.reference.name}", given=params.break_point
+        )
 
 
 class _Proposal:
@@ -118,13 +128,11 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
     if any(old != new for old, new in order.items()):
         schedule.reorder(reference, order)
     rank = len(reference.loop)
-    left = min(params.break_point, rank)
+    left = params.break_point
     for _ in range(rank - left - 1):
         schedule.merge(reference, left)
     for _ in range(left - 1):
         schedule.merge(reference, 0)
-    if rank == left:  # nothing is left for the columns
-        left = 0
     threads = params.lparams.bdimx if params.lparams.bdimx > 0 else THREADS
     if rank == 0:
         return 0

@@ -18,7 +18,7 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -46,24 +46,13 @@ class ReductionScheduler:
     params_type = ReductionParams
 
     def can_schedule(self, fusion: Fusion) -> Verdict:
-        space = reduction_space(fusion)
-        if isinstance(space, str):
-            return Reject(space)
-        for tensor in space.reductions:
-            if tensor in space.after:
-                return Reject(f"the reduction {tensor.name} depends on another reduction")
-        for tensor in space.after:
-            mapped = space.maps[tensor]
-            for axis in space.reduction:
-                if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
-                    return Reject(f"{tensor.name} uses a reduced dimension again after the reduction")
-        return Accept()
+        space = _space(fusion)
+        return Reject(space) if isinstance(space, str) else Accept()
 
     def prepare(self, fusion: Fusion) -> Heuristic:
-        space = reduction_space(fusion)
-        assert isinstance(space, ReductionSpace)
+        space = accepted(self, _space(fusion))
         vectors = space.vector_limits(fusion)
-        choose = _inner_params if space.is_inner else _outer_params
+        choose = _inner_params if space.is_inner or not space.iteration else _outer_params
 
         def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams:
             width = vectors.width(facts) if vectors is not None else 1
@@ -72,11 +61,13 @@ class ReductionScheduler:
         return propose
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
-        params.validate()
+        check_start(self, schedule, params)
+        original = accepted(self, _space(schedule.fusion))
         params.expect("persistent_kernel", False)
+        params.validate()
+        check_rows(original, params)
         ports = cache_inputs_and_outputs(schedule)
-        space = reduction_space(schedule.fusion)
-        assert isinstance(space, ReductionSpace)
+        space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         if params.fastest_dim:
             moved = _cut_inner(schedule, reference, params, bool(space.iteration))
@@ -85,6 +76,29 @@ class ReductionScheduler:
             moved = _cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         finish(schedule, space, reference, ports, moved, width, load_position=moved[0] + 1)
+
+
+def _space(fusion: Fusion) -> ReductionSpace | str:
+    """The space of a fusion that the scheduler takes, or why it does not."""
+    space = reduction_space(fusion)
+    if isinstance(space, str):
+        return space
+    for tensor in space.reductions:
+        if tensor in space.after:
+            return f"the reduction {tensor.name} depends on another reduction"
+    for tensor in space.after:
+        mapped = space.maps[tensor]
+        for axis in space.reduction:
+            if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
+                return f"{tensor.name} uses a reduced dimension again after the reduction"
+    return space
+
+
+def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError for params that need rows where every dimension is reduced."""
+    if not space.iteration:
+        params.expect("fastest_dim", True, "where every dimension is reduced")
+        params.expect("multiple_reds_per_blk", False, "where every dimension is reduced")
 
 
 def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:

@@ -30,7 +30,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import RELABELS, Node
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict
+from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
 from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, vectorize_ports
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
@@ -172,20 +172,18 @@ class TransposeScheduler:
         return Reject(groups) if isinstance(groups, str) else Accept()
 
     def prepare(self, fusion: Fusion) -> Heuristic:
-        groups = _groups(fusion)
-        assert isinstance(groups, _Groups)
-        return _Proposal(fusion, groups)
+        return _Proposal(fusion, accepted(self, _groups(fusion)))
 
     def apply(self, schedule: Schedule, params: TransposeParams) -> None:
-        params.validate()
+        check_start(self, schedule, params)
         fusion = schedule.fusion
-        groups = _groups(fusion)
-        assert isinstance(groups, _Groups)
+        groups = accepted(self, _groups(fusion))
+        params.validate()
+        _merged_dimensions(groups, params)
         place = fusion.output_tensors().index(groups.space.reference)
         ports = cache_inputs_and_outputs(schedule)
         reference = fusion.output_tensors()[place]
-        cached = _groups(fusion, reference)
-        assert isinstance(cached, _Groups)
+        cached = accepted(self, _groups(fusion, reference))
         staged = _stage(schedule, cached, ports)
         _tile(schedule, cached, params)
         schedule.transform_like(reference)
@@ -334,8 +332,7 @@ def _stage(schedule: Schedule, groups: _Groups, ports: Ports) -> _Staged:
 def _tile(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
     """The reference's loops: [.., I, J] -> [blocks, tile of I, tile of J]."""
     reference, axes = groups.space.reference, groups.space.axes
-    merged1 = _merged("dims_merged_with_1", params.dims_merged_with_1, groups, ())
-    merged2 = _merged("dims_merged_with_2", params.dims_merged_with_2, groups, merged1)
+    merged1, merged2 = _merged_dimensions(groups, params)
     inside = [*reversed(merged2), groups.inner2, *reversed(merged1), groups.inner1]
     order = [*(a for a in axes if a not in inside), *inside]
     moves = {reference.loop.index(axis): i for i, axis in enumerate(order)}
@@ -352,20 +349,25 @@ def _tile(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
         schedule.merge(reference, 0)
 
 
-def _merged(
-    name: str, positions: Sequence[int], groups: _Groups, taken: Collection[IterDomain]
-) -> list[IterDomain]:
-    """The dimensions at `positions`. ParamsError for one that is none, or is tiled or merged already."""
+def _merged_dimensions(
+    groups: _Groups, params: TransposeParams
+) -> tuple[Sequence[IterDomain], Sequence[IterDomain]]:
+    """The dimensions to merge with the first tiled one and with the second.
+
+    ParamsError for a position of none, or of one that is tiled or merged already.
+    """
     axes = groups.space.axes
-    found: list[IterDomain] = []
-    for position in positions:
-        axis = axes[position] if 0 <= position < len(axes) else None
-        if axis is None or axis in (groups.inner1, groups.inner2, *taken, *found):
+    taken = {groups.inner1, groups.inner2}
+    for name in ("dims_merged_with_1", "dims_merged_with_2"):
+        positions = getattr(params, name)
+        merged = [axes[p] for p in positions if 0 <= p < len(axes)]
+        if len(merged) < len(positions) or len({*taken, *merged}) < len(taken) + len(merged):
             raise ParamsError(
                 path=name, expected="positions of dimensions that are not tiled", given=list(positions)
             )
-        found.append(axis)
-    return found
+        taken.update(merged)
+    first, second = params.dims_merged_with_1, params.dims_merged_with_2
+    return [axes[p] for p in first], [axes[p] for p in second]
 
 
 def _bind(
