@@ -127,6 +127,25 @@ def test_errors(schedule, call, number, text):
     assert str(schedule.fusion) == before
 
 
+@pytest.mark.parametrize("kind", [k for k in LoadStoreOpType if k is not LoadStoreOpType.set])
+def test_copies_by_other_instructions_are_refused(schedule, kind):
+    before = str(schedule.fusion)
+    for call, number in (("cache_after", 0), ("cache_before", 3)):
+        with pytest.raises(ScheduleError) as caught:
+            getattr(schedule, call)(schedule.tensor(number), op_type=kind)
+        text = str(caught.value)
+        assert f"{call}: copies by {kind.name} are not available yet" in text
+        assert "expected: op_type set" in text and f"given: {kind.name}" in text
+    assert str(schedule.fusion) == before
+
+
+def test_only_loads_from_global_memory_have_a_cache_operator(schedule):
+    schedule.cache_after(schedule.tensor(1), cache_op=CacheOp.streaming)  # an output that is used
+    check(schedule)
+    with pytest.raises(ScheduleError, match="cache_after: T2 is not in global memory"):
+        schedule.cache_after(schedule.tensor(2), cache_op=CacheOp.streaming)
+
+
 def test_memory_types(schedule):
     x, a, neg, b = by_name(schedule, 0, 1, 2, 3)
     schedule.set_memory_type(neg, MemoryType.shared)

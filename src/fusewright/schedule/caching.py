@@ -26,6 +26,15 @@ def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
     return fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
 
 
+def _check_plain(primitive: str, op_type: LoadStoreOpType) -> None:
+    if op_type is not LoadStoreOpType.set:
+        raise ScheduleError(
+            f"{primitive}: copies by {op_type.name} are not available yet",
+            expected=f"op_type {LoadStoreOpType.set.name}",
+            given=op_type.name,
+        )
+
+
 def _renumber(fusion: Fusion, tensor: TensorView, twins: dict[IterDomain, IterDomain]) -> None:
     for old, new in twins.items():
         if old not in tensor.logical:
@@ -40,6 +49,13 @@ def cache_after(
     cached_uses: Collection[TensorView] = (),
 ) -> TensorView:
     """tensor -> uses  becomes  tensor -> copy -> uses (those of `cached_uses`, if given)."""
+    _check_plain("cache_after", op_type)
+    if cache_op is not CacheOp.unspecified and tensor.memory is not MemoryType.global_:
+        raise ScheduleError(
+            f"cache_after: {tensor.name} is not in global memory, so no cache serves a read of it",
+            expected=f"cache_op {CacheOp.unspecified.name}",
+            given=cache_op.name,
+        )
     if not tensor.uses:
         raise ScheduleError(f"cache_after: {tensor.name} has no uses", hint="cache_before caches an output")
     if tensor.is_cpu:
@@ -60,6 +76,7 @@ def cache_before(
     fusion: Fusion, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set
 ) -> TensorView:
     """definition -> tensor  becomes  definition -> copy -> tensor; the copy takes the definition."""
+    _check_plain("cache_before", op_type)
     node = tensor.definition
     if node is None:
         raise ScheduleError(f"cache_before: {tensor.name} is an input", hint="cache_after caches an input")

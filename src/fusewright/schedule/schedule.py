@@ -166,12 +166,15 @@ class Schedule:
         cache_op: CacheOp = CacheOp.unspecified,
         cached_uses: Collection[TensorView] = (),
     ) -> TensorView:
-        """tensor -> uses  =>  tensor -> copy -> uses (only those computing `cached_uses`, if given)."""
+        """tensor -> uses  =>  tensor -> copy -> uses (only those computing `cached_uses`, if given).
+
+        `op_type`: of the copy; `set` is the only one yet. `cache_op`: of a load from global memory.
+        """
         return caching.cache_after(self.fusion, tensor, op_type, cache_op, cached_uses)
 
     @_primitive
     def cache_before(self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set) -> TensorView:
-        """definition -> tensor  =>  definition -> copy -> tensor; returns the copy."""
+        """definition -> tensor  =>  definition -> copy -> tensor; returns the copy. `op_type`: `set`."""
         return caching.cache_before(self.fusion, tensor, op_type)
 
     @_primitive
