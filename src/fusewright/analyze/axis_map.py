@@ -21,11 +21,11 @@ def operand_map(node: Node, operand: int) -> dict[IterDomain, IterDomain]:
     """Producer axis -> root axis of the node's first output, for the tensor at `node.inputs[operand]`."""
     producer = node.inputs[operand]
     assert isinstance(producer, TensorView)
-    shape = producer.shape
+    shape, root = producer.shape, node.output.maybe_root
+    if type(node).axis_map is Node.axis_map:  # the same axes in the same order, as for most nodes
+        return dict(zip(shape, root))
     return {
-        shape[position]: axis
-        for axis, position in zip(node.output.maybe_root, node.axis_map(operand))
-        if position is not None
+        shape[position]: axis for axis, position in zip(root, node.axis_map(operand)) if position is not None
     }
 
 
@@ -139,11 +139,14 @@ def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, 
     axis than the one that was assigned to it, say `x + permute(x)`, no assignment serves both readers. Inputs
     are loaded once for each reader, so they do not count.
     """
+    inputs = set(fusion.inputs)
     for node in fusion.ordered_nodes():
+        if node.is_scalar or node.output not in maps:
+            continue
+        reader = maps[node.output]
         for position, producer in enumerate(node.inputs):
-            if not isinstance(producer, TensorView) or producer not in maps or fusion.is_input(producer):
+            if not isinstance(producer, TensorView) or producer not in maps or producer in inputs:
                 continue
-            reader = maps.get(node.output, {})
             to_reader = operand_map(node, position)
             for axis, ours in maps[producer].items():
                 theirs = to_reader.get(ours)

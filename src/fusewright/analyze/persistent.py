@@ -17,20 +17,20 @@ class Reach:
         self._below: dict[TensorView, int] = {}
         #: as below, but not beyond a reduction: what can stand in one loop with the tensor
         self._beside: dict[TensorView, int] = {}
-        for position, node in enumerate(nodes):
-            self._bit.update({out: 1 << position for out in node.outputs if isinstance(out, TensorView)})
-        for node in reversed(nodes):
-            below = beside = self._bit[node.output]
-            for out in node.outputs:
-                for consumer in out.consumers if isinstance(out, TensorView) else ():
-                    below |= self._below.get(consumer, 0)
-                    beside |= self._beside.get(consumer, 0)
-            if node.output.is_reduction:
-                beside = self._bit[node.output]
-            outputs = [out for out in node.outputs if isinstance(out, TensorView)]
-            self._below.update(dict.fromkeys(outputs, below))
-            self._beside.update(dict.fromkeys(outputs, beside))
         self._reductions = [node.output for node in nodes if node.output.is_reduction]
+        reductions = set(self._reductions)
+        for position in reversed(range(len(nodes))):
+            node = nodes[position]
+            below = beside = bit = 1 << position
+            for out in node.outputs:
+                for user in out.uses:  # all that one computes reach the same
+                    below |= self._below.get(user.output, 0)
+                    beside |= self._beside.get(user.output, 0)
+            if node.output in reductions:
+                beside = bit
+            for out in node.outputs:
+                assert isinstance(out, TensorView)
+                self._bit[out], self._below[out], self._beside[out] = bit, below, beside
 
     def reaches(self, above: TensorView, below: TensorView) -> bool:
         """Whether `below` is `above` or computed from it."""

@@ -243,24 +243,7 @@ class Fusion:
             needed.add(node)
             stack += [v.definition for v in node.inputs]
         created = [node for node in self.nodes if node in needed]
-        return created if _are_ordered(created) else self._sorted(needed)
-
-    def _sorted(self, needed: set[Node]) -> list[Node]:
-        """`ordered_nodes` of nodes that were not all created after their producers."""
-        position = {node: i for i, node in enumerate(self.nodes)}
-        waiting = {n: len({v.definition for v in n.inputs if v.definition in needed}) for n in needed}
-        ready = [position[n] for n, count in waiting.items() if count == 0]
-        heapq.heapify(ready)
-        order: list[Node] = []
-        while ready:
-            node = self.nodes[heapq.heappop(ready)]
-            order.append(node)
-            for user in dict.fromkeys(u for out in node.outputs for u in out.uses):
-                if user in needed:
-                    waiting[user] -= 1
-                    if waiting[user] == 0:
-                        heapq.heappush(ready, position[user])
-        return order
+        return created if _are_ordered(created) else _producers_first(created)
 
     def __str__(self) -> str:
         return fusion_text(self)
@@ -295,6 +278,27 @@ def _are_ordered(nodes: Sequence[Node]) -> bool:
             return False
         later.difference_update(node.outputs)
     return True
+
+
+def _producers_first(nodes: Sequence[Node]) -> list[Node]:
+    """Each node after those of them that it reads from, as early in `nodes` as that allows."""
+    position = {node: i for i, node in enumerate(nodes)}
+    waiting = [len({v.definition for v in n.inputs if v.definition in position}) for n in nodes]
+    ready = [i for i, count in enumerate(waiting) if count == 0]  # ascending, so a heap
+    order: list[Node] = []
+    while ready:
+        node = nodes[heapq.heappop(ready)]
+        order.append(node)
+        users = node.outputs[0].uses
+        if len(node.outputs) > 1:
+            users = list(dict.fromkeys(u for out in node.outputs for u in out.uses))
+        for user in users:
+            place = position.get(user)
+            if place is not None:
+                waiting[place] -= 1
+                if waiting[place] == 0:
+                    heapq.heappush(ready, place)
+    return order
 
 
 def _made_before(a: Expr, b: Expr) -> bool:

@@ -102,7 +102,7 @@ class TensorView:
     @property
     def is_reduction(self) -> bool:
         """Whether computing it reduces an axis."""
-        return any(axis.is_reduction for axis in self.maybe_root)
+        return IterKind.REDUCTION in [axis.kind for axis in self.maybe_root]
 
     @property
     def consumers(self) -> list[TensorView]:
