@@ -19,22 +19,25 @@ from fusewright.ir.value import TensorView
 AxisMap = dict[IterDomain, IterDomain]
 
 
-def _neighbours(tensor: TensorView) -> Iterator[tuple[TensorView, AxisMap]]:
-    """Tensors one node away, each with the map from `tensor`'s leaf axes to theirs."""
+def _neighbours(tensor: TensorView, known: Collection[TensorView]) -> Iterator[tuple[TensorView, AxisMap]]:
+    """Tensors one node away but those that are `known`, each with the map from `tensor`'s leaf axes."""
     for producer in tensor.producers:
-        if not producer.is_cpu:
+        if producer not in known and not producer.is_cpu:
             yield producer, {c: p for p, c in producer_map(producer, tensor).items()}
     for consumer in tensor.consumers:
-        yield consumer, producer_map(tensor, consumer)
+        if consumer not in known:
+            yield consumer, producer_map(tensor, consumer)
     if tensor.definition is not None:
         for out in tensor.definition.outputs:
-            if out is not tensor and isinstance(out, TensorView):
+            if out not in known and isinstance(out, TensorView):
                 yield out, dict(zip(tensor.maybe_root, out.maybe_root))
 
 
 def _carried(leaves: set[IterDomain], mapping: AxisMap, target: TensorView) -> set[IterDomain]:
     """The leaf axes of `target`, root and logical, that carry information of the reference."""
     carried = {mapping[a] for a in leaves if a in mapping}
+    if target.root is None:
+        return carried
     for transform in transforms_between(target.maybe_root, target.logical):
         if any(a in carried for a in transform.inputs):
             carried.update(transform.outputs)
@@ -56,13 +59,12 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
 
     def push(source: TensorView) -> None:
         nonlocal count
-        for target, mapping in _neighbours(source):
-            if target not in info:
-                carried = _carried(info[source], mapping, target)
-                concrete = sum(not axis.is_broadcast for axis in carried)
-                rank = (-concrete, source.definition is None, -len(carried), count)
-                heapq.heappush(heap, (rank, source, target, mapping, carried))
-                count += 1
+        for target, mapping in _neighbours(source, info):
+            carried = _carried(info[source], mapping, target)
+            concrete = sum(not axis.is_broadcast for axis in carried)
+            rank = (-concrete, source.definition is None, -len(carried), count)
+            heapq.heappush(heap, (rank, source, target, mapping, carried))
+            count += 1
 
     push(reference)
     while heap:
