@@ -95,7 +95,8 @@ class InnerPersistentScheduler:
         if holds:  # otherwise a second pass would read the row again
             for tensor in _welford_outputs(schedule.fusion):
                 schedule.two_pass(tensor)
-        _recompute(schedule, everything=params.project_persistent_buffers, loads=not holds)
+        everything = params.project_persistent_buffers
+        _recompute(schedule, _row_mask(original), everything=everything, loads=not holds)
         ports = Ports(find_loads(schedule.fusion), ports.stores)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
@@ -201,7 +202,7 @@ def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
     computed = sum(
         t.dtype.size
         for t in persistent_tensors(fusion)
-        if not _is_cheap(fusion, t) and space.has_every_element(t)
+        if not _is_cheap(fusion, t, _row_mask(space)) and space.has_every_element(t)
     )
     return _Held(projected + computed, projected)
 
@@ -215,7 +216,12 @@ def _times_computed(fusion: Fusion) -> int:
     return sum(times.values())
 
 
-def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
+def _row_mask(space: ReductionSpace) -> tuple[bool, ...]:
+    """For each dimension of the reductions, whether it is one of the rows'."""
+    return tuple(not axis.is_reduction for axis in space.reference.logical)
+
+
+def _is_cheap(fusion: Fusion, tensor: TensorView, rows: tuple[bool, ...]) -> bool:
     """Whether it is cheaper to do again than to hold.
 
     That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
@@ -226,39 +232,36 @@ def _is_cheap(fusion: Fusion, tensor: TensorView) -> bool:
     if isinstance(node, Pointwise):
         return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
     if fusion.is_input(node.inputs[0]):
-        return _is_same_for_all_rows(fusion, tensor)
+        return _is_same_for_all_rows(tensor, rows)
     return isinstance(node, (*RELABELS, Expand))
 
 
-def _is_same_for_all_rows(fusion: Fusion, tensor: TensorView) -> bool:
-    """Whether `tensor`, of the reduction's dimensions, is a broadcast along the rows."""
-    reduction = next(n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction)
-    rows = [i for i, axis in enumerate(reduction.logical) if not axis.is_reduction]
+def _is_same_for_all_rows(tensor: TensorView, rows: tuple[bool, ...]) -> bool:
+    """Whether `tensor`, of the reductions' dimensions, is a broadcast along the rows."""
     return (
-        bool(rows)
-        and len(tensor.shape) == len(reduction.logical)
-        and all(tensor.shape[i].is_broadcast for i in rows)
+        any(rows)
+        and len(tensor.shape) == len(rows)
+        and all(axis.is_broadcast for axis, is_row in zip(tensor.shape, rows) if is_row)
     )
 
 
-def _recompute(schedule: Schedule, *, everything: bool, loads: bool) -> None:
-    """Recomputes what persists and is cheap, until nothing more is.
+def _recompute(schedule: Schedule, rows: tuple[bool, ...], *, everything: bool, loads: bool) -> None:
+    """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
     """
-    while True:
-        fusion = schedule.fusion
-        for tensor in persistent_tensors(fusion):
-            node = tensor.definition
-            assert node is not None
-            if tensor.is_reduction or tensor in fusion.output_tensors():
-                continue
-            wanted = loads if fusion.is_input(node.inputs[0]) else everything
-            if wanted or _is_cheap(fusion, tensor):
-                schedule.recompute(tensor)
-                break
-        else:
-            return
+    fusion = schedule.fusion
+    persistent = set(persistent_tensors(fusion))
+    outputs = set(fusion.output_tensors())
+    # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
+    for node in reversed(fusion.ordered_nodes()):
+        tensor = node.outputs[0]
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+            continue
+        wanted = loads if fusion.is_input(node.inputs[0]) else everything
+        if wanted or _is_cheap(fusion, tensor, rows):
+            schedule.recompute(tensor)
+            persistent.update(tensor.producers)
 
 
 def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
