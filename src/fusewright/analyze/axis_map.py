@@ -72,7 +72,7 @@ class AxisKeys:
             if transform is None:
                 keys[axis] = None
                 return None
-            ins = [key(i) for i in transform.inputs]
+            ins = tuple([key(i) for i in transform.inputs])
             if None in ins:
                 present = [k for k in ins if k is not None]
                 forwarded = (
@@ -81,13 +81,14 @@ class AxisKeys:
                 for out in transform.outputs:
                     keys[out] = forwarded
             else:
+                name = transform.key()
                 for position, out in enumerate(transform.outputs):
-                    name = (transform.key(), tuple(ins), position)
-                    keys[out] = self._ids.setdefault(name, len(self._ids))
+                    keys[out] = self._ids.setdefault((name, ins, position), len(self._ids))
             return keys[axis]
 
         for axis in axes:
-            key(axis)
+            if axis not in keys:
+                key(axis)
         return keys
 
 

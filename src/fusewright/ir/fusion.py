@@ -207,8 +207,8 @@ class Fusion:
         """Inputs, then what nodes read and make, each once, in node order."""
         found: dict[Val, None] = dict.fromkeys(self.inputs)
         for node in self.nodes:
-            found.update(dict.fromkeys(node.inputs))
-            found.update(dict.fromkeys(node.outputs))
+            for value in (*node.inputs, *node.outputs):
+                found[value] = None
         found.update(dict.fromkeys(o.tensor for o in self.outputs))
         return list(found)
 

@@ -58,6 +58,20 @@ class Domains:
         return table
 
 
+def with_promoters(chosen: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
+    """Those of `nodes` that decide the extents of what the `chosen` ones compute, themselves included."""
+    found = set(chosen)
+    stack = list(chosen)
+    while stack:
+        for tensor in stack.pop().outputs:
+            assert isinstance(tensor, TensorView)
+            if tensor.inline_at and any(axis.is_broadcast for axis in tensor.maybe_root):
+                users = [user for user in tensor.uses if user not in found]
+                found.update(users)
+                stack += users
+    return [node for node in nodes if node in found]
+
+
 def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None:
     """The size that `width` must divide for vectors along the innermost loop axis to be contiguous."""
     axis = lane_axis(tensor, width)

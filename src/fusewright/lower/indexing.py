@@ -49,6 +49,7 @@ class NodeIndices:
         for axis, key in keyed.items():
             if key is not None and axis in self._index:
                 self._by_key.setdefault(key, self._index[axis])
+        self._operands: dict[int, tuple[dict[IterDomain, Key | None], dict[IterDomain, Expr]]] = {}
 
     def _extent(self, axis: IterDomain) -> Expr:
         return self._domains.extent(self.tensor, axis)
@@ -102,15 +103,12 @@ class NodeIndices:
 
     def loops_of(self, operand: int, wanted: Sequence[IterDomain]) -> list[Expr]:
         """The indices of loop axes `wanted` of the producer, where this node reads it."""
+        if not wanted:
+            return []
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
-        mapped = self._mapped(operand)
-        leaves: dict[IterDomain, Key | None] = {
-            axis: self._leaf_keys[mapped[axis]] if axis in mapped else self._keys.leaf(axis)
-            for axis in producer.logical
-        }
+        leaves, known = self._known_of(operand, producer)
         keys = self._keys.of_axes(wanted, leaves)
-        known: dict[IterDomain, Expr] = dict(self.logical_of(operand))
 
         def index(axis: IterDomain) -> Expr:
             if axis in known:
@@ -128,6 +126,19 @@ class NodeIndices:
             return known[axis]
 
         return [index(axis) for axis in wanted]
+
+    def _known_of(
+        self, operand: int, producer: TensorView
+    ) -> tuple[dict[IterDomain, Key | None], dict[IterDomain, Expr]]:
+        """The keys of the producer's logical axes, and the indices of its axes that are known so far."""
+        if operand not in self._operands:
+            mapped = self._mapped(operand)
+            leaves = {
+                axis: self._leaf_keys[mapped[axis]] if axis in mapped else self._keys.leaf(axis)
+                for axis in producer.logical
+            }
+            self._operands[operand] = leaves, self.logical_of(operand)
+        return self._operands[operand]
 
 
 def loop_index_table(tensor: TensorView, loops: Sequence[Loop]) -> dict[IterDomain, Expr]:

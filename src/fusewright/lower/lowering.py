@@ -18,7 +18,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.context import Context, launch_dimensions
-from fusewright.lower.domains import Domains, refine, vector_size
+from fusewright.lower.domains import Domains, refine, vector_size, with_promoters
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import (
     Argument,
@@ -72,13 +72,11 @@ def _compute_nodes(fusion: Fusion) -> list[Node]:
 
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
-    domains = Domains(nodes, {})
-    facts = _vector_facts(nodes, domains)
-    known = refine(facts, fusion.ranges)
-    if known:
-        domains = Domains(nodes, known)
+    vectors = [node for node in nodes if is_vector_access(node)]
+    facts = _vector_facts(vectors, Domains(with_promoters(vectors, nodes), {}))
+    domains = Domains(nodes, refine(facts, fusion.ranges))
     buffers = Buffers(domains)
-    _align_buffers(nodes, domains, buffers)
+    _align_buffers(vectors, domains, buffers)
     loops = LoopMap(nodes, domains)
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
@@ -122,24 +120,21 @@ def _thread_bound(threads: list[Expr]) -> int:
     return bound
 
 
-def _vector_facts(nodes: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
-    """(size, width): sizes that vector access needs to be multiples of its width."""
+def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
+    """(size, width): sizes that these vector accesses need to be multiples of their width."""
     facts: dict[tuple[Expr, int], None] = {}
-    for node in nodes:
-        if is_vector_access(node):
-            out = node.output
-            width = as_int(domains.extent(out, out.loop[-1])) or 1
-            size = vector_size(out, domains, width)
-            if isinstance(size, Symbol):
-                facts.setdefault((size, width))
+    for node in vectors:
+        out = node.output
+        width = as_int(domains.extent(out, out.loop[-1])) or 1
+        size = vector_size(out, domains, width)
+        if isinstance(size, Symbol):
+            facts.setdefault((size, width))
     return list(facts)
 
 
-def _align_buffers(nodes: list[Node], domains: Domains, buffers: Buffers) -> None:
+def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> None:
     """Records what vector accesses need of the buffers on both sides before any buffer is made."""
-    for node in nodes:
-        if not is_vector_access(node):
-            continue
+    for node in vectors:
         out, source = node.output, node.tensor_inputs[0]
         width = as_int(domains.extent(out, out.loop[-1])) or 1
         for tensor in (out, source):
