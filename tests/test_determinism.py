@@ -1,4 +1,6 @@
-"""The same definition gives byte-identical CUDA in every process, whatever was defined before it there."""
+"""The same definition gives byte-identical CUDA in every process, for the same reasons, whatever was defined
+before it there.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from fusewright.host.executor import FusionExecutor
 for case in CASES[:: int(sys.argv[1])]:
     executor = FusionExecutor(case.definition()._finished().fusion)
     kernels = executor.compile(case.inputs(torch.device("cpu"))).kernels
-    text = "".join(kernel.full_text for kernel in kernels)
+    text = executor.segments().log() + "".join(kernel.full_text for kernel in kernels)
     print(case.name, hashlib.sha256(text.encode()).hexdigest())
 """
 

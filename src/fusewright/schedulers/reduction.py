@@ -96,8 +96,9 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     for tensor in space.reductions:
         if tensor in space.after:
             return f"the reduction {tensor.name} depends on another reduction"
-    for tensor in space.after:
-        mapped = space.maps[tensor]
+    for tensor, mapped in space.maps.items():
+        if tensor not in space.after:
+            continue
         for axis in space.reduction:
             if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
                 return f"{tensor.name} uses a reduced dimension again after the reduction"
