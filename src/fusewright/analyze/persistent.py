@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -36,20 +36,32 @@ class Reach:
         """Whether `below` is `above` or computed from it."""
         return bool(self._below.get(above, 0) & self._bit.get(below, 0))
 
-    def outlives(self, tensor: TensorView) -> bool:
-        """Whether `tensor`, perhaps an input, feeds a reduction and is needed again with its result.
+    @property
+    def reductions(self) -> Sequence[TensorView]:
+        """One output of every reduction, producers first."""
+        return self._reductions
 
-        Unlike `reductions_between` this sees through the elementwise work between the tensor and its uses.
+    def outlives(self, tensor: TensorView, reduction: TensorView, held: Collection[TensorView] = ()) -> bool:
+        """Whether `tensor`, perhaps an input, feeds `reduction` and is needed again with its result.
+
+        Unlike `reductions_between` this sees through the elementwise work between the tensor and its uses,
+        but for the tensors of `held`: what is computed from those needs no other.
         """
-        consumers = [c for c in tensor.consumers if c in self._bit]
-        beside = 0
-        for consumer in consumers:
-            beside |= self._beside[consumer]
-        return any(
-            any(self.reaches(c, reduction) for c in consumers)
-            and beside & self._below[reduction] & ~self._bit[reduction]
-            for reduction in self._reductions
-        )
+        stack = [c for c in tensor.consumers if c in self._bit]
+        if not any(self.reaches(c, reduction) for c in stack):
+            return False
+        below = self._below[reduction] & ~self._bit[reduction]
+        seen = set(stack)
+        while stack:
+            found = stack.pop()
+            if found in held or not self._beside[found] & below:
+                continue
+            if self._bit[found] & below:
+                return True
+            consumers = [c for c in found.consumers if c not in seen and c in self._bit]
+            seen.update(consumers)
+            stack += consumers
+        return False
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
         """Reductions that one consumer of `tensor` feeds and that another's results meet later.
