@@ -131,7 +131,7 @@ def test_enums_have_entries_and_keyword_names():
 
 def test_parallel_types():
     parallel = enums.ParallelType
-    block, grid = enums.BLOCK_PARALLEL_TYPES, enums.GRID_PARALLEL_TYPES
+    block, grid = (tuple(p for p in parallel if getattr(p, kind)) for kind in ("is_block", "is_grid"))
     assert block == (parallel.block_x, parallel.block_y, parallel.block_z)
     assert grid == (parallel.grid_x, parallel.grid_y, parallel.grid_z)
     assert [p for p in parallel if p.is_thread] == [*grid, *block]

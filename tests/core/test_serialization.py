@@ -9,7 +9,7 @@ import pytest
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
-from fusewright.core.serialization import fingerprint, from_dict, from_json, to_dict, to_json
+from fusewright.core.serialization import from_dict, from_json, to_dict, to_json
 from fusewright.schedulers import CompileParams, LaunchParams, PointwiseParams, ReductionParams
 
 
@@ -84,8 +84,3 @@ def test_errors_name_the_path(data, text):
 def test_text_that_is_no_json():
     with pytest.raises(ParamsError, match="expected JSON"):
         from_json(Params, "{block:")
-
-
-def test_fingerprint_keeps_parts_apart():
-    assert fingerprint("ab", "c") != fingerprint("a", "bc")
-    assert fingerprint("a") == fingerprint("a") and len(fingerprint("a")) == 16

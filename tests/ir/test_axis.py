@@ -82,11 +82,11 @@ def test_printed_axes(fusion):
     size = symbol("i0", lo=0)
     plain = fusion.new_axis(size)
     split = Split(plain, const(4), True, fusion.plain_axis)
-    split.inner.parallelize(ParallelType.vectorize)
+    split.inner.parallel = ParallelType.vectorize
     merged = Merge(fusion.new_axis(size), fusion.new_axis(const(3)), fusion.plain_axis).outputs[0]
     expanded = fusion.new_axis(const(1), IterKind.BROADCAST, expanded=const(7))
     reduced = fusion.new_axis(const(2), IterKind.REDUCTION, rfactor=True)
-    reduced.parallelize(ParallelType.block_x)
+    reduced.parallel = ParallelType.block_x
     assert str(plain) == "iS0{i0}"
     assert str(split.outer) == "iS1{( ceilDiv(i0, 4) )}" and str(split.inner) == "iV2{4}"
     assert str(merged).startswith("iS5{( ") and "i0" in str(merged)

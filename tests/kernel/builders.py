@@ -32,7 +32,6 @@ from fusewright.kernel.ir import (
     Operand,
     Param,
     Ref,
-    Requirement,
     ScalarParam,
     ScalarRef,
     Space,
@@ -54,9 +53,9 @@ ADD, SUB, MUL, DIV, EXP, GT, WHERE = (
 )
 
 
-def size(name: str, multiple_of: int = 1) -> tuple[Symbol, ScalarParam]:
+def size(name: str, multiple_of: int = 1, hi: int = 2**31 - 1) -> tuple[Symbol, ScalarParam]:
     """A positive extent and the parameter that carries it."""
-    value = symbol(name, lo=1, hi=2**31 - 1, multiple_of=multiple_of)
+    value = symbol(name, lo=1, hi=hi, multiple_of=multiple_of)
     return value, ScalarParam(name, DataType.Index, value)
 
 
@@ -89,14 +88,13 @@ def kernel(
     block: Sequence[Expr | int],
     shared_bytes: int = 0,
     index_dtype: DataType = DataType.Int32,
-    requirements: Sequence[Requirement] = (),
     alignments: Sequence[Alignment] = (),
 ) -> Kernel:
     gx, gy, gz = (*map(as_expr, grid), ONE, ONE, ONE)[:3]
     bx, by, bz = (*map(as_expr, block), ONE, ONE, ONE)[:3]
     return Kernel(
         name, tuple(params), tuple(body), (gx, gy, gz), (bx, by, bz), const(shared_bytes), index_dtype,
-        requirements=tuple(requirements), alignments=tuple(alignments),
+        alignments=tuple(alignments),
     )  # fmt: skip
 
 
@@ -149,7 +147,7 @@ def row_softmax(dtype: DataType = DataType.Half, threads: int = 128, per_thread:
     Thread t holds elements t, t + threads, ... of the row in registers.
     """
     rows, rows_param = size("rows")
-    columns, columns_param = size("columns")
+    columns, columns_param = size("columns", hi=threads * per_thread)
     x, y = tensor("T0", dtype, rows * columns), tensor("T1", dtype, rows * columns, output=True)
     t, row = index_symbol(BX, const(threads)), index_symbol(GX, rows)
     k = symbol("k", hi=per_thread - 1)
@@ -204,7 +202,6 @@ def row_softmax(dtype: DataType = DataType.Half, threads: int = 128, per_thread:
     ]
     return kernel(
         "row_softmax", [x, y, rows_param, columns_param], body, [rows], [threads], threads * 4,
-        requirements=[Requirement(lt(columns, threads * per_thread + 1), "a row fits the block's registers")],
     )  # fmt: skip
 
 

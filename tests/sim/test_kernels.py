@@ -148,7 +148,7 @@ def test_wrong_arguments_are_refused() -> None:
         simulate(kernel, [x, y.double(), out, 64, 1.0])
     with pytest.raises(SimulationError, match=r"made for 1 <= n0 .*, a multiple of 4, not 63"):
         simulate(kernel, [x, y, out, 63, 1.0])
-    with pytest.raises(SimulationError, match="a row fits the block's registers"):
+    with pytest.raises(SimulationError, match="made for 1 <= columns <= 128, not 200"):
         simulate(builders.row_softmax(F32, per_thread=1), [torch.zeros(2, 200), torch.zeros(2, 200), 2, 200])
     with pytest.raises(SimulationError, match="`T0` is not aligned to 16 bytes"):
         simulate(kernel, [torch.zeros(65)[1:], y, out, 64, 1.0])

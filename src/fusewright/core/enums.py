@@ -53,17 +53,13 @@ class ParallelType(enum.Enum):
         member = object.__new__(cls)
         member._value_ = len(cls.__members__)
         member.ir_name = ir_name
-        # Plain attributes, since the lowering asks millions of times.
+        # The threads of a block share the axis, the blocks of a grid, either. Plain attributes, since the
+        # lowering asks millions of times.
         member.is_block = ir_name.startswith("threadIdx")
         member.is_grid = ir_name.startswith("blockIdx")
         member.is_mesh = ir_name.startswith("deviceIdx")
         member.is_thread = member.is_block or member.is_grid
         return member
-
-
-# `is_block`: the threads of a block share the axis; `is_grid`: the blocks of a grid; `is_thread`: either.
-BLOCK_PARALLEL_TYPES = tuple(p for p in ParallelType if p.is_block)
-GRID_PARALLEL_TYPES = tuple(p for p in ParallelType if p.is_grid)
 
 
 @_with_entries

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import hashlib
 import json
 import re
 import types
@@ -118,12 +117,3 @@ def from_json(cls: type[T], text: str) -> T:
     except msgspec.DecodeError as error:
         raise ParamsError(path=cls.__name__, expected="JSON", given=f"{text[:60]!r} ({error})") from None
     return from_dict(cls, data)
-
-
-def fingerprint(*parts: str) -> str:
-    """A short stable name for texts: the first 16 hex digits of their SHA-256."""
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()[:16]

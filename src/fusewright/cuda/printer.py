@@ -143,8 +143,7 @@ class KernelPrinter:
         threads = kernel.max_threads
         if not threads and None not in known:
             threads = known[0] * known[1] * known[2]  # type: ignore[operator]
-        blocks = f", {kernel.min_blocks}" if kernel.min_blocks else ""
-        bounds = f" __launch_bounds__({threads}{blocks})" if threads else ""
+        bounds = f" __launch_bounds__({threads})" if threads else ""
         listed = ",\n".join(_INDENT * 2 + param for param in params)
         return [
             f"// grid ({grid}), block ({block}), {shared} bytes of shared memory",

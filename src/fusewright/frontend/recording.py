@@ -27,11 +27,6 @@ class Recorder:
         self.outcomes: list[Outcome] = []
         self.state_count = 0
 
-    @property
-    def has_built(self) -> bool:
-        """Whether a fusion had to be built."""
-        return self._building is not None
-
     def record(self, record: Record) -> tuple[int, Outcome]:
         """Adds a record: the index of the first state that has a handle, and what the record makes.
 

@@ -65,9 +65,6 @@ class IterDomain:
         """The size that a user sees: the expanded one of an expanded broadcast."""
         return self.extent if self.expanded is None else self.expanded
 
-    def parallelize(self, parallel: ParallelType) -> None:
-        self.parallel = parallel
-
     def bare_copy(self) -> IterDomain:
         """The same axis, number included, not made by a transform: for a copy of the whole fusion."""
         return IterDomain(

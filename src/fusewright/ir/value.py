@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.enums import MemoryType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.sym import Expr
 
@@ -120,13 +120,6 @@ class TensorView:
         if self.definition is None:
             return []
         return list(dict.fromkeys(v for v in self.definition.inputs if isinstance(v, TensorView)))
-
-    def axis(self, position: int) -> IterDomain:
-        return self.loop[position]
-
-    def has_parallel(self, kinds: Iterable[ParallelType]) -> bool:
-        wanted = set(kinds)
-        return any(axis.parallel in wanted for axis in self.loop)
 
     def __str__(self) -> str:
         axes = ", ".join(map(str, self.loop))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -286,14 +286,6 @@ Stmt = Alloc | Let | For | If | Copy | Compute | Init | Combine | BlockReduce | 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Requirement:
-    """What the launcher must find true of the arguments before it launches, or it raises `message`."""
-
-    cond: Expr
-    message: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
     """The pointer of `buffer` must be a multiple of `bytes`."""
 
@@ -306,8 +298,7 @@ class Kernel:
     """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
 
     `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
-    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown),
-    `min_blocks` the wanted blocks per SM (0: no wish).
+    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown).
     """
 
     name: str
@@ -318,9 +309,7 @@ class Kernel:
     shared_bytes: Expr
     index_dtype: DataType = DataType.Int
     max_threads: int = 0
-    min_blocks: int = 0
-    requirements: tuple[Requirement, ...] = field(default=())
-    alignments: tuple[Alignment, ...] = field(default=())
+    alignments: tuple[Alignment, ...] = ()
 
 
 #: What statements stand in.

@@ -66,9 +66,7 @@ def kernel_text(kernel: Kernel) -> str:
         f"index {kernel.index_dtype.name}",
     ]
     launch += [f"max_threads {kernel.max_threads}"] if kernel.max_threads else []
-    launch += [f"min_blocks {kernel.min_blocks}"] if kernel.min_blocks else []
     lines.append(_INDENT + "  ".join(launch))
-    lines += [f"{_INDENT}require {to_text(r.cond)}: {r.message}" for r in kernel.requirements]
     lines += [f"{_INDENT}require {a.buffer.name} aligned to {a.bytes}" for a in kernel.alignments]
     lines += _body(kernel.body, 1)
     return "\n".join(lines) + "\n"

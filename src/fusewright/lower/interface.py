@@ -72,7 +72,7 @@ class Lowered:
 
     A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (what
     vector access needs of a size or stride): `check_symbols`. `symbols` covers all size and stride symbols in
-    `kernel.grid`, `.block`, `.shared_bytes`, `.requirements`, the workspace sizes and the body. They may
+    `kernel.grid`, `.block`, `.shared_bytes`, the workspace sizes and the body. They may
     differ from the fusion's symbols of the same name: a kernel may know more of a size, such as a divisor.
     """
 

@@ -99,8 +99,6 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         const(0),
         options.index_dtype,
         options.max_threads or _thread_bound(threads),
-        0,
-        (),
         tuple(
             k.Alignment(buffers.of(t), bytes_)
             for t, bytes_ in buffers.alignment.items()
@@ -238,7 +236,6 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
 
     arguments: list[Argument] = []
     exprs: list[Expr] = [*kernel.grid, *kernel.block, kernel.shared_bytes]
-    exprs += [r.cond for r in kernel.requirements]
     for param in kernel.params:
         if isinstance(param, k.TensorParam):
             arguments.append(TensorArgument(tensors[param.buffer]))

@@ -89,9 +89,9 @@ class CompiledKernel:
         return self.source.text
 
     @property
-    def launch_bounds(self) -> tuple[int, int]:
-        """Most threads a block, wished blocks an SM; 0: none given."""
-        return self.kernel.max_threads, self.kernel.min_blocks
+    def launch_bounds(self) -> int:
+        """Most threads a block; 0: none given."""
+        return self.kernel.max_threads
 
 
 class KernelCompiler:

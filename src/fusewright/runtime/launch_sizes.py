@@ -38,7 +38,6 @@ class LaunchSizes:
         self.strided = [(s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)]
         self._size_values = to_function([x.extent for _, x in sources if isinstance(x, Size)])
         self._extents = to_function([*body.grid, *body.block, body.shared_bytes])
-        self._required = to_function([requirement.cond for requirement in body.requirements])
         workspaces = [source for source in kernel.arguments if isinstance(source, Workspace)]
         self._workspaces = to_function([workspace.size for workspace in workspaces])
 
@@ -55,13 +54,9 @@ class LaunchSizes:
         An extent is at least 1: a reduction of nothing still has a result to write.
 
         Raises:
-            ScheduleError: the sizes break a requirement of the kernel, or the GPU cannot hold a block.
+            ScheduleError: sizes that the kernel was not made for, or a block that the GPU cannot hold.
         """
         check_symbols(values)
-        for requirement, holds in zip(self._kernel.kernel.requirements, self._required(values)):
-            if not holds:
-                named = ", ".join(f"{symbol.name} = {value}" for symbol, value in values.items())
-                raise ScheduleError(requirement.message, given=f"{requirement.cond} with {named}")
         gx, gy, gz, bx, by, bz, shared = self._extents(values)
         shape = LaunchShape(
             (max(1, gx), max(1, gy), max(1, gz)), (max(1, bx), max(1, by), max(1, bz)), shared

@@ -29,10 +29,6 @@ class OnceCache(Generic[K, V]):
     def values(self) -> list[V]:
         return list(self._values.values())
 
-    def peek(self, key: K) -> V | None:
-        """The value if it is there."""
-        return self._values.get(key)
-
     def get(self, key: K, compute: Callable[[], V]) -> V:
         """The value for `key`, computed if it is missing."""
         while True:

@@ -170,6 +170,6 @@ def parallelize_like(
         for axis, like in zip(target.loop, source_of[target]):
             if like is None or (wanted and like.parallel not in wanted):
                 continue
-            axis.parallelize(like.parallel)
+            axis.parallel = like.parallel
             if propagate_padding:
                 axis.padded = like.padded

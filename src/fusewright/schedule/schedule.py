@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _primitive(method: F) -> F:
     """Records the call, unless another primitive made it; checks that its tensors belong to this schedule."""
-    parameters = list(inspect.signature(method).parameters.values())[1:]
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
@@ -39,7 +37,6 @@ def _primitive(method: F) -> F:
         )
         return result
 
-    recorded.parameters = parameters  # type: ignore[attr-defined]
     return recorded  # type: ignore[return-value]
 
 

@@ -129,5 +129,5 @@ def parallelize(tensor: TensorView, position: int, parallel: ParallelType, *, pa
                 f"parallelize: a vectorized axis needs a constant power-of-two extent, not {axis.extent}",
                 hint="split the axis by the vector width first",
             )
-    axis.parallelize(parallel)
+    axis.parallel = parallel
     axis.padded = pad

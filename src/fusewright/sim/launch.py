@@ -12,7 +12,7 @@ from fusewright.core.errors import SimulationError
 from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, MAX_THREADS_PER_BLOCK, HardwareInfo
 from fusewright.kernel.ir import Kernel, ScalarParam
 from fusewright.sim.races import MAX_BLOCKS
-from fusewright.sym import Expr, Symbol, evaluate, to_text
+from fusewright.sym import Expr, Symbol, evaluate
 
 Argument = Tensor | int | float | complex | bool
 Dim3 = tuple[int, int, int]
@@ -62,7 +62,7 @@ def size_symbols(kernel: Kernel, args: Sequence[Argument]) -> dict[Symbol, int]:
 
 
 def _check_range(kernel: Kernel, symbol: Symbol, value: int) -> None:
-    """The kernel was simplified under what its symbols are declared to be, so that is a requirement too."""
+    """The kernel was simplified under what its symbols are declared to be, so launches keep to it."""
     too_large = isinstance(symbol.hi, int) and value > symbol.hi
     if value < symbol.lo or too_large or value % symbol.multiple_of:
         given = f"{symbol.lo} <= {symbol.name}" + (f" <= {symbol.hi}" if symbol.hi is not None else "")
@@ -119,12 +119,8 @@ def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) 
         raise SimulationError(f"the simulator runs at most {MAX_BLOCKS} blocks, not {launch.blocks}")
 
 
-def check_requirements(kernel: Kernel, args: Sequence[Argument]) -> None:
-    """Raises SimulationError where the arguments break what the kernel requires of its launcher."""
-    sizes = size_symbols(kernel, args)
-    for requirement in kernel.requirements:
-        if not evaluate(requirement.cond, sizes):
-            raise SimulationError(f"`{kernel.name}`: {requirement.message} ({to_text(requirement.cond)})")
+def check_alignments(kernel: Kernel, args: Sequence[Argument]) -> None:
+    """Raises SimulationError where a pointer is less aligned than the kernel's accesses need."""
     pointers = {
         param.buffer: arg.data_ptr()
         for param, arg in zip(kernel.params, args)

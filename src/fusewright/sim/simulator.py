@@ -26,8 +26,8 @@ from fusewright.sim.collectives import run_barrier, run_block_reduce, run_grid_r
 from fusewright.sim.launch import (
     Argument,
     Dim3,
+    check_alignments,
     check_launch,
-    check_requirements,
     launch_of,
     size_symbols,
 )
@@ -85,14 +85,14 @@ def simulate(
     Raises:
         OutOfBoundsError, UninitializedReadError, RaceError: see there.
         SimulationError: anything else that is wrong on any GPU: misaligned vectors, a collective that only
-            some threads reach, a launch beyond the limits, an argument that breaks a requirement.
+            some threads reach, a launch beyond the limits, a size or pointer that the kernel is not for.
     """
     launch = launch_of(kernel, args, grid=grid, block=block, shared_bytes=shared_bytes)
     check_launch(kernel, launch, hardware)
     report = SimReport(launch.blocks, launch.threads)
     if not launch.blocks:
         return report
-    check_requirements(kernel, args)
+    check_alignments(kernel, args)
     usage = usage_of(kernel)
     arguments = bind_arguments(
         kernel,
