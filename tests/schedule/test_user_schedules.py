@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -292,8 +293,9 @@ VALID: dict[str, Scheduling] = {
 }
 
 
-def _check_runs(fd: SumOfCube) -> None:
-    fd.sched.inline_most()
+def _check_runs(fd: SumOfCube, inline: bool = True) -> None:
+    if inline:
+        fd.sched.inline_most()
     fd._finalize_schedule(CUBE)
     (out,) = fd.execute(CUBE)
     assert_close(out, CUBE[0].double().sum(-1), 8)
@@ -304,3 +306,67 @@ def test_valid_calls(name: str) -> None:
     fd = _opened()
     VALID[name](fd.sched, fd.t1)
     _check_runs(fd)
+
+
+# ---- intermediate tensors that are not inlined
+
+
+class SumOfConstantCube(SumOfCube):
+    """The same with constant sizes."""
+
+    def definition(self) -> None:
+        self.t0 = self.define_tensor([8, 8, 8], contiguity=True)
+        self.t1 = self.ops.sum(self.t0, -1)
+        self.add_output(self.t1)
+
+
+RFACTORS = {name: schedule for name, schedule in VALID.items() if name.startswith("rfactor")}
+
+
+@pytest.mark.parametrize("name", RFACTORS)
+def test_a_partial_result_of_constant_size_needs_no_inlining(name: str) -> None:
+    fd = SumOfConstantCube()
+    fd._setup_schedule(CUBE, overwrite_existing_schedule=True)
+    RFACTORS[name](fd.sched, fd.t1)
+    _check_runs(fd, inline=False)
+
+
+def _bound(axes: int) -> Scheduling:
+    def schedule(s: Any, t1: Any) -> None:
+        partial = _after_split([2])(s, t1)
+        for axis, kind in list(enumerate((ParallelType.grid_x, ParallelType.block_x)))[:axes]:
+            s.parallelize(partial, axis, kind)
+            s.parallelize(t1, axis, kind)
+
+    return schedule
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [_bound(2), lambda s, t: s.set_memory_type(_after_split([2])(s, t), MemoryType.shared)],
+    ids=["bound", "shared"],
+)
+def test_a_partial_result_of_any_size_is_bound_or_shared(schedule: Scheduling) -> None:
+    fd = _opened()
+    schedule(fd.sched, fd.t1)
+    _check_runs(fd, inline=False)
+
+
+@pytest.mark.parametrize(
+    "schedule, elements, axes",
+    [
+        (_after_split([2]), "2*i0*i1", r"axis 0, iS\d+{i0}, axis 1, iS\d+{i1}"),
+        (_bound(1), "2*i1", r"axis 1, iS\d+{i1}"),
+    ],
+    ids=["all", "rest"],
+)
+def test_registers_of_variable_size_are_refused(schedule: Scheduling, elements: str, axes: str) -> None:
+    fd = _opened()
+    schedule(fd.sched, fd.t1)
+    fd._finalize_schedule(CUBE)
+    with pytest.raises(ScheduleError) as caught:
+        fd.execute(CUBE)
+    text = str(caught.value)
+    assert f"T2 is in registers, but its size is not constant: {elements} elements a thread" in text
+    assert re.search(f"given: {axes}$", text, re.MULTILINE)
+    assert all(way in text for way in ("inline_most", "parallelize", "shared"))

@@ -50,11 +50,12 @@ class Buffers:
             )
         count = as_int(size)
         if count is None:
-            axes = ", ".join(map(str, self.stored_axes(tensor)))
             raise ScheduleError(
-                f"{tensor.name} is in registers, but its size {size} is not constant: "
-                f"it is stored along {axes}",
-                hint="inline it further, split those axes by constants, or set its memory type to shared",
+                f"{tensor.name} is in registers, but its size is not constant: {size} elements a thread",
+                expected="constant extents of the axes that it is stored along",
+                given=self._variable_axes(tensor),
+                hint="inline it into the loops of its consumers (inline_most), bind those axes to threads or "
+                "blocks (parallelize), or set its memory type to shared",
             )
         if count > MAX_LOCAL_ELEMENTS:
             raise ScheduleError(
@@ -65,6 +66,11 @@ class Buffers:
         return Buffer(tensor.name, tensor.dtype, Space.LOCAL, size, align)
 
     # ---- registers and shared memory
+
+    def _variable_axes(self, tensor: TensorView) -> str:
+        """The axes that a tensor is stored along whose extents are not constant, for a message."""
+        axes = [a for a in self.stored_axes(tensor) if as_int(self._domains.extent(tensor, a)) is None]
+        return ", ".join(f"axis {tensor.loop.index(axis)}, {axis}" for axis in axes)
 
     def stored_axes(self, tensor: TensorView) -> list[IterDomain]:
         """The loop axes that a local or shared buffer has room for, outermost first.
