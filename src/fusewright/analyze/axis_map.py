@@ -64,32 +64,30 @@ class AxisKeys:
         `forward_absent` a merge with it passes its other input's key through, as propagation does.
         """
         keys: dict[IterDomain, Key | None] = dict(leaves)
-
-        def key(axis: IterDomain) -> Key | None:
-            if axis in keys:
-                return keys[axis]
-            transform = axis.definition
-            if transform is None:
-                keys[axis] = None
-                return None
-            ins = tuple([key(i) for i in transform.inputs])
-            if None in ins:
-                present = [k for k in ins if k is not None]
-                forwarded = (
-                    present[0] if forward_absent and isinstance(transform, Merge) and present else None
-                )
-                for out in transform.outputs:
-                    keys[out] = forwarded
-            else:
-                name = transform.key()
-                for position, out in enumerate(transform.outputs):
-                    keys[out] = self._ids.setdefault((name, ins, position), len(self._ids))
-            return keys[axis]
-
         for axis in axes:
-            if axis not in keys:
-                key(axis)
+            self._add(axis, keys, forward_absent)
         return keys
+
+    def _add(self, axis: IterDomain, keys: dict[IterDomain, Key | None], forward_absent: bool) -> None:
+        """Adds to `keys` that of `axis`, and of all that it is made from."""
+        if axis in keys:
+            return
+        transform = axis.definition
+        if transform is None:
+            keys[axis] = None
+            return
+        for i in transform.inputs:
+            self._add(i, keys, forward_absent)
+        ins = tuple([keys[i] for i in transform.inputs])
+        if None in ins:
+            present = [k for k in ins if k is not None]
+            forwarded = present[0] if forward_absent and isinstance(transform, Merge) and present else None
+            for out in transform.outputs:
+                keys[out] = forwarded
+        else:
+            name = transform.key()
+            for position, out in enumerate(transform.outputs):
+                keys[out] = self._ids.setdefault((name, ins, position), len(self._ids))
 
 
 def loop_keys(

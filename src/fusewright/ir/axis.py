@@ -279,21 +279,18 @@ def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDoma
     made = [axis for axis in targets if axis not in stop and axis.definition is not None]
     if not made:  # as for every tensor that is not scheduled
         return []
-    order: list[Transform] = []
-    seen: set[Transform] = set()
-
-    def visit(axis: IterDomain) -> None:
-        transform = axis.definition
-        if axis in stop or transform is None or transform in seen:
-            return
-        seen.add(transform)
-        for parent in transform.inputs:
-            visit(parent)
-        order.append(transform)
-
+    order: dict[Transform, None] = {}
     for axis in made:
-        visit(axis)
-    return order
+        _add_transforms(axis, stop, order)
+    return list(order)
+
+
+def _add_transforms(axis: IterDomain, stop: set[IterDomain], order: dict[Transform, None]) -> None:
+    transform = axis.definition
+    if axis not in stop and transform is not None and transform not in order:
+        for parent in transform.inputs:
+            _add_transforms(parent, stop, order)
+        order[transform] = None
 
 
 def ancestors(axis: IterDomain, stop: Iterable[IterDomain]) -> set[IterDomain]:

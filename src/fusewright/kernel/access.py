@@ -117,16 +117,17 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
 def map_buffers(stmt: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
     """The statement with every buffer in `table` replaced."""
 
-    def change(value: object) -> object:
-        if isinstance(value, k.Ref):
-            return k.Ref(table[value.buffer], value.index) if value.buffer in table else value
-        if isinstance(value, k.Buffer):
-            return table.get(value, value)
-        if isinstance(value, tuple):
-            return tuple(map(change, value))
-        return value
-
     old = {f.name: getattr(stmt, f.name) for f in dataclasses.fields(stmt)}
-    new = {name: change(value) for name, value in old.items()}
+    new = {name: _with_buffers(value, table) for name, value in old.items()}
     changed = {name: value for name, value in new.items() if value != old[name]}
     return dataclasses.replace(stmt, **changed) if changed else stmt  # type: ignore[arg-type]
+
+
+def _with_buffers(value: object, table: dict[k.Buffer, k.Buffer]) -> object:
+    if isinstance(value, k.Ref):
+        return k.Ref(table[value.buffer], value.index) if value.buffer in table else value
+    if isinstance(value, k.Buffer):
+        return table.get(value, value)
+    if isinstance(value, tuple):
+        return tuple([_with_buffers(item, table) for item in value])
+    return value

@@ -109,23 +109,29 @@ class NodeIndices:
         assert isinstance(producer, TensorView)
         leaves, known = self._known_of(operand, producer)
         keys = self._keys.of_axes(wanted, leaves)
+        return [self._computed(axis, producer, keys, known) for axis in wanted]
 
-        def index(axis: IterDomain) -> Expr:
-            if axis in known:
-                return known[axis]
-            key = keys.get(axis)
-            if key is not None and key in self._by_key:
-                known[axis] = self._by_key[key]
-            elif axis.definition is None:
-                known[axis] = ZERO  # reduced by the producer: not part of its result
-            else:
-                transform = axis.definition
-                ins = [self._domains.extent(producer, a) for a in transform.inputs]
-                outs = transform.forward([index(a) for a in transform.inputs], ins)
-                known.update(zip(transform.outputs, outs))
+    def _computed(
+        self,
+        axis: IterDomain,
+        producer: TensorView,
+        keys: Mapping[IterDomain, Key | None],
+        known: dict[IterDomain, Expr],
+    ) -> Expr:
+        """The index of a producer's axis: `known`, that of the axis of equal key, or computed forward."""
+        if axis in known:
             return known[axis]
-
-        return [index(axis) for axis in wanted]
+        key = keys.get(axis)
+        if key is not None and key in self._by_key:
+            known[axis] = self._by_key[key]
+        elif axis.definition is None:
+            known[axis] = ZERO  # reduced by the producer: not part of its result
+        else:
+            transform = axis.definition
+            ins = [self._domains.extent(producer, a) for a in transform.inputs]
+            indices = [self._computed(a, producer, keys, known) for a in transform.inputs]
+            known.update(zip(transform.outputs, transform.forward(indices, ins)))
+        return known[axis]
 
     def _known_of(
         self, operand: int, producer: TensorView

@@ -57,16 +57,19 @@ def fold(
 
     A `memo` passed in is read and filled, so that several expressions share the work.
     """
-    results: dict[Expr, ResultT] = {} if memo is None else memo
+    return _fold(e, visit, {} if memo is None else memo)
 
-    def walk(node: Expr) -> ResultT:
-        if node in results:
-            return results[node]
-        result = visit(node, tuple([walk(arg) for arg in node.args]))
-        results[node] = result
-        return result
 
-    return walk(e)
+# Here and below the recursion is in a function of its own: one that is local would refer to itself, so that
+# each call left garbage for the collector.
+def _fold(
+    node: Expr, visit: Callable[[Expr, tuple[ResultT, ...]], ResultT], results: dict[Expr, ResultT]
+) -> ResultT:
+    if node in results:
+        return results[node]
+    result = visit(node, tuple([_fold(arg, visit, results) for arg in node.args]))
+    results[node] = result
+    return result
 
 
 def substitute(e: Expr, replacements: Mapping[Symbol, Expr | int]) -> Expr:
@@ -74,24 +77,21 @@ def substitute(e: Expr, replacements: Mapping[Symbol, Expr | int]) -> Expr:
 
     Each replacement must lie in its symbol's declared range, since `e` was simplified under it.
     """
-    replaced = replacements.keys()
-    if replaced.isdisjoint(e.free_symbols):  # so that a table for a whole fusion costs nothing here
-        return e
-    results: dict[Expr, Expr] = {}
+    return _substitute(e, replacements, {})
 
-    def walk(node: Expr) -> Expr:
-        found = results.get(node)
-        if found is None:
-            if node in replaced:
-                found = as_expr(replacements[node])
-            elif replaced.isdisjoint(node.free_symbols):
-                found = node
-            else:
-                found = _CONSTRUCTORS[node.kind](*[walk(arg) for arg in node.args])
-            results[node] = found
-        return found
 
-    return walk(e)
+def _substitute(node: Expr, replacements: Mapping[Symbol, Expr | int], results: dict[Expr, Expr]) -> Expr:
+    found = results.get(node)
+    if found is None:
+        if isinstance(node, Symbol) and node in replacements:
+            found = as_expr(replacements[node])
+        elif replacements.keys().isdisjoint(node.free_symbols):
+            found = node
+        else:
+            args = [_substitute(arg, replacements, results) for arg in node.args]
+            found = _CONSTRUCTORS[node.kind](*args)
+        results[node] = found
+    return found
 
 
 def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:
