@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fusewright.core.dtype import DataType
 from fusewright.host import FusionExecutor
 from fusewright.ir import Fusion, Scalar, TensorView
+from fusewright.ops import OPS
 from fusewright.ops.build_elementwise import apply, segment_set
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
 from fusewright.ops.build_shape import permute
@@ -29,6 +30,10 @@ class Definition:
 
     def __getattr__(self, name: str) -> Callable:
         return lambda *operands: apply(self.fusion, name, *operands)
+
+    def reduced(self, name: str, tensor: TensorView) -> TensorView:
+        """Over the last dimension, which stays with size 1."""
+        return OPS[name].build(self.fusion, tensor, [-1], True, DataType.Null)
 
     def cut(self, tensor: TensorView) -> TensorView:
         return segment_set(self.fusion, tensor)

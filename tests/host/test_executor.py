@@ -12,7 +12,14 @@ from fusewright.core.options import Options
 from fusewright.host import FusionExecutor
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
-from fusewright.schedulers import PointwiseScheduler, Registry
+from fusewright.schedulers import (
+    Declined,
+    InnerPersistentScheduler,
+    PointwiseScheduler,
+    ReductionScheduler,
+    Registry,
+    default_registry,
+)
 from tests.host.fusions import DataType, Definition
 
 
@@ -292,6 +299,53 @@ def test_failed_call_leaves_the_next_one_intact():
     with pytest.raises(InternalError, match="script for 1 inputs"):
         executor.execute([x])
     torch.testing.assert_close(executor.execute([x])[0], -x)
+
+
+class Declines(InnerPersistentScheduler):
+    """Leaves rows of more than 64 elements to several kernels."""
+
+    def prepare(self, fusion):
+        heuristic = super().prepare(fusion)
+
+        def propose(facts, hardware):
+            params = heuristic(facts, hardware)
+            return Declined(params, "long rows") if max(facts.sizes.values()) > 64 else params
+
+        return propose
+
+
+def softmax(*schedulers):
+    d = Definition()
+    x = d.tensor()
+    e = d.exp(d.sub(x, d.reduced("max", x)))
+    d.output(d.div(e, d.reduced("sum", e)))
+    return d.executor(Registry(list(schedulers)))
+
+
+def test_declined_sizes_are_cut_up_and_others_are_not(target):
+    executor = softmax(ReductionScheduler(), PointwiseScheduler(), Declines())
+    for length, several in ((32, False), (100, True), (33, False), (120, True)):
+        x = torch.randn(5, length, device=target)
+        [out] = executor.execute([x])
+        torch.testing.assert_close(out, x.softmax(1))
+        names = [kernel.scheduler for kernel in executor.kernels_for([x])]
+        assert ("inner_persistent" not in names) == several and (len(names) > 1) == several
+
+
+def test_declined_sizes_that_no_other_scheduler_takes(target):
+    executor = softmax(Declines())
+    x = torch.randn(5, 100, device=target)
+    torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
+    assert [kernel.scheduler for kernel in executor.kernels_for([x])] == ["inner_persistent"]
+
+
+def test_blocks_share_rows_that_are_few_and_not_held(target):
+    executor = softmax(*default_registry())
+    few, many = (torch.randn(rows, 200_000, device=target) for rows in (2, 200))
+    [out] = executor.execute([few])
+    torch.testing.assert_close(out, few.softmax(1))
+    assert len(executor.kernels_for([few])) > 1
+    assert [kernel.scheduler for kernel in executor.compile([many]).kernels] == ["inner_persistent"]
 
 
 def test_kernel_that_does_not_compile_comes_with_the_script(monkeypatch):

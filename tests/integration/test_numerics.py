@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import FusionDefinition, SchedulerType
 from tests.integration.cases import CASES, Case
 from tests.integration.tolerance import assert_close
 
@@ -20,6 +20,17 @@ def test_agrees_with_torch(case: Case, target: torch.device) -> None:
     for actual, reference in zip(outputs, expected):
         assert_close(actual, reference, case.reduced)
     assert tuple(kernel.scheduler for kernel in fd._last_kernels()) == case.schedulers
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "few_long_rows" in case.name], ids=str)
+def test_rows_that_no_block_can_hold_in_one_kernel(case: Case, target: torch.device) -> None:
+    """Asked for by name, as few rows would be left to several kernels."""
+    fd = case.definition()
+    fd.schedule = lambda: fd.sched.schedule(SchedulerType.inner_persistent)  # type: ignore[method-assign]
+    inputs = case.inputs(target)
+    for actual, reference in zip(fd.execute(inputs), case.expected(inputs)):
+        assert_close(actual, reference, case.reduced)
+    assert [kernel.scheduler for kernel in fd._last_kernels()] == ["user"]
 
 
 def test_a_vectorized_axis_of_one_point_is_no_vector(target):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fusewright import schedulers
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import DESCRIBED, HardwareInfo
 from fusewright.core.tracing import Tracer
@@ -52,7 +53,7 @@ def propose(
 ) -> tuple[Any, Launch]:
     """The params, and the launch of the kernel that they make."""
     assert scheduler.can_schedule(fusion), scheduler.can_schedule(fusion)
-    params = scheduler.prepare(fusion)(facts, hardware)
+    params = schedulers.propose(scheduler, fusion, facts, hardware)
     schedule = Schedule(fusion)
     scheduler.apply(schedule, params)
     lowered = lower(schedule.fusion, LowerOptions("k"), Tracer())

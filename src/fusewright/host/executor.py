@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -24,8 +25,16 @@ from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedule import Schedule
-from fusewright.schedulers import Facts, Heuristic, HeuristicParams, Registry, default_registry
-from fusewright.segment import Segment, SegmentedFusion, partition
+from fusewright.schedulers import (
+    Declined,
+    Facts,
+    Heuristic,
+    HeuristicParams,
+    Registry,
+    default_registry,
+    type_name,
+)
+from fusewright.segment import Barred, Segment, SegmentedFusion, partition
 
 # Programs kept for one fusion; the oldest goes when a new signature comes.
 MAX_PROGRAMS = 4096
@@ -60,8 +69,8 @@ class FusionExecutor:
         self.repro = repro
         self._binder = Binder(fusion)
         self._key = compile_key_function(fusion, self._binder.size_scalars.inputs)
-        self._segments: OnceCache[None, SegmentedFusion] = OnceCache()
-        self._heuristics: dict[int, Heuristic] = {}
+        self._cuts: OnceCache[Barred, SegmentedFusion] = OnceCache()
+        self._heuristics: dict[Segment, Heuristic] = {}
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts: dict[TensorView, Layout] = {}
@@ -171,14 +180,14 @@ class FusionExecutor:
             )
         return program.kernels
 
-    def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
-        """The partition of the fusion into kernels."""
+    def segments(self, tracer: Tracer | None = None, barred: Barred = frozenset()) -> SegmentedFusion:
+        """The partition of the fusion into kernels, where schedulers are not asked about barred nodes."""
 
         def cut() -> SegmentedFusion:
             with (tracer or Tracer()).stage("segment"):
-                return partition(self.fusion, self.registry, tracer)
+                return partition(self.fusion, self.registry, tracer, barred)
 
-        return self._segments.get(None, cut)
+        return self._cuts.get(barred, cut)
 
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
@@ -236,8 +245,7 @@ class FusionExecutor:
         if setting.schedule is not None:
             launches = [self._user_launch(setting, binding, place, tracer)]
         else:
-            segments = self.segments(tracer).segments
-            launches = [self._launch(setting, s, binding, memory, place, tracer) for s in segments]
+            launches = self._launches(setting, binding, memory, place, tracer)
         with tracer.stage("host program"):
             return place.programs.bind(launches, binding, memory, tracer)
 
@@ -251,16 +259,31 @@ class FusionExecutor:
 
         return setting.places.get(device, make)
 
-    def _launch(
-        self,
-        setting: _Setting,
-        segment: Segment,
-        binding: Binding,
-        memory: Memory,
-        place: _Place,
-        tracer: Tracer,
-    ) -> LaunchPlan:
-        """The launch of a segment with the parameters that its scheduler proposes for this call."""
+    def _launches(
+        self, setting: _Setting, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
+    ) -> list[LaunchPlan]:
+        """The launches of all segments; one that its scheduler declines for these sizes is cut up further."""
+        barred: Barred = frozenset()
+        cut = self.segments(tracer)
+        while True:
+            proposals: list[tuple[Segment, Any]] = []
+            for segment in cut.segments:
+                answer = self._proposal(segment, binding, memory, place, tracer)
+                if isinstance(answer, Declined):
+                    name = type_name(segment.scheduler.type)
+                    wider = barred.union((name, node) for node in segment.nodes)
+                    with suppress(ScheduleError):  # where no other scheduler takes it
+                        cut, barred = self.segments(tracer, wider), wider
+                        break
+                    answer = answer.params
+                proposals.append((segment, answer))
+            else:
+                return [self._launch(setting, *each, binding, place, tracer) for each in proposals]
+
+    def _proposal(
+        self, segment: Segment, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
+    ) -> Any:
+        """What the scheduler of a segment answers for this call: params, or Declined."""
         known = [memory.of(value) for value in segment.inputs]
         facts = Facts(
             binding.sizes,
@@ -269,14 +292,25 @@ class FusionExecutor:
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            propose = self._heuristics.get(segment.index)
+            propose = self._heuristics.get(segment)
             if propose is None:
-                propose = self._heuristics[segment.index] = segment.scheduler.prepare(segment.fusion)
-            params = propose(facts, place.target.hardware)
+                propose = self._heuristics[segment] = segment.scheduler.prepare(segment.fusion)
+            return propose(facts, place.target.hardware)
+
+    def _launch(
+        self,
+        setting: _Setting,
+        segment: Segment,
+        params: Any,
+        binding: Binding,
+        place: _Place,
+        tracer: Tracer,
+    ) -> LaunchPlan:
+        """The launch of a segment with these parameters."""
         index_dtype = binding.index_dtype
         if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
             index_dtype = params.cparams.index_type
-        plan = place.launches.get((segment.index, params, index_dtype))
+        plan = place.launches.get((segment, params, index_dtype))
         if plan is not None:
             return plan
 
@@ -290,10 +324,10 @@ class FusionExecutor:
                 tracer=tracer,
             )
 
-        kernel = setting.kernels.get((segment.index, params, index_dtype, place.target.hardware), compile_)
+        kernel = setting.kernels.get((segment, params, index_dtype, place.target.hardware), compile_)
         values = (*segment.inputs, *segment.outputs)
         plan = LaunchPlan(LaunchKernel(segment.index, kernel, values, segment.outputs), place.target)
-        return place.launches.setdefault((segment.index, params, index_dtype), plan)
+        return place.launches.setdefault((segment, params, index_dtype), plan)
 
     def _user_launch(
         self,
@@ -305,7 +339,7 @@ class FusionExecutor:
         """The launch of a user's schedule of the whole fusion."""
         schedule = setting.schedule
         assert schedule is not None
-        plan = place.launches.get((0, None, binding.index_dtype))
+        plan = place.launches.get((None, None, binding.index_dtype))
         if plan is not None:
             return plan
 
@@ -314,22 +348,23 @@ class FusionExecutor:
                 schedule, place.target.hardware, binding.index_dtype, tracer=tracer
             )
 
-        kernel = setting.kernels.get((0, None, binding.index_dtype, place.target.hardware), compile_)
+        kernel = setting.kernels.get((None, None, binding.index_dtype, place.target.hardware), compile_)
         outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
         plan = LaunchPlan(LaunchKernel(0, kernel, slot_values(self.fusion), outputs), place.target)
-        return place.launches.setdefault((0, None, binding.index_dtype), plan)
+        return place.launches.setdefault((None, None, binding.index_dtype), plan)
 
 
 class _Place:
     """What calls with the same settings share on one device.
 
-    launches: by segment, parameters and index type; what a call of a new size finds its kernels by.
+    launches: by segment (None: a user's schedule of it all), parameters and index type; what a call of a new
+    size finds its kernels by.
     """
 
     def __init__(self, target: Target, programs: Programs) -> None:
         self.target = target
         self.programs = programs
-        self.launches: dict[tuple[int, Any, DataType], LaunchPlan] = {}
+        self.launches: dict[tuple[Segment | None, Any, DataType], LaunchPlan] = {}
 
 
 class _Setting:
@@ -342,6 +377,8 @@ class _Setting:
         self.compiler = KernelCompiler(options)
         #: by signature; the one look-up of a repeated call
         self.programs: dict[tuple[Hashable, ...], BoundProgram] = {}
-        #: by segment, parameters, index type and GPU: devices of one kind share them
-        self.kernels: OnceCache[tuple[int, Any, DataType, HardwareInfo], CompiledKernel] = OnceCache()
+        #: as `_Place.launches`, and by GPU: devices of one kind share them
+        self.kernels: OnceCache[tuple[Segment | None, Any, DataType, HardwareInfo], CompiledKernel] = (
+            OnceCache()
+        )
         self.places: OnceCache[torch.device, _Place] = OnceCache()

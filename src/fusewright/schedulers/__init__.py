@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from fusewright.schedulers.base import (
     Accept,
+    Declined,
     Facts,
     Heuristic,
     Registry,
@@ -39,6 +40,7 @@ from fusewright.schedulers.transpose import TransposeScheduler
 __all__ = [
     "Accept",
     "CompileParams",
+    "Declined",
     "Facts",
     "Heuristic",
     "HeuristicParams",

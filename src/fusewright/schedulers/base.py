@@ -54,8 +54,16 @@ class Facts:
         return evaluate(extent, self.sizes)
 
 
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A heuristic's answer where several kernels are quicker at these sizes; `params` would work."""
+
+    params: Any
+    reason: str
+
+
 #: What a scheduler knows of one fusion's structure, as a function: the facts of a call, and the GPU that it
-#: runs on, give the params, whose `reason` says why. It reads nothing but its arguments.
+#: runs on, give the params, whose `reason` says why, or `Declined`. It reads nothing but its arguments.
 Heuristic = Callable[[Facts, HardwareInfo], Any]
 
 
@@ -119,8 +127,9 @@ def check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
 
 
 def propose(scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:
-    """The params that a scheduler chooses for one call, where no other call of the fusion follows."""
-    return scheduler.prepare(fusion)(facts, hardware)
+    """The params that a scheduler chooses for one call, where it is asked for by name."""
+    answer = scheduler.prepare(fusion)(facts, hardware)
+    return answer.params if isinstance(answer, Declined) else answer
 
 
 @dataclass

@@ -23,7 +23,16 @@ from fusewright.ir.node import RELABELS, Expand, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
+from fusewright.schedulers.base import (
+    Accept,
+    Declined,
+    Facts,
+    Heuristic,
+    Reject,
+    Verdict,
+    accepted,
+    check_start,
+)
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction import bind_rows, check_rows, finish, merge_to_rows_and_reduction
@@ -40,6 +49,8 @@ REGISTERS_TO_HOLD = 64
 BATCHES = 4
 # Up to twice as many while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
+# What one more kernel costs: its launch, and the time until the memory is busy again.
+LAUNCH_SECONDS = 3e-6
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 BYTES_IN_FLIGHT = 128
@@ -75,11 +86,13 @@ class InnerPersistentScheduler:
         vectors = space.vector_limits(fusion)
         held = _held_bytes(fusion, space)
 
-        def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams:
+        def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams | Declined:
             width = vectors.width(facts) if vectors is not None else 1
             rows, length = space.iteration_size(facts), space.reduction_size(facts)
             params = _params(rows, length, width, held, hardware)
-            if len(space.reduction) > 1 and params.batches_per_block_inner_reduction:
+            if not params.batches_per_block_inner_reduction:
+                return _unless_idle(params, rows, length * held.projected, hardware)
+            if len(space.reduction) > 1:
                 params = replace(params, lparams=replace(params.lparams, bdimx=-1))
             return params
 
@@ -174,6 +187,21 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
     )
+
+
+def _unless_idle(
+    params: ReductionParams, rows: int, row_bytes: int, hardware: HardwareInfo
+) -> ReductionParams | Declined:
+    """`params`, unless more kernels, in which several blocks share a row, would save more than they cost.
+
+    A row that is not held is read again by each of them as it is here, but rows that are fewer than the SMs
+    leave some idle: they read at no more than their SMs' share of the memory's speed.
+    """
+    idle = max(0, hardware.sm_count - rows)
+    lost = row_bytes * idle / (hardware.memory_bandwidth_gbs * 1e9)
+    if lost < LAUNCH_SECONDS:
+        return params
+    return Declined(params, f"{rows} rows that are not held leave {idle} of {hardware.sm_count} SMs idle")
 
 
 def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int]:

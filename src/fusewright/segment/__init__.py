@@ -7,7 +7,7 @@ and schedulers. Start reading at `partition.partition`.
 """
 
 from fusewright.segment.extract import extract
-from fusewright.segment.partition import partition
+from fusewright.segment.partition import Barred, partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion
 
-__all__ = ["Attempt", "Segment", "SegmentedFusion", "extract", "partition"]
+__all__ = ["Attempt", "Barred", "Segment", "SegmentedFusion", "extract", "partition"]

@@ -21,11 +21,20 @@ MAX_REFUSALS = 8
 FIRST_BATCH = 8
 
 
-def partition(fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer | None = None) -> SegmentedFusion:
+#: Nodes that a scheduler, by the name of its type, is not asked about.
+Barred = frozenset[tuple[str, Node]]
+
+
+def partition(
+    fusion: Fusion,
+    registry: Iterable[Scheduler],
+    tracer: Tracer | None = None,
+    barred: Barred = frozenset(),
+) -> SegmentedFusion:
     """Cuts `fusion` into segments, each accepted by a scheduler of `registry`, in launch order.
 
-    The result depends on the structure of the fusion alone, so it serves every call. Nodes that compute
-    scalars are left to the host. If one scheduler takes everything, there is one segment.
+    The result depends on the structure of the fusion, and on `barred`, alone, so it serves every call. Nodes
+    that compute scalars are left to the host. If one scheduler takes everything, there is one segment.
 
     The search merges groups in rounds. In a round every group takes part in one merge at most, so the
     sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
@@ -36,7 +45,7 @@ def partition(fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer | No
     """
     nodes = fusion.ordered_nodes()
     scalar_nodes = tuple(node for node in nodes if node.is_scalar)
-    search = _Search(fusion, [node for node in nodes if not node.is_scalar], list(registry))
+    search = _Search(fusion, [node for node in nodes if not node.is_scalar], list(registry), barred)
     segments = search.run()
     result = SegmentedFusion(fusion, segments, scalar_nodes, tuple(search.attempts))
     if tracer is not None:
@@ -47,10 +56,13 @@ def partition(fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer | No
 class _Search:
     """The state of one partition."""
 
-    def __init__(self, fusion: Fusion, nodes: Sequence[Node], registry: Sequence[Scheduler]) -> None:
+    def __init__(
+        self, fusion: Fusion, nodes: Sequence[Node], registry: Sequence[Scheduler], barred: Barred
+    ) -> None:
         self.graph = GroupGraph(nodes)
         self.extractor = Extractor(fusion)
         self.registry = registry
+        self.barred = barred
         self.attempts: list[Attempt] = []
         self._asked: dict[tuple[Node, ...], tuple[Scheduler | None, list[str]]] = {}
         # What groups that were taken look like, until they merge: a group that stays is a segment as it is.
@@ -179,7 +191,7 @@ class _Search:
             return self._asked[key]
         extraction = self.extractor.extract(nodes)
         fusion, _ = extraction
-        scheduler, reasons = first_accepting(self.registry, fusion)
+        scheduler, reasons = first_accepting(self._schedulers(nodes), fusion)
         if scheduler is not None:
             self._extracted[key] = extraction
         taken_by = type_name(scheduler.type) if scheduler is not None else None
@@ -195,12 +207,18 @@ class _Search:
             extraction = self._extracted.get(tuple(nodes))
         else:
             extraction = self.extractor.extract(nodes, read_elsewhere)
-            scheduler, reasons = first_accepting(self.registry, extraction[0])
+            scheduler, reasons = first_accepting(self._schedulers(nodes), extraction[0])
         if scheduler is None:
             head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
             raise ScheduleError("\n  ".join([head, *reasons]))
         fusion, to_segment = extraction or self.extractor.extract(nodes)
-        return Segment(index, fusion, scheduler, self.extractor.inputs_of(nodes), outputs, to_segment)
+        inputs = self.extractor.inputs_of(nodes)
+        return Segment(index, fusion, scheduler, inputs, outputs, tuple(nodes), to_segment)
+
+    def _schedulers(self, nodes: Sequence[Node]) -> Sequence[Scheduler]:
+        """Those that are asked about these nodes."""
+        barred = {name for name, node in self.barred if node in nodes}
+        return [s for s in self.registry if type_name(s.type) not in barred] if barred else self.registry
 
 
 def _described(nodes: Sequence[Node]) -> str:

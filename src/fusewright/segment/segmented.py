@@ -34,7 +34,7 @@ class Segment:
 
     index: its place in launch order. fusion: the computation, with the values that cross its border as
     inputs and outputs. inputs, outputs: the whole fusion's values that those of `fusion` stand for, in the
-    same order. to_segment: from values of the whole fusion to those of `fusion`.
+    same order. nodes: of the whole fusion. to_segment: from values of the whole fusion to those of `fusion`.
     """
 
     index: int
@@ -42,6 +42,7 @@ class Segment:
     scheduler: Scheduler
     inputs: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
+    nodes: tuple[Node, ...] = field(repr=False)
     to_segment: Mapping[Val, Val] = field(repr=False)
 
     def __str__(self) -> str:
