@@ -18,6 +18,8 @@ from fusewright import FusionCache, FusionDefinition, SchedulerType
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError, RejectedError, ScheduleError, UserError
+from fusewright.core.options import Options
+from fusewright.runtime.compiler import KernelCompiler
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     CompileParams,
@@ -382,3 +384,32 @@ def test_caches_of_a_users_own_may_come_first() -> None:
     [out] = fd.execute([value])
     assert_close(out, value.double().exp())
     assert "fw_smem" in fd.last_cuda_code()
+
+
+# ---- what the compiler reads of params
+
+
+def test_the_compiler_reads_edited_params() -> None:
+    case = CASES["inner"]
+    fd, inputs = _opened(case)
+    params = fd.sched.compute_heuristics(case.scheduler)
+    params.cparams.index_type = DataType.Int
+    params.cparams.maxrregcount = 40
+    fd.sched.schedule()
+    fd._finalize_schedule(inputs)
+    fd.execute(inputs)
+    [kernel] = fd._last_kernels()
+    assert kernel.index_dtype is DataType.Int
+    assert kernel.params.cparams == CompileParams(DataType.Int, 40)
+    options = KernelCompiler(Options.from_environment())._nvrtc_options(kernel.params, "sm_90a")
+    assert options.max_registers == 40
+
+
+def test_indices_too_narrow_for_the_inputs_are_refused() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([-1, -1], contiguity=False)))
+    fd._setup_schedule([torch.empty(1, 1).expand(2**16, 2**16 + 1)], overwrite_existing_schedule=True)
+    params = fd.sched.compute_pointwise_heuristics()
+    params.cparams.index_type = DataType.Int32
+    with pytest.raises(ParamsError, match=r"`cparams\.index_type`: expected Int or None"):
+        fd.sched.schedule()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
+from fusewright.core.errors import DefinitionError, ParamsError, RejectedError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.frontend.cache import CachedDefinition
 from fusewright.frontend.handles import Tensor
@@ -22,6 +23,7 @@ from fusewright.ir.text import scheduled_text
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
+    HeuristicParams,
     Registry,
     Reject,
     Scheduler,
@@ -229,7 +231,9 @@ class SchedOperators:
         else:
             scheduler = self._scheduler_of(user, type(heuristic))
             params = heuristic
+        _check_index_type(params, user.facts)
         scheduler.apply(user.schedule, params)
+        user.schedule.params = params
 
     def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
         """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
@@ -254,6 +258,15 @@ class SchedOperators:
         if not candidates:
             raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
         return self._accepting(user, candidates[0].type)  # raises its reason
+
+
+def _check_index_type(params: Any, facts: Facts) -> None:
+    """ParamsError for indices too narrow for these inputs."""
+    chosen = params.cparams.index_type if isinstance(params, HeuristicParams) else None
+    if chosen is DataType.Int32 and facts.index_dtype is not DataType.Int32:
+        raise ParamsError(
+            path="cparams.index_type", expected="Int or None, for offsets beyond 32 bits", given="Int32"
+        )
 
 
 def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:

@@ -43,10 +43,11 @@ class CompiledKernel:
     """The immutable artefacts of one kernel.
 
     name: of the kernel in CUDA, made from its content, so equal in every process. scheduler: its scheduler's
-    name, or "user". params: what the scheduler applied, None for a user's schedule. hardware: the GPU that it
-    was made for. arguments: what to pass for each of `kernel.params`; symbols: the meaning of each symbol of
-    the kernel. schedule: the scheduled fusion and the primitives that made it; nobody changes it any more.
-    compile_seconds: from the fusion to the text; `Cubin` has the compiler's.
+    name, or "user". params: what the scheduler applied; of a user's schedule those that it started from, or
+    None. hardware: the GPU that it was made for. arguments: what to pass for each of `kernel.params`;
+    symbols: the meaning of each symbol of the kernel. schedule: the scheduled fusion and the primitives that
+    made it; nobody changes it any more. compile_seconds: from the fusion to the text; `Cubin` has the
+    compiler's.
     """
 
     name: str
@@ -66,7 +67,7 @@ class CompiledKernel:
 
     @property
     def reason(self) -> str:
-        """Why the heuristic chose these parameters; "" for a user's schedule."""
+        """Why the heuristic chose these parameters; "" where there are none."""
         return getattr(self.params, "reason", "")
 
     def scheduled_ir(self, transforms: bool = False) -> str:
@@ -133,8 +134,11 @@ class KernelCompiler:
         *,
         tracer: Tracer,
     ) -> CompiledKernel:
-        """The kernel of a schedule that a user made."""
-        return self._compile(schedule, USER, None, hardware, index_dtype, tracer, perf_counter())
+        """The kernel of a schedule that a user made, perhaps from an automatic one and its params."""
+        params = schedule.params
+        if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
+            index_dtype = params.cparams.index_type
+        return self._compile(schedule, USER, params, hardware, index_dtype, tracer, perf_counter())
 
     def _compile(
         self,

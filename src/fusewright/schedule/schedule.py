@@ -57,7 +57,8 @@ class Schedule:
 
     `fusion` is this schedule's own copy; `map` leads from values of the original to those of the copy. Every
     primitive documents what it makes of the loop axes as `before -> after`. Positions count
-    from the end where negative. All raise ScheduleError and leave the schedule as it was.
+    from the end where negative. All raise ScheduleError and leave the schedule as it was. `params`: what an
+    automatic scheduler applied at a user's request, for the compiler; nothing here reads it.
     """
 
     PRIMITIVES = (
@@ -85,6 +86,7 @@ class Schedule:
         self.fusion: Fusion
         self.map: dict[Val, Val]
         self.fusion, self.map = fusion.clone()
+        self.params: Any = None
         self._trace: list[Call] = []
 
     # ---- looking
