@@ -10,7 +10,7 @@ from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import SizeArgument, TensorArgument
-from fusewright.lower.domains import Domains, refine
+from fusewright.lower.domains import Domains, refine, with_promoters
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_shape import broadcast
@@ -61,6 +61,27 @@ def test_promotion_passes_through_chains():
     schedule = Schedule(fusion)
     schedule.inline_most()
     assert extents(schedule, 2) == extents(schedule, 3) == [6, 8]
+
+
+def test_some_tensors_have_the_extents_that_they_have_among_all():
+    fusion = Fusion()
+    x, y = define_tensor(fusion, [6, 8], True), define_tensor(fusion, [8], True)
+    wide = apply_to_tensor(fusion, "neg", broadcast(fusion, y, [True, False]))
+    side = apply_to_tensor(fusion, "neg", x)
+    add_output(fusion, apply_to_tensor(fusion, "add", x, wide))
+    add_output(fusion, side)
+    schedule = Schedule(fusion)
+    schedule.inline_most()
+    nodes = schedule.fusion.ordered_nodes()
+    everything = Domains(nodes, {})
+    for node in nodes:
+        alone = Domains(with_promoters([node], nodes), {})
+        axes = [*node.output.maybe_root, *node.output.loop]
+        assert [alone.extent(node.output, a) for a in axes] == [
+            everything.extent(node.output, a) for a in axes
+        ]
+    assert [n.output.name for n in with_promoters(nodes[:1], nodes)] == ["T2", "T3", "T5"]
+    assert with_promoters(nodes[-1:], nodes) == nodes[-1:]
 
 
 def test_known_divisors_replace_symbols():

@@ -42,6 +42,25 @@ def test_whole_fusion_is_asked_about_first():
     assert len(result.segments) == 1 and scheduler.calls == 1
 
 
+def test_a_segment_is_the_fusion_that_was_taken():
+    """It is not extracted and rewritten again."""
+    g = Graph()
+    x = g.input()
+    g.output(g.sum(g.op(x)))
+    fusion = g.output(g.op(g.op(g.sum(g.op(x)))))
+    taken: list[Fusion] = []
+
+    def accept(candidate: Fusion) -> str:
+        reason = one_reduction(candidate)
+        if not reason:
+            taken.append(candidate)
+        return reason
+
+    result = partition(fusion, [Rules(accept)])
+    check(result)
+    assert all(segment.fusion in taken for segment in result.segments)
+
+
 def test_reduction_then_pointwise_is_two_segments():
     g = Graph()
     x, y = g.input(), g.input()
