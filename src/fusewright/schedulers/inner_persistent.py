@@ -194,9 +194,12 @@ def _unless_idle(
 ) -> ReductionParams | Declined:
     """`params`, unless more kernels, in which several blocks share a row, would save more than they cost.
 
-    A row that is not held is read again by each of them as it is here, but rows that are fewer than the SMs
-    leave some idle: they read at no more than their SMs' share of the memory's speed.
+    They read a row once each, and so does one kernel that does not hold it: what it gains is that it finds
+    the row in L2, if all rows that are worked on fit there. Rows that are fewer than the SMs leave some idle,
+    and are read at no more than the others' share of the memory's speed.
     """
+    if rows >= hardware.sm_count and row_bytes * hardware.sm_count > hardware.l2_bytes:
+        return Declined(params, f"{hardware.sm_count} rows of {row_bytes} bytes do not fit in L2 together")
     idle = max(0, hardware.sm_count - rows)
     lost = row_bytes * idle / (hardware.memory_bandwidth_gbs * 1e9)
     if lost < LAUNCH_SECONDS:
