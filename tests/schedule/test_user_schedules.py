@@ -212,6 +212,7 @@ MISTAKES: dict[str, tuple[Scheduling, str]] = {
         lambda s, t: s.split(t, 1, -1),
         "Invalid factor for split. Factor must be greater than 0. Factor = -1",
     ),
+    "split_beyond_32_bits": (lambda s, t: s.split(t, 1, 2**31), "split: no loop is that long"),
     "reorder_to_beyond": (
         lambda s, t: s.reorder(t, {0: 3}),
         "Reorder axes are not within the number of dimensions of the provided domain",
@@ -370,3 +371,66 @@ def test_registers_of_variable_size_are_refused(schedule: Scheduling, elements: 
     assert f"T2 is in registers, but its size is not constant: {elements} elements a thread" in text
     assert re.search(f"given: {axes}$", text, re.MULTILINE)
     assert all(way in text for way in ("inline_most", "parallelize", "shared"))
+
+
+# ---- after inlining
+
+
+def _normalized() -> tuple[FusionDefinition, Any, list[torch.Tensor]]:
+    """An automatic schedule of x / sum(x), which inlines what it binds to threads."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(x / fd.ops.sum(x, [0, 1], keepdim=True))
+    inputs = [torch.rand(3, 24)]
+    fd._setup_schedule(inputs, overwrite_existing_schedule=True)
+    fd.sched.schedule(SchedulerType.inner_persistent)
+    return fd, x, inputs
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda s, x, load: s.parallelize_like(x), "is inside inlined loops and bound to threads"),
+        (
+            lambda s, x, load: s.parallelize(load, 0, ParallelType.serial),
+            "parallelize: axis 0 of T4 is inside inlined loops and bound to threads",
+        ),
+        (lambda s, x, load: s.cache_after(load), "cache_after: T4 is inlined at 1 already"),
+        (lambda s, x, load: s.recompute(load), "recompute: T4 is inlined at 1 already"),
+        (lambda s, x, load: s.transform_like(x), "are inlined already"),
+    ],
+    ids=["parallelize_like", "parallelize", "cache", "recompute", "transform_like"],
+)
+def test_what_must_come_before_inlining(change: Callable[[Any, Any, Any], Any], message: str) -> None:
+    fd, x, inputs = _normalized()
+    load = next(t for t in fd.sched.tensors() if fd.sched.to_string(t).startswith("T4_"))
+    before = fd.sched.user_schedule_ir()
+    with pytest.raises(ScheduleError) as caught:
+        change(fd.sched, x, load)
+    assert message in str(caught.value)
+    assert fd.sched.user_schedule_ir() == before
+    fd._finalize_schedule(inputs)
+    (out,) = fd.execute(inputs)
+    assert_close(out, inputs[0].double() / inputs[0].double().sum(), 72)
+
+
+def test_axes_that_producers_are_inlined_in_stay_as_they_are() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.exp(x)
+        z = fd.ops.neg(y)
+        fd.add_output(z)
+    fd._setup_schedule([torch.rand(4, 8)], overwrite_existing_schedule=True)
+    fd.sched.inline_at(z, 1)
+    fd.sched.split(z, 1, 4)
+    with pytest.raises(ScheduleError, match=r"split: axis 0 of T2 is shared with T1, inlined at 1"):
+        fd.sched.split(z, 0, 2)
+    with pytest.raises(ScheduleError, match=r"reorder: moves axes of T2 inside its inlined position 1"):
+        fd.sched.reorder(z, {0: 1})
+
+
+def test_a_swizzle_takes_two_axes() -> None:
+    fd = SumOfConstantCube()
+    fd._setup_schedule(CUBE, overwrite_existing_schedule=True)
+    with pytest.raises(ScheduleError, match="takes two different axes"):
+        fd.sched.swizzle(fd.t1, 0, -3)

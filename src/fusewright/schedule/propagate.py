@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterator
 
 from fusewright.analyze.axis_map import loop_keys, producer_map, sibling_keys
 from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Merge, Transform, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
+from fusewright.schedule.transforms import check_binding
 
 AxisMap = dict[IterDomain, IterDomain]
 
@@ -83,12 +85,19 @@ def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[T
     well.
     """
     chosen = set(selected)
-    walk = spanning_walk(reference)
-    replayed = {reference}
-    for source, target, mapping in walk:
-        if (not chosen or target in chosen) and source in replayed:
+    before: dict[TensorView, list[IterDomain]] = {reference: reference.loop}
+    for source, target, mapping in spanning_walk(reference):
+        if (not chosen or target in chosen) and source in before:
+            before[target] = target.loop
+            if any(tensor.inline_at for tensor in (target, *target.producers)):
+                for tensor, loop in before.items():
+                    tensor.loop = loop
+                raise ScheduleError(
+                    f"transform_like: loops of {target.name} are inlined already",
+                    given=str(target),
+                    hint="transform before inlining",
+                )
             replay_loops(fusion, source, target, mapping)
-            replayed.add(target)
 
 
 def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping: AxisMap) -> None:
@@ -153,6 +162,7 @@ def parallelize_like(
     """Gives axes that match one of the reference's (left of `pos`; -1: all) its parallel type."""
     end = len(reference.loop) if pos < 0 else pos
     chosen, wanted = set(selected), set(types)
+    bound: list[tuple[IterDomain, IterDomain]] = []
     source_of: dict[TensorView, list[IterDomain | None]] = {
         reference: [a if i < end else None for i, a in enumerate(reference.loop)]
     }
@@ -167,9 +177,12 @@ def parallelize_like(
         source_of[target] = [origin.get(k) if k is not None else None for k in theirs]
         if (chosen and target not in chosen) or target.definition is None:
             continue
-        for axis, like in zip(target.loop, source_of[target]):
+        for position, like in enumerate(source_of[target]):
             if like is None or (wanted and like.parallel not in wanted):
                 continue
-            axis.parallel = like.parallel
-            if propagate_padding:
-                axis.padded = like.padded
+            check_binding("parallelize_like", target, position, like.parallel)
+            bound.append((target.loop[position], like))
+    for axis, like in bound:
+        axis.parallel = like.parallel
+        if propagate_padding:
+            axis.padded = like.padded

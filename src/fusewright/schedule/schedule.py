@@ -169,21 +169,25 @@ class Schedule:
 
         `op_type`: of the copy; `set` is the only one yet. `cache_op`: of a load from global memory.
         """
+        _check_not_inlined("cache_after", tensor)
         return caching.cache_after(self.fusion, tensor, op_type, cache_op, cached_uses)
 
     @_primitive
     def cache_before(self, tensor: TensorView, op_type: LoadStoreOpType = LoadStoreOpType.set) -> TensorView:
         """definition -> tensor  =>  definition -> copy -> tensor; returns the copy. `op_type`: `set`."""
+        _check_not_inlined("cache_before", tensor)
         return caching.cache_before(self.fusion, tensor, op_type)
 
     @_primitive
     def cache_fork(self, tensor: TensorView) -> TensorView:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
+        _check_not_inlined("cache_fork", tensor)
         return caching.cache_fork(self.fusion, tensor)
 
     @_primitive
     def recompute(self, tensor: TensorView) -> list[TensorView]:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+        _check_not_inlined("recompute", tensor)
         return caching.recompute(self.fusion, tensor)
 
     @_primitive
@@ -241,6 +245,14 @@ class Schedule:
     def inline_most(self, selected: Collection[TensorView] = ()) -> None:
         """Inlines all (or the selected) tensors as far as they can be."""
         inlining.inline_most(self.fusion, selected)
+
+
+def _check_not_inlined(primitive: str, tensor: TensorView) -> None:
+    if tensor.inline_at:
+        raise ScheduleError(
+            f"{primitive}: {tensor.name} is inlined at {tensor.inline_at} already",
+            hint=f"call {primitive} before inlining",
+        )
 
 
 def replay(fusion: Fusion, trace: Iterable[Call]) -> Schedule:

@@ -12,6 +12,10 @@ from fusewright.ir.value import TensorView
 from fusewright.sym import as_int, const
 
 
+# Kernels of small tensors count their loops in 32 bits.
+MAX_FACTOR = 2**31 - 1
+
+
 def wrap(position: int, rank: int) -> int:
     """`position` counted from the front; raises ScheduleError outside [-rank, rank)."""
     wrapped = position + rank if position < 0 else position
@@ -21,7 +25,7 @@ def wrap(position: int, rank: int) -> int:
 
 
 def _check_free(tensor: TensorView, position: int, what: str) -> None:
-    """An axis is free to transform while it is serial and not shared with consumers."""
+    """An axis is free to transform while it is serial and not shared with consumers or producers."""
     axis = tensor.loop[position]
     if axis.parallel is not ParallelType.serial:
         raise ScheduleError(
@@ -33,6 +37,32 @@ def _check_free(tensor: TensorView, position: int, what: str) -> None:
             f"{what}: axis {position} of {tensor.name} is inside its inlined position {tensor.inline_at}",
             hint="transform axes before inlining",
         )
+    for producer in tensor.producers:
+        if position < producer.inline_at:
+            raise ScheduleError(
+                f"{what}: axis {position} of {tensor.name} is shared with {producer.name}, inlined at "
+                f"{producer.inline_at}",
+                hint="transform axes before inlining",
+            )
+
+
+def inlined_loops(tensor: TensorView) -> int:
+    """How many outer loops a tensor shares with its consumers or its producers."""
+    return max(tensor.inline_at, *(producer.inline_at for producer in tensor.producers), 0)
+
+
+def check_binding(what: str, tensor: TensorView, position: int, parallel: ParallelType) -> None:
+    """Raises ScheduleError where inlined tensors would come to share a loop: an axis of threads or blocks is
+    none, so they may hold there what a reduction along it needs complete.
+    """
+    axis = tensor.loop[position]
+    if axis.parallel.is_thread and not parallel.is_thread and position < inlined_loops(tensor):
+        raise ScheduleError(
+            f"{what}: axis {position} of {tensor.name} is inside inlined loops and bound to threads",
+            expected="another axis of threads or blocks",
+            given=f"{parallel.name} instead of {axis.parallel.name}",
+            hint="bind axes before inlining",
+        )
 
 
 def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_split: bool = True) -> Split:
@@ -40,6 +70,8 @@ def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_
     position = wrap(position, len(tensor.loop))
     if factor <= 0:
         raise ScheduleError(f"Invalid factor for split. Factor must be greater than 0. Factor = {factor}")
+    if factor > MAX_FACTOR:
+        raise ScheduleError("split: no loop is that long", expected=f"at most {MAX_FACTOR}", given=str(factor))
     _check_free(tensor, position, "split")
     transform = Split(tensor.loop[position], const(factor), inner_split, fusion.plain_axis)
     tensor.loop[position : position + 1] = [transform.outer, transform.inner]
@@ -91,7 +123,7 @@ def reorder(tensor: TensorView, old2new: Mapping[int, int]) -> None:
         order[new] = tensor.loop[old]
     rest = iter(axis for i, axis in enumerate(tensor.loop) if i not in moved)
     arranged = [axis if axis is not None else next(rest) for axis in order]
-    shared = tensor.inline_at
+    shared = inlined_loops(tensor)
     if arranged[:shared] != tensor.loop[:shared]:
         raise ScheduleError(f"reorder: moves axes of {tensor.name} inside its inlined position {shared}")
     tensor.loop = arranged
@@ -100,6 +132,8 @@ def reorder(tensor: TensorView, old2new: Mapping[int, int]) -> None:
 def swizzle(fusion: Fusion, tensor: TensorView, x: int, y: int) -> Swizzle:
     """Exchanges columns within rows: y becomes y ^ x. Both extents: one constant power of two."""
     x, y = wrap(x, len(tensor.loop)), wrap(y, len(tensor.loop))
+    if x == y:
+        raise ScheduleError("swizzle: takes two different axes", given=f"axis {x} twice")
     a, b = tensor.loop[x], tensor.loop[y]
     size = as_int(a.extent) or 0
     if a.extent is not b.extent or size <= 0 or size & (size - 1):
@@ -115,7 +149,9 @@ def swizzle(fusion: Fusion, tensor: TensorView, x: int, y: int) -> Swizzle:
 
 def parallelize(tensor: TensorView, position: int, parallel: ParallelType, *, pad: int = 1) -> None:
     """Binds an axis to threads, blocks, unrolling or vector access; `pad` rounds the thread count up."""
-    axis = tensor.loop[wrap(position, len(tensor.loop))]
+    position = wrap(position, len(tensor.loop))
+    check_binding("parallelize", tensor, position, parallel)
+    axis = tensor.loop[position]
     if parallel.is_block or parallel.is_grid:
         for other in tensor.loop:
             if other is not axis and other.parallel is parallel:
