@@ -28,7 +28,7 @@ def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
     """The kernels of a fusion, not run, with the segments that they are of."""
     executor = FusionExecutor(case.definition()._finished().fusion)
     program = executor.compile(case.inputs(torch.device("cpu")))
-    return list(zip(executor.segments().segments, program.kernels))
+    return [(launch.segment, launch.op.kernel) for launch in program.launches if launch.segment is not None]
 
 
 def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:

@@ -326,7 +326,7 @@ class FusionExecutor:
 
         kernel = setting.kernels.get((segment, params, index_dtype, place.target.hardware), compile_)
         values = (*segment.inputs, *segment.outputs)
-        plan = LaunchPlan(LaunchKernel(segment.index, kernel, values, segment.outputs), place.target)
+        plan = LaunchPlan(LaunchKernel(segment.index, kernel, values, segment.outputs), segment, place.target)
         return place.launches.setdefault((segment, params, index_dtype), plan)
 
     def _user_launch(
@@ -350,7 +350,7 @@ class FusionExecutor:
 
         kernel = setting.kernels.get((None, None, binding.index_dtype, place.target.hardware), compile_)
         outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-        plan = LaunchPlan(LaunchKernel(0, kernel, slot_values(self.fusion), outputs), place.target)
+        plan = LaunchPlan(LaunchKernel(0, kernel, slot_values(self.fusion), outputs), None, place.target)
         return place.launches.setdefault((None, None, binding.index_dtype), plan)
 
 

@@ -29,6 +29,7 @@ from fusewright.runtime.in_place import may_overwrite
 from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, Launch, Target
+from fusewright.segment import Segment
 from fusewright.sym import Symbol, to_function
 
 
@@ -80,11 +81,15 @@ class Memory:
 
 
 class LaunchPlan:
-    """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it."""
+    """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it.
 
-    def __init__(self, op: LaunchKernel, target: Target) -> None:
+    segment: what it computes; None: a user's schedule of the whole fusion.
+    """
+
+    def __init__(self, op: LaunchKernel, segment: Segment | None, target: Target) -> None:
         kernel = op.kernel
         self.op = op
+        self.segment = segment
         self.sizes = LaunchSizes(kernel)
         self._target = target
         #: the buffer of each tensor that the kernel takes the address of
