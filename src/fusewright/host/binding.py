@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -14,6 +15,7 @@ from fusewright.core.errors import (
     DeviceError,
     InputDtypeError,
     InputError,
+    InternalError,
     RankError,
     ShapeError,
     UnsupportedDeviceError,
@@ -54,13 +56,14 @@ class Binder:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         self.size_scalars = SizeScalars(fusion)
-        self._tensors = {
-            i: _TensorInput(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
-        }
+        self._tensors = [
+            (i, _TensorInput(i, v)) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
+        ]
+        self._scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
         # The number of points that computing each tensor goes over.
         domains = dict.fromkeys(product(a.visible_extent for a in t.logical) for t in fusion.tensors())
         self._domains = to_function(list(domains))
-        known = {axis.visible_extent for t in self._tensors.values() for axis in t.tensor.shape}
+        known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
         known |= self.size_scalars.symbols
         #: sizes that the definition found equal, where both are known once the inputs are
         self._equalities = [
@@ -90,31 +93,40 @@ class Binder:
             InputError, InputDtypeError, RankError, ShapeError, ContiguityError, DeviceError: it does not fit.
         """
         values: dict[Val, Number] = {}
-        for i, value in enumerate(self.fusion.inputs):
-            if isinstance(value, Scalar):
-                values[value] = checked_scalar(i, value, inputs[i])
-            else:
-                self._tensors[i].check_tensor(inputs[i])
+        for i, scalar in self._scalars:
+            number = checked_scalar(i, scalar, inputs[i])
+            if scalar in self.size_scalars.inputs:
+                values[scalar] = number
+        for i, spec in self._tensors:
+            spec.check_tensor(inputs[i])
         place = self._device(inputs, device)
         sizes: dict[Symbol, int] = {}
-        sources: dict[Symbol, str] = {}
         shapes: list[tuple[int, ...]] = [()] * len(inputs)
         strides: list[tuple[int, ...]] = [()] * len(inputs)
         alignment = [ALIGNMENT_BYTES] * len(inputs)
-        for i, spec in self._tensors.items():
-            shapes[i] = spec.bind_sizes(inputs[i], sizes, sources)
-            strides[i] = spec.kernel_strides(inputs[i])
-            address = inputs[i].data_ptr()
+        for i, spec in self._tensors:
+            given = inputs[i]
+            shape = shapes[i] = tuple(given.shape)
+            if not spec.bind_sizes(shape, sizes):
+                self._refuse_sizes(inputs)
+            strides[i] = spec.kernel_strides(given, shape)
+            address = given.data_ptr()
             alignment[i] = min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
-        values = {v: n for v, n in values.items() if v in self.size_scalars.inputs}
         self.size_scalars.bind(values, sizes)
         self._check_equalities(sizes)
         index_dtype = self._index_dtype(shapes, strides, sizes)
         return Binding(sizes, values, tuple(shapes), tuple(strides), tuple(alignment), place, index_dtype)
 
+    def _refuse_sizes(self, inputs: Sequence[Any]) -> NoReturn:
+        """Raises the ShapeError of the first size that contradicts the definition or another one."""
+        known: dict[Symbol, tuple[int, str]] = {}
+        for i, spec in self._tensors:
+            spec.refuse_sizes(tuple(inputs[i].shape), known)
+        raise InternalError("sizes that were refused agree")
+
     def _device(self, inputs: Sequence[Any], device: torch.device | None) -> torch.device:
         found: dict[torch.device, int] = {}
-        for i, spec in self._tensors.items():
+        for i, spec in self._tensors:
             given = inputs[i].device
             if spec.tensor.is_cpu:
                 if given.type != "cpu":
@@ -155,11 +167,10 @@ class Binder:
         """Int32 if every offset and every position in an iteration space stays below 2^31."""
         limit = INT32_MAX - INDEX_HEADROOM
         for shape, steps in zip(shapes, strides):
-            reach = 0
-            for size, step in zip(shape, steps):
-                if size > 0:
-                    reach += (size - 1) * step
-            if reach > limit:
+            # The first sum is somewhat more than the last element's offset, which the second is.
+            if sum(map(operator.mul, shape, steps)) > limit and (
+                sum((size - 1) * step for size, step in zip(shape, steps)) > limit and 0 not in shape
+            ):
                 return DataType.Int
         return DataType.Int if max(self._domains(sizes), default=0) > limit else DataType.Int32
 
@@ -177,11 +188,19 @@ class _TensorInput:
         self.tensor = tensor
         self.name = tensor.name
         self._label = f"input {index}, {tensor.name},"
+        self._dtype = tensor.dtype.torch
         self._axes: tuple[IterDomain, ...] = tensor.shape
         position = {axis: i for i, axis in enumerate(self._axes)}
         dims = [position[axis] for axis in tensor.allocation if axis in position]
         # (dimension, contiguity), innermost first
         self._memory = list(zip(dims, tensor.contiguity))[::-1]
+        #: defined as contiguous, in the order of its dimensions
+        self._is_plain = dims == sorted(dims) and all(tensor.contiguity)
+        #: of each dimension the symbol, or the number, that its size is
+        self._extents = [
+            (e, None) if isinstance(e := axis.visible_extent, Symbol) else (None, as_int(e))
+            for axis in self._axes
+        ]
 
     def check_tensor(self, given: Any) -> None:
         if not isinstance(given, torch.Tensor):
@@ -196,10 +215,10 @@ class _TensorInput:
                 expected="a dense tensor",
                 given=f"one of layout {given.layout}",
             )
-        expected = self.tensor.dtype
-        if given.dtype != expected.torch:
+        if given.dtype != self._dtype:
+            expected = self.tensor.dtype.ir_name
             raise InputDtypeError(
-                index=self.index, name=self.name, expected=expected.ir_name, given=dtype_name(given)
+                index=self.index, name=self.name, expected=expected, given=dtype_name(given)
             )
         if given.dim() != len(self._axes):
             raise RankError(what=self._label, expected=len(self._axes), given=given.dim())
@@ -212,16 +231,19 @@ class _TensorInput:
                 hint="call resolve_neg() on it",
             )
 
-    def bind_sizes(
-        self, given: torch.Tensor, sizes: dict[Symbol, int], sources: dict[Symbol, str]
-    ) -> tuple[int, ...]:
-        """Adds the sizes of the tensor to `sizes`; `sources` remembers where each came from, for messages."""
-        shape = tuple(given.shape)
+    def bind_sizes(self, shape: tuple[int, ...], sizes: dict[Symbol, int]) -> bool:
+        """Adds the sizes of the tensor to `sizes`; whether they agree with what is known."""
+        for (symbol, fixed), size in zip(self._extents, shape):
+            if size != (fixed if symbol is None else sizes.setdefault(symbol, size)):
+                return False
+        return True
+
+    def refuse_sizes(self, shape: tuple[int, ...], sources: dict[Symbol, tuple[int, str]]) -> None:
+        """As `bind_sizes`, raising ShapeError; `sources` says where each size came from."""
         for dim, (axis, size) in enumerate(zip(self._axes, shape)):
             extent = axis.visible_extent
             if isinstance(extent, Symbol):
-                known = sizes.setdefault(extent, size)
-                source = sources.setdefault(extent, f"{self.name}.size({dim})")
+                known, source = sources.setdefault(extent, (size, f"{self.name}.size({dim})"))
                 if known != size:
                     raise ShapeError(
                         f"{self._label} dimension {dim}: a conflict was found with 2 different sizes",
@@ -236,16 +258,18 @@ class _TensorInput:
                     if axis.is_broadcast
                     else "define the dimension with size -1 to serve all sizes",
                 )
-        return shape
 
-    def kernel_strides(self, given: torch.Tensor) -> tuple[int, ...]:
+    def kernel_strides(self, given: torch.Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The strides that kernels are to use, checked against the contiguity of the definition.
 
         A dimension of one element has no stride of its own: it takes the one that the definition implies.
         """
-        shape, strides = given.shape, list(given.stride())
-        if given.numel() == 0:
-            return (0,) * len(strides)  # nothing is accessed, whatever they are
+        own = given.stride()
+        if 0 in shape:
+            return (0,) * len(own)  # nothing is accessed, whatever they are
+        if self._is_plain and 1 not in shape and given.is_contiguous():
+            return own
+        strides = list(own)
         expected: int | None = 1  # what the next contiguous dimension must have; None: anything
         free: int | None = None  # a dimension of one element whose stride the next one decides
         for dim, contiguous in self._memory:
