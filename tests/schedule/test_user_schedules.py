@@ -434,3 +434,41 @@ def test_a_swizzle_takes_two_axes() -> None:
     fd._setup_schedule(CUBE, overwrite_existing_schedule=True)
     with pytest.raises(ScheduleError, match="takes two different axes"):
         fd.sched.swizzle(fd.t1, 0, -3)
+
+
+def test_inlining_most_leaves_tensors_that_share_no_loop_alone() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        var, mean = fd.ops.var_mean(x, [1], 0, True)
+        fd.add_output((x - mean) * fd.ops.rsqrt(var + 1e-5))
+    value = torch.rand(3, 72)
+    fd._setup_schedule([value], overwrite_existing_schedule=True)
+    fd.sched.parallelize(mean, -2, ParallelType.grid_z)
+    fd.sched.inline_most()
+    fd._finalize_schedule([value])
+    with pytest.raises(ScheduleError, match="in registers|share a loop"):
+        fd.execute([value])
+
+
+@pytest.mark.parametrize("kind", [ParallelType.block_z, ParallelType.block_x])
+def test_threads_beyond_the_limit_of_an_axis(kind: ParallelType) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True)
+        y = fd.ops.exp(x)
+        fd.add_output(y)
+    value = torch.rand(100)
+    fd._setup_schedule([value], overwrite_existing_schedule=True)
+    fd.sched.parallelize(y, 0, kind)
+    fd._finalize_schedule([value])
+    if kind is ParallelType.block_x:
+        assert_close(fd.execute([value])[0], value.double().exp())
+        return
+    with pytest.raises(ScheduleError, match=r"(?s)too many threads along one axis.*\(1024, 1024, 64\).*100"):
+        fd.execute([value])
+
+
+def test_a_range_that_leaves_nothing_changes_nothing() -> None:
+    fd = _opened()
+    with pytest.raises(ScheduleError, match="cannot have that size"):
+        fd.sched.assume(fd.t0, 0, 5, 1)
+    _check_runs(fd)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.errors import ScheduleError
-from fusewright.core.hardware import MAX_GRID
+from fusewright.core.hardware import MAX_BLOCK, MAX_GRID
 from fusewright.cuda.driver import Dim3
 from fusewright.lower import check_symbols
 from fusewright.runtime.arguments import Size, Workspace
@@ -79,6 +79,13 @@ def _check(kernel: CompiledKernel, shape: LaunchShape) -> None:
             expected=f"at most {limit} threads a block on {hardware.name}",
             given=threads,
             hint="split the axes that are bound to threadIdx by smaller factors",
+        )
+    if any(extent > most for extent, most in zip(shape.block, MAX_BLOCK)):
+        raise ScheduleError(
+            "a block has too many threads along one axis",
+            expected=f"at most {MAX_BLOCK} along x, y and z",
+            given=str(shape.block),
+            hint="bind the longest axis to block_x",
         )
     if any(extent > limit for extent, limit in zip(shape.grid, MAX_GRID)):
         raise ScheduleError(

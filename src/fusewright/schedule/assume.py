@@ -15,7 +15,6 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
     if isinstance(extent, Symbol):
         old_low, old_high = fusion.ranges.get(extent, (0, high))
         low, high = max(low, old_low), min(high, old_high)
-        fusion.ranges[extent] = (low, high)
         size = None
     else:
         size = as_int(extent)
@@ -29,3 +28,5 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
             expected=f"{extent} in [{low}, {high}]",
             given=str(size) if size is not None else "an empty range",
         )
+    if isinstance(extent, Symbol):
+        fusion.ranges[extent] = (low, high)

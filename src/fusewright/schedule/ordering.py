@@ -77,6 +77,8 @@ class _Nest:
         }
         for knot in _knots(stretches, needs):
             for key in knot:
+                if not isinstance(key, tuple):
+                    continue  # a tensor by itself shares no loop
                 found = self._cut_stretch(key, stretches[key], home, knot, chosen)
                 if found is not None:
                     return found

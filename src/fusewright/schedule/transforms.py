@@ -11,7 +11,6 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.sym import as_int, const
 
-
 # Kernels of small tensors count their loops in 32 bits.
 MAX_FACTOR = 2**31 - 1
 
@@ -71,7 +70,9 @@ def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_
     if factor <= 0:
         raise ScheduleError(f"Invalid factor for split. Factor must be greater than 0. Factor = {factor}")
     if factor > MAX_FACTOR:
-        raise ScheduleError("split: no loop is that long", expected=f"at most {MAX_FACTOR}", given=str(factor))
+        raise ScheduleError(
+            "split: no loop is that long", expected=f"at most {MAX_FACTOR}", given=str(factor)
+        )
     _check_free(tensor, position, "split")
     transform = Split(tensor.loop[position], const(factor), inner_split, fusion.plain_axis)
     tensor.loop[position : position + 1] = [transform.outer, transform.inner]
