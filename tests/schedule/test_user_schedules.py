@@ -446,7 +446,7 @@ def test_inlining_most_leaves_tensors_that_share_no_loop_alone() -> None:
     fd.sched.parallelize(mean, -2, ParallelType.grid_z)
     fd.sched.inline_most()
     fd._finalize_schedule([value])
-    with pytest.raises(ScheduleError, match="in registers|share a loop"):
+    with pytest.raises(ScheduleError, match=r"in registers|share a loop"):
         fd.execute([value])
 
 
