@@ -44,6 +44,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "column_sum": builders.column_sum,
     "grid_sum": builders.grid_sum,
     "row_welford": builders.row_welford,
+    "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "block_reverse": builders.block_reverse,
     "complex_product": builders.complex_product,
     "iota_select": builders.iota_select,

@@ -284,16 +284,16 @@ def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
     return kernel("grid_sum", params, body, [blocks], [threads], threads * 4)
 
 
-def row_welford(threads: int = 96) -> Kernel:
-    """T1 = mean, T2 = sum of squared deviations of each row of T0 [rows, columns]."""
+def row_welford(threads: int = 96, run: int = 1) -> Kernel:
+    """T1 = mean, T2 = sum of squared deviations of each row of T0 [rows, columns], `run` columns at once."""
     rows, rows_param = size("rows")
-    columns, columns_param = size("columns")
+    columns, columns_param = size("columns", multiple_of=run)
     x = tensor("T0", DataType.Float, rows * columns)
     mean, m2 = (tensor(name, DataType.Float, rows, output=True) for name in ("T1", "T2"))
     t, row = index_symbol(BX, const(threads)), index_symbol(GX, rows)
-    steps = ceildiv(columns, threads)
+    steps = ceildiv(columns, threads * run)
     step = symbol("step", hi=steps - 1)
-    value = local("value", DataType.Float)
+    value = local("value", DataType.Float, run)
     dtypes = WELFORD.state_dtypes(DataType.Float)
     states = tuple(zip(WELFORD.states, dtypes))
     mine = [local(f"thread_{name}", dtype) for name, dtype in states]
@@ -301,13 +301,13 @@ def row_welford(threads: int = 96) -> Kernel:
     workspace = [
         shared(f"shared_{name}", dtype, threads, 8 * threads * i) for i, (name, dtype) in enumerate(states)
     ]
-    column = step * threads + t
+    column = (step * threads + t) * run
     accumulate = If(
         lt(column, columns),
         (
             Alloc(value),
-            Copy(at(value), at(x.buffer, row * columns + column)),
-            Combine(WELFORD, tuple(map(at, mine)), (at(value),)),
+            Copy(at(value), at(x.buffer, row * columns + column), run),
+            Combine(WELFORD, tuple(map(at, mine)), (at(value),), run),
         ),
     )
     body = [

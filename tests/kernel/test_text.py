@@ -15,6 +15,7 @@ from tests.kernel import builders
 GOLDEN: dict[str, Callable[[], Kernel]] = {
     "pointwise": builders.pointwise,
     "row_welford": builders.row_welford,
+    "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "grid_sum": builders.grid_sum,
 }
 

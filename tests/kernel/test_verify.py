@@ -50,6 +50,7 @@ SEMAPHORE = Buffer("semaphore", DataType.Int32, Space.GLOBAL, const(1))
 PARTIALS = Buffer("partials", F, Space.GLOBAL, const(8))
 T = index_symbol(BX, const(64))
 A, B = local("a", F), local("b", F)
+COUNT = local("count", DataType.Index)
 H = local("h", DataType.Half)
 WIDE = local("wide", F, 8)
 S = shared("s", F, 64)
@@ -73,6 +74,7 @@ WELL_FORMED = {
     "column_sum": builders.column_sum,
     "grid_sum": builders.grid_sum,
     "row_welford": builders.row_welford,
+    "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "block_reverse": builders.block_reverse,
     "complex_product": builders.complex_product,
     "iota_select": builders.iota_select,
@@ -137,6 +139,14 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
     "operands of a combination": (
         [Alloc(A), Combine(SUM, (at(A),), (at(A), at(A)))],
         "sum takes one value or 1 states, not 2",
+    ),
+    "a run of an operation that has none": (
+        [Alloc(A), Alloc(WIDE), Combine(SUM, (at(A),), (at(WIDE),), 4)],
+        "sum combines no runs",
+    ),
+    "a run of constants": (
+        [Alloc(A), Alloc(B), Alloc(COUNT), Combine(WELFORD, (at(A), at(B), at(COUNT)), (ONE,), 4)],
+        "a run is of the elements of one local buffer",
     ),
     "shared accumulator": ([Alloc(S), Init(SUM, (at(S),))], "the accumulator s is not local"),
     "varying extent": ([For(K, T, ())], "the extent threadIdx.x differs between threads"),

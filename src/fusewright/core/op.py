@@ -196,6 +196,8 @@ class ReductionOp:
         lift_torch: the same for a tensor of elements.
         combine: by category of the input type.
         reduce: the whole reduction of a tensor over non-empty, non-negative dims, which vanish.
+        combine_run: CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at
+            once, where that takes less than one after another; "": it does not.
     """
 
     name: str
@@ -206,6 +208,7 @@ class ReductionOp:
     lift_torch: Callable[[torch.Tensor], States]
     combine: Mapping[Category, CombineSpelling] = field(repr=False)
     reduce: Callable[[torch.Tensor, tuple[int, ...]], States]
+    combine_run: str = ""
 
     @property
     def supports(self) -> frozenset[Category]:
@@ -217,6 +220,10 @@ class ReductionOp:
         if found is None:
             raise _unsupported(self, dtype)
         return found
+
+    def render_run(self, a: Sequence[str], x: str, width: int) -> str:
+        """The CUDA statement that combines `width` values from address `x` on into the variables `a`."""
+        return self.combine_run.format(x=x, W=width, **{f"a{i}": name for i, name in enumerate(a)})
 
     def __copy__(self) -> ReductionOp:
         return self

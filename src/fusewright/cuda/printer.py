@@ -435,6 +435,11 @@ def _init(printer: KernelPrinter, stmt: Init) -> None:
 def _combine(printer: KernelPrinter, stmt: Combine) -> None:
     dtype = printer.reduced(stmt.op, stmt.dst)
     into = [printer.element(ref) for ref in stmt.dst]
+    if stmt.width > 1:
+        [run] = stmt.src
+        assert isinstance(run, Ref)
+        printer.line(stmt.op.render_run(into, printer.address(run), stmt.width) + ";")
+        return
     values = printer.contributions(stmt.op, dtype, stmt.src)
     printer.line(stmt.op.combining(dtype).render(into, values, dtype) + ";")
 

@@ -222,12 +222,14 @@ class Init:
 class Combine:
     """dst = combine(dst, src) within a thread, one Ref a state of `op`.
 
-    `src` holds one operand a state, or a single input value that `op` lifts to its states.
+    `src` holds one operand a state, or a single input value that `op` lifts to its states. With width > 1 it
+    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run.
     """
 
     op: ReductionOp
     dst: tuple[Ref, ...]
     src: tuple[Operand, ...]
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

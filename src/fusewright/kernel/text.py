@@ -185,7 +185,7 @@ def _init(stmt: Init) -> str:
 
 
 def _combine(stmt: Combine) -> str:
-    return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src)})"
+    return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src, stmt.width)})"
 
 
 def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:

@@ -305,8 +305,18 @@ def _init(v: _Verifier, stmt: Init) -> None:
 
 
 def _combine(v: _Verifier, stmt: Combine) -> None:
-    v.accumulators(stmt.op, stmt.dst)
+    dtype = v.accumulators(stmt.op, stmt.dst)
     v.contributions(stmt.op, stmt.src)
+    if stmt.width == 1:
+        return
+    v.width(stmt.width)
+    run = stmt.src[0]
+    if len(stmt.src) > 1 or not isinstance(run, Ref) or run.buffer.space is not Space.LOCAL:
+        v.fail("a run is of the elements of one local buffer")
+    if run.buffer.dtype is not dtype:
+        v.fail(f"a run of {run.buffer.dtype.name} where {stmt.op.name} reduces {dtype.name}")
+    if not stmt.op.combine_run:
+        v.fail(f"{stmt.op.name} combines no runs")
 
 
 def _collective(v: _Verifier, stmt: BlockReduce | GridReduce, axes: Sequence[ParallelType]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
@@ -14,6 +15,8 @@ from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.sym import ONE, Expr, Symbol, as_int, land, product, substitute, symbol
 
+# Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
+MAX_RUN = MAX_VECTOR_BYTES
 _SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
 
 
@@ -79,11 +82,38 @@ def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: in
 
 
 def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
+    run = _run_item(ctx, node, loops, order)
+    if run is not None:
+        return run
     indices = ctx.indices(node)
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     statement = k.Combine(node.op, _accumulators(ctx, node, indices), src)
     body = guarded(all_guards(ctx, node, indices), [statement])
     return Item(loops, lambda: body, _reads(ctx, node), tuple(node.outputs), order)
+
+
+def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item | None:
+    """Values that stand side by side in registers, combined as a run, where `op` does that in less."""
+    out = node.output
+    if not (node.op.combine_run and out.loop and out.loop[-1].is_reduction and len(node.inputs) == 1):
+        return None
+    source, width = node.tensor_inputs[0], as_int(loops[-1].extent) or 1
+    if not loops[-1].is_real or width & (width - 1) or not 1 < width <= MAX_RUN:
+        return None
+    if source.memory is not MemoryType.local or source.dtype is not out.dtype:
+        return None
+    lane = symbol("lane", lo=0, hi=width - 1)
+    indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
+    read = ctx.operand(node, 0, indices)
+    guards, dst = all_guards(ctx, node, indices), _accumulators(ctx, node, indices)
+    if any(lane in e.free_symbols for e in (*guards, *(ref.index for ref in dst))):
+        return None
+    assert isinstance(read, k.Ref)
+    first = substitute(read.index, {lane: 0})
+    if first + lane is not read.index:
+        return None
+    body = guarded(guards, [k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width)])
+    return Item(loops[:-1], lambda: body, _reads(ctx, node), tuple(node.outputs), order)
 
 
 def _collective_item(

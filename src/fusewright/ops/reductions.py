@@ -159,6 +159,7 @@ WELFORD = ReductionOp(
         }
     ),
     reduce=_welford_reduce,
+    combine_run="fw::welford_combine_run<{W}>({a0}, {a1}, {a2}, {x})",
 )
 
 REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(

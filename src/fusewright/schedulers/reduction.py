@@ -13,9 +13,12 @@ The serial part is factored into partial results of each thread, which one colle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
@@ -150,13 +153,27 @@ def finish(
     early = [load for load in ports.loads if load not in reduced and _feeds(load, set(partials))]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
+    runs = _runs(partials, early) if width > 1 else []
+    if runs:
+        schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
+    placed = {*early, *runs}
     rest = [
         t
         for t in schedule.fusion.tensors()
-        if t.definition is not None and t.consumers and not t.definition.is_scalar and t not in early
+        if t.definition is not None and t.consumers and not t.definition.is_scalar and t not in placed
     ]
     if rest:
         schedule.inline_most(rest)
+
+
+def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
+    """What is reduced by an operation that combines values as a run, and so kept side by side."""
+    found: dict[TensorView, None] = {}
+    for partial in partials:
+        node = partial.definition
+        if isinstance(node, Reduction) and node.op.combine_run:
+            found.update(dict.fromkeys(node.tensor_inputs))
+    return [tensor for tensor in found if tensor not in loads]
 
 
 def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:

@@ -97,7 +97,14 @@ def run_init(machine: Machine, stmt: Init) -> None:
 
 def run_combine(machine: Machine, stmt: Combine) -> None:
     into = tuple(machine.load(ref)[0] for ref in stmt.dst)
-    states = load_states(machine, stmt.op, stmt.dst, stmt.src, machine.active)
+    if stmt.width > 1:
+        [run] = stmt.src
+        assert isinstance(run, Ref)
+        found = stmt.op.reduce(torch.stack(machine.load(run, stmt.width)), (0,))
+        types = stmt.op.state_dtypes(input_dtype(stmt.op, stmt.dst))
+        states = tuple(converted(state, dtype) for state, dtype in zip(found, types))
+    else:
+        states = load_states(machine, stmt.op, stmt.dst, stmt.src, machine.active)
     store_combined(machine, stmt.op, stmt.dst, into, states)
 
 

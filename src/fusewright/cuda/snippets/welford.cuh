@@ -25,4 +25,17 @@ __device__ __forceinline__ void welford_combine(float& avg, float& m2, N& n, X x
   m2 += delta * (float(x) - avg);
 }
 
+// W values at once: one division for all of them, and sums that are no chain of dependent updates.
+template <int W, class T, class N>
+__device__ __forceinline__ void welford_combine_run(T& avg, T& m2, N& n, const T* x) {
+  T total = x[0];
+#pragma unroll
+  for (int i = 1; i < W; ++i) total += x[i];
+  const T mean = total * (T(1) / T(W));
+  T squares = 0;
+#pragma unroll
+  for (int i = 0; i < W; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  welford_combine(avg, m2, n, mean, squares, N(W));
+}
+
 }  // namespace fw
