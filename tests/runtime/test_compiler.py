@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -73,6 +74,25 @@ def test_text_is_the_same_in_another_process():
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == compile_kernel(fusion())[1].full_text
+
+
+@pytest.mark.parametrize("disable, threads", [((), 2), ((("parallel_compile", ()),), 1)])
+def test_cubins_of_several_kernels(disable, threads, monkeypatch):
+    compiler = KernelCompiler(Options(disable=disable))
+    kernels = [compile_kernel(fusion(), index_dtype)[1] for index_dtype in (DataType.Int32, DataType.Int)]
+    used = set()
+    together = threading.Barrier(threads)
+    cubin = compiler.cubin
+
+    def watched(kernel, **kwargs):
+        used.add(threading.get_ident())
+        together.wait(timeout=60)  # for ever, if kernels came one after another
+        return cubin(kernel, **kwargs)
+
+    monkeypatch.setattr(compiler, "cubin", watched)
+    cubins = compiler.cubins(kernels, tracer=Tracer())
+    assert [set(c.resources) for c in cubins] == [{kernel.name} for kernel in kernels]
+    assert len(used) == threads and (threading.get_ident() in used) == (threads == 1)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])

@@ -246,6 +246,8 @@ class FusionExecutor:
             launches = [self._user_launch(setting, binding, place, tracer)]
         else:
             launches = self._launches(setting, binding, memory, place, tracer)
+            if len(launches) > 1:
+                place.target.load([launch.op.kernel for launch in launches], tracer)
         with tracer.stage("host program"):
             return place.programs.bind(launches, binding, memory, tracer)
 

@@ -315,4 +315,5 @@ _current_stream: Callable[[int], int] = getattr(
 
 def options_key(options: Options) -> tuple[object, ...]:
     """What of the options a program depends on."""
-    return (options.code_key(), options.sim_device, options.cache_dir, options.disabled("nvrtc_caching"))
+    switches = options.disabled("nvrtc_caching"), options.disabled("parallel_compile")
+    return (options.code_key(), options.sim_device, options.cache_dir, *switches)

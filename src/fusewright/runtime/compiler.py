@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -29,6 +31,8 @@ from fusewright.schedulers.base import Scheduler, type_name
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Symbol
 
+# Kernels compiled at a time: a compilation in NVRTC keeps a core busy.
+MAX_COMPILES = max(2, os.cpu_count() or 1)
 # Hex digits of the hash in a kernel's name: enough to tell the kernels of a process apart.
 NAME_DIGITS = 8
 # The name while a kernel is being made; the final one is made from the content.
@@ -205,6 +209,13 @@ class KernelCompiler:
             return cubin
 
         return self._cubins.get((kernel, target), compile_)
+
+    def cubins(self, kernels: Sequence[CompiledKernel], *, tracer: Tracer) -> list[Cubin]:
+        """Those of several kernels, compiled side by side unless `parallel_compile` is disabled."""
+        if len(kernels) < 2 or self.options.disabled("parallel_compile"):
+            return [self.cubin(kernel, tracer=tracer) for kernel in kernels]
+        with ThreadPoolExecutor(min(len(kernels), MAX_COMPILES)) as pool:
+            return list(pool.map(lambda kernel: self.cubin(kernel, tracer=tracer), kernels))
 
     def resources(self, kernel: CompiledKernel, arch: str | None = None, *, tracer: Tracer) -> Resources:
         """Registers, spills and shared memory of the kernel, from the assembler's report."""

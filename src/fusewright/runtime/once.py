@@ -26,6 +26,9 @@ class OnceCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
     def values(self) -> list[V]:
         return list(self._values.values())
 

@@ -45,6 +45,10 @@ class Target(Protocol):
     #: where random numbers start
     random_states: RandomStates
 
+    def load(self, kernels: Sequence[CompiledKernel], tracer: Tracer) -> None:
+        """Makes the machine code of several kernels, so that `launcher` need not one after another."""
+        ...
+
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
         """A callable that runs the kernel with this shape."""
         ...
@@ -67,6 +71,9 @@ class SimulatedTarget:
         self.device = torch.device("cpu")
         self.hardware = hardware_of(self.device, options)
         self.random_states = random_states(self.device)
+
+    def load(self, kernels: Sequence[CompiledKernel], tracer: Tracer) -> None:
+        """The simulator runs kernels as they are."""
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
         alone = prod(shape.grid) * prod(shape.block) <= SMALL_LAUNCH
@@ -103,6 +110,12 @@ class CudaTarget:
         self.random_states = random_states(self.device)
         self._compiler = compiler
         self._loaded: OnceCache[CompiledKernel, tuple[LoadedKernel, PackedArgs]] = OnceCache()
+
+    def load(self, kernels: Sequence[CompiledKernel], tracer: Tracer) -> None:
+        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._loaded]
+        if missing:
+            with tracer.stage("compile"):
+                self._compiler.cubins(missing, tracer=tracer)
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
         def load() -> tuple[LoadedKernel, PackedArgs]:
