@@ -16,6 +16,7 @@ from fusewright.core.errors import (
     ShapeError,
 )
 from fusewright.core.options import Options
+from fusewright.frontend import definition
 
 
 class Scaled(FusionDefinition):
@@ -174,6 +175,25 @@ def test_validate_of_a_call_that_writes_its_input() -> None:
         fd.add_output(x + 1.0, x)
         fd.add_output(x * 2.0)
     fd.validate([torch.ones(4)])
+
+
+def test_validate_that_fails_leaves_the_generator_after_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x + fd.ops.rand_like(x))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no reference")
+
+    given = torch.ones(64)
+    torch.manual_seed(3)
+    fd.execute([given])
+    expected = fd.execute([given])[0]
+    torch.manual_seed(3)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no reference"):
+        patch.setattr(definition, "evaluate_fusion", fail)
+        fd.validate([given])
+    assert torch.equal(fd.execute([given])[0], expected)
 
 
 def test_tolerances_grow_with_reductions_and_coarse_types() -> None:

@@ -33,11 +33,13 @@ class RandomStates(ABC):
 
     @contextmanager
     def again(self, since: Any) -> Iterator[None]:
-        """Meanwhile the generator is as it was when `position` gave `since`."""
+        """Meanwhile the generator is as it was when `position` gave `since`; then, as it is now."""
         now = self.position()
         self.go_back(since)
-        yield
-        self.go_back(now)
+        try:
+            yield
+        finally:
+            self.go_back(now)
 
     @abstractmethod
     def _take(self) -> tuple[int, int]: ...
