@@ -11,7 +11,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,11 +20,18 @@ from fusewright.core.errors import ParamsError
 
 T = TypeVar("T")
 
+# What a field of an annotated collection holds; a tuple of any length is told from one of a fixed length.
+_COLLECTIONS: dict[Any, Callable[[Iterable[Any]], Any]] = {
+    list: list,
+    set: set,
+    frozenset: frozenset,
+    Sequence: tuple,
+}
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """A dataclass as nested plain dicts; enumerations by name."""
+    """A dataclass as nested plain dicts and lists; enumerations by name."""
     return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
@@ -35,6 +42,10 @@ def _plain(value: Any) -> Any:
         return value.name
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(v) for v in value), key=repr)
+    if isinstance(value, Mapping):
+        return {_plain(k): _plain(v) for k, v in value.items()}
     return value
 
 
@@ -54,50 +65,107 @@ def fields_text(value: Any, indent: str = "") -> str:
 
 
 def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
-    """The dataclass `cls` from a dict; absent fields take their defaults.
+    """The dataclass `cls` from a dict, or from JSON's; absent fields take their defaults.
+
+    What stands in the fields is read by their annotations: plain values, enumerations by name, dataclasses,
+    and lists, tuples, sets, dicts and unions of these.
 
     Raises:
         ParamsError: naming the path of the field, what it expects and what it got.
     """
-    hints = typing.get_type_hints(cls)
-    plain = _read(cls, hints, data, "")
-    return plain
+    return _read_dataclass(cls, data, "")
 
 
-def _read(cls: type[T], hints: Mapping[str, Any], data: Any, path: str) -> T:
+def _read_dataclass(cls: type[T], data: Any, path: str) -> T:
+    if isinstance(data, cls):
+        return data
     if not isinstance(data, Mapping):
         raise ParamsError(
-            path=path.rstrip(".") or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data)
+            path=path or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data)
         )
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    unknown = [name for name in data if name not in fields]
-    if unknown:
-        raise ParamsError(
-            path=f"{path}{unknown[0]}",
-            expected=f"one of {', '.join(fields)}",
-            given=f"the name {unknown[0]!r}",
-        )
-    values = {name: _read_value(hints[name], value, f"{path}{name}") for name, value in data.items()}
-    return cls(**values)
+    prefix = f"{path}." if path else ""
+    for name in data:
+        if name not in fields:
+            raise ParamsError(
+                path=f"{prefix}{name}", expected=f"one of {', '.join(fields)}", given=f"the name {name!r}"
+            )
+    for name, field in fields.items():
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and name not in data:
+            raise ParamsError(path=f"{prefix}{name}", expected="a value", given="none")
+    hints = typing.get_type_hints(cls)
+    return cls(**{name: _read(hints[name], value, f"{prefix}{name}") for name, value in data.items()})
 
 
-def _read_value(hint: Any, value: Any, path: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        if isinstance(value, hint):  # type: ignore[arg-type]
-            return value
-        return _read(hint, typing.get_type_hints(hint), value, f"{path}.")  # type: ignore[arg-type]
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    for choice in typing.get_args(hint) if is_union else (hint,):
-        if isinstance(choice, type) and issubclass(choice, enum.Enum):
-            if isinstance(value, choice):
-                return value
-            if isinstance(value, str) and value.rpartition(".")[2] in choice.__members__:
-                return choice[value.rpartition(".")[2]]
-            if isinstance(value, str) or not is_union:
-                names = ", ".join(choice.__members__)
-                raise ParamsError(path=path, expected=f"one of {names}", given=repr(value))
+def _read(hint: Any, value: Any, path: str) -> Any:
+    """The value that `hint` describes from its plain form."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(arguments, value, path)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _read_dataclass(hint, value, path)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _read_enum(hint, value, path)
+    if origin in _COLLECTIONS or (origin is tuple and arguments[1:] == (...,)):
+        items = _expect(value, (list, tuple, set, frozenset), "array", path)
+        read = (_read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(items))
+        return _COLLECTIONS.get(origin, tuple)(read)
+    if origin is tuple:
+        items = _expect(value, (list, tuple), "array", path)
+        if len(items) != len(arguments):
+            raise ParamsError(path=path, expected=f"array of length {len(arguments)}", given=repr(value))
+        return tuple(_read(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(zip(arguments, items)))
+    if origin in (dict, Mapping):
+        entries = _expect(value, (Mapping,), "object", path).items()
+        key, item = arguments
+        return {_read_key(key, k, path): _read(item, v, f"{path}[{_key_text(k)}]") for k, v in entries}
+    return _convert(hint, value, path)
+
+
+def _read_union(choices: Sequence[Any], value: Any, path: str) -> Any:
+    """As the choice that takes the value: its own type, else the first, text last (enumerations are text)."""
+    errors = []
+    for choice in sorted(choices, key=lambda c: 2 if c is str else type(value) is not c):
+        try:
+            return _read(choice, value, path)
+        except ParamsError as error:
+            errors.append(error)
+    # The one that got furthest into the value knows best; of equals, all that is expected.
+    depth = max(len(str(error.facts["path"])) for error in errors)
+    deepest = [error for error in errors if len(str(error.facts["path"])) == depth]
+    expected = " or ".join(dict.fromkeys(str(error.facts["expected"]) for error in deepest))
+    raise ParamsError(path=deepest[0].facts["path"], expected=expected, given=deepest[0].facts["given"])
+
+
+def _read_enum(cls: type[enum.Enum], value: Any, path: str) -> enum.Enum:
+    if isinstance(value, cls):
+        return value
+    name = value.rpartition(".")[2] if isinstance(value, str) else ""
+    if name not in cls.__members__:
+        raise ParamsError(path=path, expected=f"one of {', '.join(cls.__members__)}", given=repr(value))
+    return cls[name]
+
+
+def _read_key(hint: Any, key: Any, path: str) -> Any:
+    """A key of a dict, which JSON has as text, whatever it was."""
+    return _convert(hint, key, path, strict=False) if hint in (int, float) else _read(hint, key, path)
+
+
+def _key_text(key: Any) -> str:
+    return key.name if isinstance(key, enum.Enum) else str(key)
+
+
+def _expect(value: Any, kinds: tuple[type, ...], expected: str, path: str) -> Any:
+    if not isinstance(value, kinds):
+        raise ParamsError(path=path, expected=expected, given=repr(value))
+    return value
+
+
+def _convert(hint: Any, value: Any, path: str, strict: bool = True) -> Any:
+    """A value of a plain type, as msgspec checks it."""
     try:
-        return msgspec.convert(value, hint, strict=True)
+        return msgspec.convert(value, hint, strict=strict)
     except msgspec.ValidationError as error:
         match = _AT.match(str(error))
         problem = match["problem"] if match else str(error)
@@ -113,7 +181,7 @@ def to_json(value: Any) -> str:
 def from_json(cls: type[T], text: str) -> T:
     """As from_dict; ParamsError for text that is no JSON object."""
     try:
-        data = msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as error:
+        data = json.loads(text)  # which has infinities, as `to_json` writes them
+    except json.JSONDecodeError as error:
         raise ParamsError(path=cls.__name__, expected="JSON", given=f"{text[:60]!r} ({error})") from None
     return from_dict(cls, data)
