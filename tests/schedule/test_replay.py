@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
 
 from fusewright import FusionDefinition
+from fusewright.core.errors import ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
 from fusewright.host.executor import FusionExecutor
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiler import CompiledKernel
-from fusewright.schedule import Schedule, replay
+from fusewright.schedule import Call, Schedule, TensorRef, replay
 from fusewright.schedulers import default_registry
 from fusewright.schedulers.base import type_name
 from fusewright.segment import Segment
@@ -40,11 +44,8 @@ def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
 def test_printed_schedule(case: Case) -> None:
     for segment, kernel in scheduled(case):
-        names: dict[str, Any] = {}
-        exec("from fusewright import *\nfrom fusewright.core.enums import *", names)
-        exec(kernel.schedule_python, names)
         schedule = Schedule(segment.fusion)
-        names["schedule"](schedule)
+        _function(kernel.schedule_python)(schedule)
         assert schedule.to_python() == kernel.schedule_python
         _same_kernel(schedule, kernel)
 
@@ -70,13 +71,60 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
     ((segment, kernel),) = scheduled(case)
     edited = kernel.schedule_python.replace(", 128)", ", 64)")
     assert edited != kernel.schedule_python
-    names: dict[str, Any] = {}
-    exec("from fusewright import *\nfrom fusewright.core.enums import *", names)
-    exec(edited, names)
     schedule = Schedule(segment.fusion)
-    names["schedule"](schedule)
+    _function(edited)(schedule)
     lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
     assert print_kernel(lowered.kernel).text != kernel.full_text
+
+
+@pytest.mark.parametrize(
+    "name", ["layer_norm", "layer_norm_bf16", "layer_norm_of_few_long_rows", "softmax_5x1000"]
+)
+def test_a_line_added_to_a_printed_schedule_moves_no_name(name: str) -> None:
+    """One more copy shifts the numbers of what is made after it; the names go on to mean what they did."""
+    segment, kernel = scheduled(next(c for c in CASES if c.name == name))[0]
+    first_load = re.search(r"    (t\d+) = s\.cache_after\(t0\)\n", kernel.schedule_python)
+    assert first_load is not None
+    edited = kernel.schedule_python.replace(
+        first_load[0], f"{first_load[0]}    s.cache_after({first_load[1]})\n"
+    )
+    original, schedule = Schedule(segment.fusion), Schedule(segment.fusion)
+    _function(kernel.schedule_python)(original)
+    _function(edited)(schedule)
+    number = int(first_load[1][1:])
+    others = [
+        call for call in schedule.trace() if call.args != (TensorRef(number),) or call.method != "cache_after"
+    ]
+    assert others == [_renumbered(call, number) for call in original.trace()]
+
+
+def test_what_a_primitive_took_away_is_no_tensor() -> None:
+    """The count of a Welford reduction, of which two sums are made."""
+    segment, _ = scheduled(next(c for c in CASES if c.name == "layer_norm"))[0]
+    schedule = Schedule(segment.fusion)
+    average, _, count = next(n for n in schedule.fusion.nodes if len(n.outputs) == 3).outputs
+    total, _ = schedule.two_pass(average)
+    assert schedule.added()[0] is total and schedule.tensor(total.number) is total
+    with pytest.raises(ScheduleError, match=f"there is no tensor {count.name}"):
+        schedule.tensor(count.number)
+    with pytest.raises(ScheduleError, match=f"{count.name} is not a tensor of this schedule's fusion"):
+        schedule.split(count, 0, 2)
+
+
+def _function(text: str) -> Callable[[Schedule], None]:
+    names: dict[str, Any] = {}
+    exec("from fusewright import *\nfrom fusewright.core.enums import *", names)
+    exec(text, names)
+    return names["schedule"]  # type: ignore[no-any-return]
+
+
+def _renumbered(value: Any, last: int) -> Any:
+    """`value` with one more tensor after the one numbered `last`."""
+    if isinstance(value, TensorRef):
+        return TensorRef(value.number + (value.number > last))
+    if isinstance(value, Call):
+        return Call(*(_renumbered(getattr(value, field.name), last) for field in fields(value)))
+    return tuple(_renumbered(item, last) for item in value) if isinstance(value, tuple) else value
 
 
 def test_a_trace_belongs_to_its_fusion() -> None:
@@ -84,8 +132,5 @@ def test_a_trace_belongs_to_its_fusion() -> None:
         x = fd.define_tensor([-1])
         fd.add_output(x + 1.0)
     ((_, kernel),) = scheduled(next(c for c in CASES if c.name == "softmax_5x1000"))
-    names: dict[str, Any] = {}
-    exec("from fusewright import *\nfrom fusewright.core.enums import *", names)
-    exec(kernel.schedule_python, names)
     with pytest.raises(RuntimeError, match=r"there is no tensor T\d+ in this fusion"):
-        names["schedule"](Schedule(fd._finished().fusion))
+        _function(kernel.schedule_python)(Schedule(fd._finished().fusion))

@@ -20,7 +20,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _primitive(method: F) -> F:
-    """Records the call, unless another primitive made it; checks that its tensors belong to this schedule."""
+    """Records the call, with the tensors that it returned and added; checks that those it is given belong to
+    this schedule.
+    """
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
@@ -32,7 +34,8 @@ def _primitive(method: F) -> F:
                 method.__name__,
                 tuple(_plain(a) for a in args),
                 tuple((k, _plain(v)) for k, v in kwargs.items()),
-                TensorRef(result.number) if isinstance(result, TensorView) else None,
+                _plain(result),
+                _plain(self._find_added()),
             )
         )
         return result
@@ -88,6 +91,8 @@ class Schedule:
         self.fusion, self.map = fusion.clone()
         self.params: Any = None
         self._trace: list[Call] = []
+        self._nodes = set(self.fusion.nodes)
+        self._by_number = {tensor.number: tensor for tensor in self.fusion.tensors()}
 
     # ---- looking
 
@@ -97,10 +102,14 @@ class Schedule:
 
     def tensor(self, number: int) -> TensorView:
         """The tensor T<number>."""
-        for tensor in self.fusion.tensors():
-            if tensor.number == number:
-                return tensor
-        raise ScheduleError(f"there is no tensor T{number} in this fusion")
+        tensor = self._by_number.get(number)
+        if tensor is None or not self._has(tensor):
+            raise ScheduleError(f"there is no tensor T{number} in this fusion")
+        return tensor
+
+    def added(self) -> list[TensorView]:
+        """The tensors that the latest primitive added, in the order in which they were made."""
+        return [self._by_number[ref.number] for ref in self._trace[-1].added] if self._trace else []
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
@@ -113,11 +122,28 @@ class Schedule:
         """The trace as a Python function that can be edited and run on a Schedule of the same fusion."""
         return to_python(self._trace)
 
+    def _find_added(self) -> list[TensorView]:
+        """Takes note of the tensors that nodes appended since the last call make; returns them by number."""
+        found = []
+        for node in reversed(self.fusion.nodes):
+            if node in self._nodes:
+                break
+            self._nodes.add(node)
+            found += [
+                t for t in node.outputs if isinstance(t, TensorView) and t.number not in self._by_number
+            ]
+        found.sort(key=lambda t: t.number)
+        self._by_number.update((t.number, t) for t in found)
+        return found
+
+    def _has(self, tensor: TensorView) -> bool:
+        """Whether `tensor` is one of this schedule's fusion still: an input, or computed by a node."""
+        is_known = self._by_number.get(tensor.number) is tensor
+        return is_known and (tensor.definition is not None or self.fusion.is_input(tensor))
+
     def _check_owned(self, method: str, value: Any) -> None:
         if isinstance(value, TensorView):
-            if value.definition is None and value in self.fusion.inputs:
-                return
-            if value.definition is None or value.definition not in self.fusion.nodes:
+            if not self._has(value):
                 raise ScheduleError(f"{method}: {value.name} is not a tensor of this schedule's fusion")
         elif isinstance(value, (list, tuple, set)):
             for item in value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -20,12 +20,16 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One primitive; arguments are plain values, enums, TensorRefs, and tuples or dicts of these."""
+    """One primitive; arguments are plain values, enums, TensorRefs, and tuples or dicts of these.
+
+    result: the tensor, or the list of tensors, that it returned. added: all tensors that it made.
+    """
 
     method: str
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
-    result: TensorRef | None = None
+    result: TensorRef | tuple[TensorRef, ...] | None = None
+    added: tuple[TensorRef, ...] = ()
 
 
 def _text(value: Any) -> str:
@@ -51,19 +55,34 @@ def _refs(value: Any) -> Iterable[TensorRef]:
 def to_python(trace: Iterable[Call]) -> str:
     """A function `schedule(s)` that makes the same calls on a `Schedule` of the same fusion.
 
-    A tensor that no call returned is looked up by its number before its first use, when it exists.
+    What a call made is taken from that call; a tensor of the fusion itself is looked up by its number before
+    its first use. So a call can be added or taken away, and the others still mean the tensors that they did.
     """
+    calls = list(trace)
+    used = {ref for call in calls for ref in _refs((*call.args, *(v for _, v in call.kwargs)))}
     known: set[TensorRef] = set()
     lines = []
-    for call in trace:
+    for call in calls:
         for ref in _refs((*call.args, *(v for _, v in call.kwargs))):
             if ref not in known:
                 known.add(ref)
                 lines.append(f"    {ref} = s.tensor({ref.number})")
         arguments = [_text(a) for a in call.args] + [f"{k}={_text(v)}" for k, v in call.kwargs]
-        target = ""
-        if call.result is not None:
-            known.add(call.result)
-            target = f"{call.result} = "
-        lines.append(f"    {target}s.{call.method}({', '.join(arguments)})")
+        lines.append(f"    {_target(call.result)}s.{call.method}({', '.join(arguments)})")
+        known.update(_refs(call.result))
+        names = [str(ref) if ref in used and ref not in known else "_" for ref in call.added]
+        if any(name != "_" for name in names):
+            lines.append(f"    {_unpacked(names)} = s.added()")
+            known.update(call.added)
     return "\n".join(["def schedule(s):", *(lines or ["    pass"])]) + "\n"
+
+
+def _target(result: TensorRef | tuple[TensorRef, ...] | None) -> str:
+    """What a result is assigned to, or nothing where there is none."""
+    if isinstance(result, tuple):
+        return f"{_unpacked([str(ref) for ref in result])} = "
+    return f"{result} = " if result is not None else ""
+
+
+def _unpacked(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) > 1 else f"[{', '.join(names)}]"
