@@ -44,7 +44,7 @@ def test_registers_of_a_size_that_is_not_constant():
 
 def test_more_registers_than_a_thread_has():
     schedule, _, _ = copies(64, 64)
-    refused(schedule, "T1 needs 4096 registers a thread", "shared")
+    refused(schedule, "T1 has 4096 elements in the registers of each thread", "shared")
 
 
 def test_registers_of_another_thread():

@@ -21,7 +21,7 @@ REFUSED = (
     "is not constant",
     "in a serial loop",
     "which only one block holds",
-    "registers a thread",
+    "in the registers of each thread",
     "from another thread",
 )
 

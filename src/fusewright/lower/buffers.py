@@ -59,7 +59,7 @@ class Buffers:
             )
         if count > MAX_LOCAL_ELEMENTS:
             raise ScheduleError(
-                f"{tensor.name} needs {count} registers a thread",
+                f"{tensor.name} has {count} elements in the registers of each thread",
                 expected=f"at most {MAX_LOCAL_ELEMENTS}",
                 hint="inline it further, or set its memory type to shared",
             )

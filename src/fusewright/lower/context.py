@@ -26,8 +26,9 @@ from fusewright.kernel.ir import (
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices, loop_index_table
+from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, Symbol, as_int, eq, lt, maximum, product, symbol
+from fusewright.sym import ONE, Expr, as_int, eq, lt, maximum, product
 
 
 @dataclass(eq=False)
@@ -43,14 +44,13 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
-    #: symbols that are 1 in the block that holds the result of a grid reduction, by tensor
-    last_block: dict[TensorView, tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]] = field(
-        default_factory=dict
-    )
+    #: which block holds the results of grid reductions
+    last_block: LastBlock = field(init=False)
     #: nodes that only threads within the extents of broadcast axes, too, compute
     guarded: frozenset[Node] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.last_block = LastBlock(self.nodes, self.loops)
         self.guarded = _guarded_along_broadcasts(self.nodes)
 
     # ---- indices
@@ -90,6 +90,14 @@ class Context:
 
     def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Conditions under which a thread has something to compute for `node`."""
+        return [*self.block_guards(node), *self.thread_guards(node, indices)]
+
+    def block_guards(self, node: Node) -> list[Expr]:
+        """That the block holds the grid reductions that `node` reads: the same in all its threads."""
+        return [flag.symbol for flag in self.last_block.needed_by(node)]
+
+    def thread_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
+        """That an element of `node` is the thread's to compute."""
         guarded = node in self.guarded
         found = [guard for axis, guard in indices.guards if guarded or not axis.is_broadcast]
         for axis, loop in zip(node.output.loop, self.loops.of(node)):
@@ -111,7 +119,7 @@ class Context:
             if not axis.is_reduction and self.domains.extent(tensor, axis) is not ONE
         }
         # In the block that holds a grid reduction's result, the reduced block axes need no choice.
-        decided = {p for _, axes in self.flags(node) for p in axes}
+        decided = {p for flag in self.last_block.needed_by(node) for p in flag.axes}
         kinds = (*THREAD_AXES, *BLOCK_AXES) if in_global else THREAD_AXES
         guards = [
             eq(self.position(p), 0)
@@ -125,14 +133,6 @@ class Context:
             if axis.expanded is not None:  # to no points, perhaps
                 guards.append(lt(0, self.domains.known(axis.expanded)))
         return guards
-
-    def flags(self, node: Node) -> tuple[tuple[Symbol, tuple[ParallelType, ...]], ...]:
-        """The last-block symbols that the inputs of `node` are valid under."""
-        found: dict[tuple[Symbol, tuple[ParallelType, ...]], None] = {}
-        for value in node.inputs:
-            if isinstance(value, TensorView):
-                found.update(dict.fromkeys(self.last_block.get(value, ())))
-        return tuple(found)
 
     # ---- scratch memory
 
@@ -159,9 +159,6 @@ class Context:
         buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)
         self.partials.append((buffer, zeroed))
         return buffer
-
-    def last_symbol(self) -> Symbol:
-        return symbol(f"last{len(self.partials)}", lo=0, hi=1)
 
 
 def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:

@@ -14,15 +14,10 @@ from fusewright.sym import Expr, Symbol
 
 @dataclass(frozen=True, slots=True)
 class LowerOptions:
-    """name: of the kernel. index_dtype: Int32 or Int, the type of index arithmetic.
-
-    max_threads: the largest block that the kernel will be launched with, which bounds its registers; 0: what
-    the schedule says if it is constant, else 1024.
-    """
+    """name: of the kernel. index_dtype: Int32 or Int, the type of index arithmetic."""
 
     name: str
     index_dtype: DataType = DataType.Int
-    max_threads: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

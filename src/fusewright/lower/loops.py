@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.shared_loops import SharedLoops, Spot
@@ -26,13 +26,20 @@ _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 @dataclass(eq=False)
 class Loop:
-    """A loop of a class of axes; `index` is its variable, or a thread's or block's position."""
+    """A loop of a class of axes. `place` is where it stands in an iteration: its variable, or a thread's or
+    block's position; None until `name_loops` has given it one.
+    """
 
     extent: Expr
     parallel: ParallelType
     padded: int
-    index: Expr = ONE
+    place: Expr | None = None
     unroll: bool = False
+
+    @property
+    def index(self) -> Expr:
+        assert self.place is not None, "a loop without an index: name_loops comes first"
+        return self.place
 
     @property
     def is_parallel(self) -> bool:
@@ -111,13 +118,13 @@ def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, E
             seen.add(id(loop))
             if as_int(loop.extent) == 1:
                 # Where others have more threads or blocks along this axis, all of them do the same.
-                loop.index = ZERO
+                loop.place = ZERO
             elif loop.is_parallel:
                 if loop.parallel not in from_thread:
                     from_thread[loop.parallel] = position(loop.parallel, dims[loop.parallel])
-                loop.index = from_thread[loop.parallel]
+                loop.place = from_thread[loop.parallel]
             else:
-                loop.index = symbol(f"j{count}", lo=0, hi=loop.extent - 1)
+                loop.place = symbol(f"j{count}", lo=0, hi=loop.extent - 1)
                 count += 1
 
 
@@ -134,7 +141,7 @@ class Item:
     """
 
     loops: tuple[Loop, ...]
-    emit: Callable[[], list[Stmt]]
+    body: Sequence[Stmt]
     reads: tuple[object, ...]
     writes: tuple[object, ...]
     order: int
@@ -200,7 +207,7 @@ def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
 
 def _emit(key: object, members: list[Item], depth: int) -> list[Stmt]:
     if isinstance(key, Item):
-        return key.emit()
+        return list(key.body)
     assert isinstance(key, Loop)
     assert isinstance(key.index, Symbol)
     return [For(key.index, key.extent, tuple(build_nest(members, depth + 1)), key.unroll)]

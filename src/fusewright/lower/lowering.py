@@ -98,7 +98,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         (threads[0], threads[1], threads[2]),
         const(0),
         options.index_dtype,
-        options.max_threads or _thread_bound(threads),
+        _thread_bound(threads),
         tuple(
             k.Alignment(buffers.of(t), bytes_)
             for t, bytes_ in buffers.alignment.items()
@@ -109,6 +109,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
 
 
 def _thread_bound(threads: list[Expr]) -> int:
+    """The largest block that a launch may have: what the schedule says if it is constant."""
     bound = 1
     for extent in threads:
         size = as_int(extent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
@@ -26,14 +26,14 @@ from fusewright.ir.node import (
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import all_guards, guarded
+from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import ZERO, Expr, as_int, divides, substitute, symbol
 
-Rule_ = Callable[[Context, Node, int], list[Item]]
+Rule = Callable[[Context, Node, int], list[Item]]
 
 
 def node_items(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -41,9 +41,7 @@ def node_items(ctx: Context, node: Node, order: int) -> list[Item]:
     return RULES[type(node)](ctx, node, order)
 
 
-def _item(
-    ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Callable[[], list[k.Stmt]]
-) -> Item:
+def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Sequence[k.Stmt]) -> Item:
     reads = tuple(v for v in node.inputs if isinstance(v, TensorView) and not ctx.fusion.is_input(v))
     return Item(loops, body, reads, tuple(node.outputs), order)
 
@@ -53,8 +51,8 @@ def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     statement = k.Compute(node.op, ctx.result(node.output, indices), args, compute_dtype(node))
-    body = guarded(all_guards(ctx, node, indices), [statement])
-    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+    body = guarded(ctx.guards(node, indices), [statement])
+    return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
 def compute_dtype(node: Pointwise) -> DataType:
@@ -74,8 +72,8 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     src = ctx.operand(node, 0, indices)
     statement = k.Copy(ctx.result(node.output, indices), src, 1, cache)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
-    body = guarded(all_guards(ctx, node, indices), [statement])
-    return [_item(ctx, node, order, loops, lambda: body)]
+    body = guarded(ctx.guards(node, indices), [statement])
+    return [_item(ctx, node, order, loops, body)]
 
 
 def is_vector_access(node: Node) -> bool:
@@ -103,7 +101,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     indices = ctx.indices(node, (*loops[:-1], vector))
     dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
     assert isinstance(src, k.Ref)
-    guards = [substitute(g, {lane: 0}) for g in all_guards(ctx, node, indices)]
+    guards = [substitute(g, {lane: 0}) for g in ctx.guards(node, indices)]
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
     if first_dst is None or (first_src is None and lane in src.index.free_symbols):
         bad = out if first_dst is None else source
@@ -128,7 +126,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                 )
         statements = [k.Copy(first_dst, first_src, width, cache)]
     body = guarded(guards, statements)
-    return _item(ctx, node, order, loops[:-1], lambda: body)
+    return _item(ctx, node, order, loops[:-1], body)
 
 
 def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
@@ -146,8 +144,8 @@ def _full(ctx: Context, node: Node, order: int) -> list[Item]:
         if dtype is node.output.dtype
         else k.Compute(ELEMENTWISE["cast"], dst, (fill,), dtype.compute)
     )
-    body = guarded(all_guards(ctx, node, indices), [statement])
-    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+    body = guarded(ctx.guards(node, indices), [statement])
+    return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
 def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -162,8 +160,8 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
         k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
         k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
     ]
-    body = guarded(all_guards(ctx, node, indices), statements)
-    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+    body = guarded(ctx.guards(node, indices), statements)
+    return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
 def _random(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -179,8 +177,8 @@ def _random(ctx: Context, node: Node, order: int) -> list[Item]:
     block, place = (k.IndexValue(e, DataType.Int) for e in (number // each, number % each))
     state = (ctx.scalar(v) for v in node.inputs)
     statement = k.Compute(node.op, ctx.result(out, indices), (block, place, *state), out.dtype)
-    body = guarded(all_guards(ctx, node, indices), [statement])
-    return [_item(ctx, node, order, ctx.loops.of(node), lambda: body)]
+    body = guarded(ctx.guards(node, indices), [statement])
+    return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
 def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -188,7 +186,7 @@ def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
     return reduction_items(ctx, node, order)
 
 
-RULES: dict[type[Node], Rule_] = {
+RULES: dict[type[Node], Rule] = {
     Pointwise: _pointwise,
     Copy: _copy,
     Broadcast: _copy,

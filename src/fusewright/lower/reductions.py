@@ -10,8 +10,9 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import all_guards, guarded
+from fusewright.lower.guards import guarded
 from fusewright.lower.indexing import NodeIndices
+from fusewright.lower.last_block import reduced_across
 from fusewright.lower.loops import Item, Loop
 from fusewright.sym import ONE, Expr, Symbol, as_int, land, product, substitute, symbol
 
@@ -26,7 +27,6 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
     Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all
     threads of the block (of the last block, across the grid) hold.
     """
-    out = node.output
     for tensor in node.outputs:
         assert isinstance(tensor, TensorView)
         if tensor.memory is not MemoryType.local:
@@ -35,15 +35,9 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
                 hint="cache_before makes it accumulate in registers",
             )
     loops = ctx.loops.of(node)
-    across = [
-        loop.parallel
-        for axis, loop in zip(out.loop, loops)
-        if axis.is_reduction and loop.is_parallel and as_int(loop.extent) != 1
-    ]
-    grid = tuple(p for p in across if p.is_grid)
-    threads = tuple(p for p in k.THREAD_AXES if p in across)
+    threads, grid = reduced_across(node, ctx.loops)
     items = [_init_item(ctx, node, loops, order)]
-    if across:
+    if threads or grid:
         items.append(_collective_item(ctx, node, loops, order + 1, threads, grid))
     else:
         items.append(_serial_item(ctx, node, loops, order + 1))
@@ -78,7 +72,7 @@ def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: in
     indices = NodeIndices(node, table, ctx.domains, skip_reductions=True)
     dst = _accumulators(ctx, node, indices)
     body: list[k.Stmt] = [k.Init(node.op, dst)]
-    return Item(tuple(own), lambda: body, (), tuple(node.outputs), order)
+    return Item(tuple(own), body, (), tuple(node.outputs), order)
 
 
 def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
@@ -88,8 +82,8 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
     indices = ctx.indices(node)
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     statement = k.Combine(node.op, _accumulators(ctx, node, indices), src)
-    body = guarded(all_guards(ctx, node, indices), [statement])
-    return Item(loops, lambda: body, _reads(ctx, node), tuple(node.outputs), order)
+    body = guarded(ctx.guards(node, indices), [statement])
+    return Item(loops, body, _reads(ctx, node), tuple(node.outputs), order)
 
 
 def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item | None:
@@ -105,7 +99,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
     read = ctx.operand(node, 0, indices)
-    guards, dst = all_guards(ctx, node, indices), _accumulators(ctx, node, indices)
+    guards, dst = ctx.guards(node, indices), _accumulators(ctx, node, indices)
     if any(lane in e.free_symbols for e in (*guards, *(ref.index for ref in dst))):
         return None
     assert isinstance(read, k.Ref)
@@ -113,7 +107,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     if first + lane is not read.index:
         return None
     body = guarded(guards, [k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width)])
-    return Item(loops[:-1], lambda: body, _reads(ctx, node), tuple(node.outputs), order)
+    return Item(loops[:-1], body, _reads(ctx, node), tuple(node.outputs), order)
 
 
 def _collective_item(
@@ -134,8 +128,7 @@ def _collective_item(
         wide = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
         if extent > 1 and _lanes_contiguous(ctx, node, wide, lane):
             width, indices, loops = extent, wide, loops[:-1]
-    flags = ctx.flags(node)
-    guards = [substitute(g, {lane: 0}) for g in ctx.guards(node, indices)]
+    guards = [substitute(g, {lane: 0}) for g in ctx.thread_guards(node, indices)]
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     src = tuple(k.Ref(s.buffer, substitute(s.index, {lane: 0})) if isinstance(s, k.Ref) else s for s in src)
     dst = tuple(k.Ref(r.buffer, substitute(r.index, {lane: 0})) for r in _accumulators(ctx, node, indices))
@@ -144,7 +137,7 @@ def _collective_item(
     work = ctx.workspace(dtypes, threads, width) if threads else ()
     statement: k.Stmt
     if grid:
-        if flags:
+        if ctx.block_guards(node):
             raise ScheduleError(
                 f"the grid reduction {out.name} reads the result of another, which only one block holds",
                 hint="reduce all axes of blocks in one step: rfactor the others",
@@ -155,22 +148,18 @@ def _collective_item(
                 "where its iterations would share scratch memory",
                 hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis",
             )
-        statement, flag = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
-        flags = (*flags, (flag, grid))
+        statement = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
     else:
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
-    for tensor in node.outputs:
-        if flags and isinstance(tensor, TensorView):
-            ctx.last_block[tensor] = flags
-    # The flags are the same in all threads of a block, so a collective may stand under them.
-    body = guarded([flag for flag, _ in ctx.flags(node)], [statement])
-    return Item(loops, lambda: body, _reads(ctx, node), tuple(node.outputs), order)
+    # A collective may stand under what is the same in all threads of a block.
+    body = guarded(ctx.block_guards(node), [statement])
+    return Item(loops, body, _reads(ctx, node), tuple(node.outputs), order)
 
 
 def _lanes_contiguous(ctx: Context, node: Reduction, indices: NodeIndices, lane: Symbol) -> bool:
     refs = [*_accumulators(ctx, node, indices)]
     refs += [r for i in range(len(node.inputs)) if isinstance(r := ctx.operand(node, i, indices), k.Ref)]
-    if any(lane in g.free_symbols for g in ctx.guards(node, indices)):
+    if any(lane in g.free_symbols for g in ctx.thread_guards(node, indices)):
         return False
     return all(substitute(r.index, {lane: 0}) + lane is r.index for r in refs)
 
@@ -186,13 +175,12 @@ def _grid_reduce(
     work: tuple[k.Buffer, ...],
     width: int,
     dtypes: list[DataType],
-) -> tuple[k.GridReduce, Symbol]:
+) -> k.GridReduce:
     """Partial results: one set for each block and each thread off the reduced thread axes."""
     blocks = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES)
     kept = product(ctx.dims.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
     groups = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
-    flag = ctx.last_symbol()
+    flag = ctx.last_block.set_by(node).symbol
     partials = tuple(ctx.global_scratch("partial", dtype, blocks * kept * width, False) for dtype in dtypes)
     semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)
-    statement = k.GridReduce(node.op, dst, src, grid, threads, pred, work, partials, semaphore, flag, width)
-    return statement, flag
+    return k.GridReduce(node.op, dst, src, grid, threads, pred, work, partials, semaphore, flag, width)

@@ -1,0 +1,64 @@
+"""Which results only one block holds: a grid reduction leaves its result in the block that arrives last, and
+all that is computed from it stands under that block's flag.
+
+Found in one pass over the nodes before any becomes statements, so that it depends on no rule of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.core.enums import ParallelType
+from fusewright.ir.node import Node, Reduction
+from fusewright.ir.value import Val
+from fusewright.kernel.ir import THREAD_AXES
+from fusewright.lower.loops import LoopMap
+from fusewright.sym import Symbol, as_int, symbol
+
+
+@dataclass(frozen=True)
+class Flag:
+    """`symbol` is 1 in the one of the blocks along `axes` that holds the result of a grid reduction."""
+
+    symbol: Symbol
+    axes: tuple[ParallelType, ...]
+
+
+class LastBlock:
+    """The flags of all nodes, which come in program order."""
+
+    def __init__(self, nodes: Sequence[Node], loops: LoopMap) -> None:
+        self._of_value: dict[Val, tuple[Flag, ...]] = {}
+        self._set_by: dict[Node, Flag] = {}
+        scratch = 0  # a flag has the number of the reduction's first scratch buffer
+        for node in nodes:
+            flags = self.needed_by(node)
+            _, grid = reduced_across(node, loops)
+            if grid:
+                own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
+                flags = (*flags, own)
+                scratch += len(node.outputs) + 1  # partial results of each state, and the semaphore
+            if flags:
+                self._of_value.update(dict.fromkeys(node.outputs, flags))
+
+    def needed_by(self, node: Node) -> tuple[Flag, ...]:
+        """The flags that the inputs of `node` are valid under."""
+        found = (flag for value in node.inputs for flag in self._of_value.get(value, ()))
+        return tuple(dict.fromkeys(found))
+
+    def set_by(self, node: Node) -> Flag:
+        """The flag of a grid reduction."""
+        return self._set_by[node]
+
+
+def reduced_across(node: Node, loops: LoopMap) -> tuple[tuple[ParallelType, ...], tuple[ParallelType, ...]]:
+    """The thread axes and the block axes, of more than one point, that `node` reduces along."""
+    if not isinstance(node, Reduction):
+        return (), ()
+    across = [
+        loop.parallel
+        for axis, loop in zip(node.output.loop, loops.of(node))
+        if axis.is_reduction and loop.is_parallel and as_int(loop.extent) != 1
+    ]
+    return tuple(p for p in THREAD_AXES if p in across), tuple(p for p in across if p.is_grid)
