@@ -7,9 +7,16 @@ import threading
 import pytest
 import torch
 
-from fusewright.core.errors import CompileError, ExecutionOrderError, InputError, InternalError
+from fusewright.core.errors import (
+    CompileError,
+    ExecutionOrderError,
+    InputError,
+    InternalError,
+    ScheduleError,
+)
 from fusewright.core.options import Options
 from fusewright.host import FusionExecutor
+from fusewright.host import executor as host_executor
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
@@ -18,8 +25,10 @@ from fusewright.schedulers import (
     PointwiseScheduler,
     ReductionScheduler,
     Registry,
+    Reject,
     default_registry,
 )
+from fusewright.segment import partition
 from tests.host.fusions import DataType, Definition
 
 
@@ -337,6 +346,88 @@ def test_declined_sizes_that_no_other_scheduler_takes(target):
     x = torch.randn(5, 100, device=target)
     torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
     assert [kernel.scheduler for kernel in executor.kernels_for([x])] == ["inner_persistent"]
+
+
+def softmaxes(count, *schedulers):
+    """Of as many inputs; no two share a kernel."""
+    d = Definition()
+    for _ in range(count):
+        x = d.tensor()
+        e = d.exp(d.sub(x, d.reduced("max", x)))
+        d.output(d.div(e, d.reduced("sum", e)))
+    return d.executor(Registry(list(schedulers)))
+
+
+@pytest.fixture
+def partitions(monkeypatch):
+    """A list that grows by one at each partition."""
+    made = []
+
+    def counted(*args):
+        made.append(args)
+        return partition(*args)
+
+    monkeypatch.setattr(host_executor, "partition", counted)
+    return made
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_all_declines_of_a_round_cost_one_partition(count, partitions):
+    executor = softmaxes(count, ReductionScheduler(), PointwiseScheduler(), Declines())
+    kernels = executor.compile([torch.randn(3, 100 + i) for i in range(count)]).kernels
+    assert "inner_persistent" not in {kernel.scheduler for kernel in kernels}
+    assert len(partitions) == 2
+    executor.compile([torch.randn(4, 200 + i) for i in range(count)])
+    assert len(partitions) == 2
+
+
+def test_declines_that_nothing_else_takes_cost_one_partition(partitions):
+    executor = softmaxes(4, Declines())
+    for length in (100, 200):
+        kernels = executor.compile([torch.randn(3, length + i) for i in range(4)]).kernels
+        assert [kernel.scheduler for kernel in kernels] == ["inner_persistent"] * 4
+        assert len(partitions) == 2
+
+
+class NoExponentials:
+    """Of a scheduler that takes none, so that a softmax cannot be cut up."""
+
+    def can_schedule(self, fusion):
+        if any(getattr(node, "label", "") == "exp" for node in fusion.nodes):
+            return Reject("an exponential")
+        return super().can_schedule(fusion)
+
+
+class PlainReductions(NoExponentials, ReductionScheduler):
+    pass
+
+
+class PlainPointwise(NoExponentials, PointwiseScheduler):
+    pass
+
+
+def test_one_decline_is_cut_up_next_to_one_that_cannot_be(partitions):
+    d = Definition()
+    x, y = d.tensor(), d.tensor()
+    d.output(d.div(x, d.reduced("sum", x)))
+    e = d.exp(d.sub(y, d.reduced("max", y)))
+    d.output(d.div(e, d.reduced("sum", e)))
+    executor = d.executor(Registry([PlainReductions(), PlainPointwise(), Declines()]))
+    a, b = torch.randn(3, 100), torch.randn(3, 120)
+    outputs = executor.execute([a, b])
+    torch.testing.assert_close(outputs, [a / a.sum(1, keepdim=True), b.softmax(1)])
+    names = sorted(kernel.scheduler for kernel in executor.kernels_for([a, b]))
+    assert names == ["inner_persistent", "pointwise", "reduction"] and len(partitions) == 3
+
+
+def test_error_of_a_scheduler_is_not_taken_for_a_rejection():
+    class Broken(PointwiseScheduler):
+        def can_schedule(self, fusion):
+            raise ScheduleError("broken plug-in")
+
+    executor = softmax(Declines(), Broken())
+    with pytest.raises(ScheduleError, match="broken plug-in"):
+        executor.execute([torch.randn(5, 100)])
 
 
 def test_blocks_share_rows_that_no_block_holds_where_they_are_few_or_too_long_for_l2(monkeypatch):

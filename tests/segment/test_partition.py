@@ -8,8 +8,8 @@ import time
 import pytest
 
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ScheduleError
-from fusewright.ir import Copy, Fusion, TensorView
+from fusewright.core.errors import NoSchedulerError, ScheduleError
+from fusewright.ir import Copy, Fusion, Reduction, TensorView
 from fusewright.segment import SegmentedFusion, partition
 from tests.segment.graphs import Graph, Rules, at_most, names, one_reduction
 
@@ -159,9 +159,97 @@ def test_registry_order_decides_and_rejections_are_logged():
 def test_node_that_nobody_takes_is_an_error_with_the_reasons():
     g = Graph()
     fusion = g.output(g.op(g.input()))
-    with pytest.raises(ScheduleError, match="Can not find a scheduler to schedule fusion segment") as error:
+    with pytest.raises(
+        NoSchedulerError, match="Can not find a scheduler to schedule fusion segment"
+    ) as error:
         partition(fusion, [Rules(lambda f: "too hard")])
     assert "because : too hard" in str(error.value) and "T1 = neg(T0)" in str(error.value)
+    assert error.value.nodes == set(fusion.nodes)
+
+
+def test_all_nodes_that_nobody_takes_are_named():
+    g = Graph()
+    x = g.input()
+    sums = [g.sum(x), g.sum(x)]
+    fusion = g.output(g.op(x), *sums)
+    no_sums = Rules(lambda f: "a sum" if any(isinstance(n, Reduction) for n in f.nodes) else "")
+    with pytest.raises(NoSchedulerError) as error:
+        partition(fusion, [no_sums])
+    assert error.value.nodes == {s.definition for s in sums}
+    assert all(f"{s.name} = " in str(error.value) for s in sums)
+
+
+def test_error_of_a_scheduler_is_not_taken_for_a_rejection():
+    """Also where it is shown a group that hands on less than before, which it may reject."""
+    g = Graph()
+    x = g.input()
+    a = g.op(x)
+    s = g.sum(a)
+    fusion = g.output(g.op(a, s))
+
+    def broken(candidate: Fusion) -> str:
+        reason = one_reduction(candidate)
+        if (
+            not reason
+            and len(candidate.nodes) == 2
+            and [o.tensor.name for o in candidate.outputs] == [s.name]
+        ):
+            raise ScheduleError("broken plug-in")
+        return reason
+
+    assert len(partition(fusion, [Rules(one_reduction)]).segments) == 2
+    with pytest.raises(ScheduleError, match="broken plug-in"):
+        partition(fusion, [Rules(broken)])
+
+
+# ---- barred nodes
+
+
+def test_barred_scheduler_is_not_asked_about_groups_with_the_node():
+    g = Graph()
+    a = g.op(g.input())
+    b = g.op(a)
+    fusion = g.output(g.op(b))
+    first, second = Rules(lambda f: "", SchedulerType.reduction), Rules(lambda f: "")
+    assert [s.scheduler for s in partition(fusion, [first, second]).segments] == [first]
+    barred = frozenset({("reduction", b.definition)})
+    # What takes everything is preferred to what is asked first.
+    assert [s.scheduler for s in partition(fusion, [first, second], barred=barred).segments] == [second]
+    one = Rules(at_most(1))
+    result = partition(fusion, [first, one], barred=barred)
+    check(result)
+    assert [s.scheduler for s in result.segments if b.definition in s.nodes] == [one]
+    for segment in result.segments:
+        assert segment.scheduler is one or b.definition not in segment.nodes
+
+
+def test_node_barred_for_all_is_an_error():
+    g = Graph()
+    a = g.op(g.input())
+    fusion = g.output(g.op(a))
+    with pytest.raises(NoSchedulerError) as error:
+        partition(fusion, [Rules(lambda f: "")], barred=frozenset({("pointwise", a.definition)}))
+    assert error.value.nodes == {a.definition}
+
+
+def test_barred_nodes_of_other_segments_cost_nothing():
+    """Looking up what is barred takes as long as the group, however much is barred elsewhere."""
+
+    class Counted(frozenset):
+        rounds = 0
+
+        def __iter__(self):
+            Counted.rounds += 1
+            return super().__iter__()
+
+    g = Graph()
+    value = g.input()
+    for _ in range(100):
+        value = g.op(value)
+    fusion = g.output(value)
+    barred = Counted(("reduction", node) for node in fusion.nodes)
+    partition(fusion, [Rules(at_most(10))], barred=barred)
+    assert Counted.rounds == 1
 
 
 def test_dead_nodes_are_dropped():

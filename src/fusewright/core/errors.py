@@ -25,7 +25,7 @@ import os
 import sys
 from dataclasses import dataclass
 from types import FrameType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 _PACKAGE_PREFIX = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Code that is no user's: the interpreter's own frozen modules, generated host programs, and modules of the
@@ -240,6 +240,14 @@ class ScheduleError(UserError):
     """A scheduling primitive that cannot be applied, or a schedule that leads to no valid kernel."""
 
     template = "{primitive}: {problem}"
+
+
+class NoSchedulerError(ScheduleError):
+    """No scheduler takes part of a fusion. `nodes`: those that none takes, alone or with their neighbours."""
+
+    def __init__(self, message: str, *, nodes: frozenset[Any] = frozenset()) -> None:
+        super().__init__(message)
+        self.nodes = nodes
 
 
 class RejectedError(ScheduleError):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, NoSchedulerError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -19,7 +18,7 @@ from fusewright.host.layout import Layout
 from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs, options_key
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.signature import compile_key_function
-from fusewright.ir import Fusion, TensorView
+from fusewright.ir import Fusion, Node, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.once import OnceCache
@@ -70,6 +69,8 @@ class FusionExecutor:
         self._binder = Binder(fusion)
         self._key = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._cuts: OnceCache[Barred, SegmentedFusion] = OnceCache()
+        #: barred nodes with which there is no partition, and why not: the nodes that nobody then takes
+        self._without_cut: dict[Barred, frozenset[Node]] = {}
         self._heuristics: dict[Segment, Heuristic] = {}
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
@@ -264,23 +265,51 @@ class FusionExecutor:
     def _launches(
         self, setting: _Setting, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
     ) -> list[LaunchPlan]:
-        """The launches of all segments; one that its scheduler declines for these sizes is cut up further."""
+        """The launches of all segments; those that their schedulers decline for these sizes are cut up."""
         barred: Barred = frozenset()
-        cut = self.segments(tracer)
+        settled: Barred = frozenset()
         while True:
-            proposals: list[tuple[Segment, Any]] = []
-            for segment in cut.segments:
-                answer = self._proposal(segment, binding, memory, place, tracer)
-                if isinstance(answer, Declined):
-                    name = type_name(segment.scheduler.type)
-                    wider = barred.union((name, node) for node in segment.nodes)
-                    with suppress(ScheduleError):  # where no other scheduler takes it
-                        cut, barred = self.segments(tracer, wider), wider
-                        break
-                    answer = answer.params
-                proposals.append((segment, answer))
-            else:
-                return [self._launch(setting, *each, binding, place, tracer) for each in proposals]
+            segments = self.segments(tracer, barred).segments
+            answers = [self._proposal(segment, binding, memory, place, tracer) for segment in segments]
+            declined = [
+                frozenset((type_name(segment.scheduler.type), node) for node in segment.nodes)
+                for segment, answer in zip(segments, answers)
+                if isinstance(answer, Declined)
+            ]
+            wider, settled = self._without(declined, barred, settled, tracer)
+            if wider == barred:
+                return [
+                    self._launch(
+                        setting, segment, a.params if isinstance(a, Declined) else a, binding, place, tracer
+                    )
+                    for segment, a in zip(segments, answers)
+                ]
+            barred = wider
+
+    def _without(
+        self, declined: Sequence[Barred], barred: Barred, settled: Barred, tracer: Tracer
+    ) -> tuple[Barred, Barred]:
+        """What is barred, and what is settled, after segments were declined, each given by its nodes.
+
+        All of them are barred at once, so that a round costs one partition, or one more where nodes prove
+        to be settled: nothing takes them but the scheduler that declined.
+        """
+        while wanted := frozenset().union(*(nodes for nodes in declined if settled.isdisjoint(nodes))):
+            untaken = self._untaken(barred | wanted, tracer)
+            if not untaken:
+                return barred | wanted, settled
+            settled |= frozenset(pair for pair in wanted if pair[1] in untaken) or wanted
+        return barred, settled
+
+    def _untaken(self, barred: Barred, tracer: Tracer) -> frozenset[Node]:
+        """The nodes that no scheduler takes where these are barred; empty if there is a partition."""
+        untaken = self._without_cut.get(barred)
+        if untaken is None:
+            try:
+                self.segments(tracer, barred)
+            except NoSchedulerError as error:
+                untaken = self._without_cut[barred] = error.nodes
+        return untaken or frozenset()
 
     def _proposal(
         self, segment: Segment, binding: Binding, memory: Memory, place: _Place, tracer: Tracer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from fusewright.core.errors import ScheduleError
+from fusewright.core.errors import NoSchedulerError
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Node, TensorView
 from fusewright.schedulers.base import Scheduler, first_accepting, type_name
@@ -41,7 +41,7 @@ def partition(
     geometrically: about n log n nodes are shown to the schedulers for n nodes.
 
     Raises:
-        ScheduleError: a node that no scheduler takes, alone or with its neighbours; the message says why.
+        NoSchedulerError: nodes that no scheduler takes, alone or with their neighbours; the message says why.
     """
     nodes = fusion.ordered_nodes()
     scalar_nodes = tuple(node for node in nodes if node.is_scalar)
@@ -62,7 +62,9 @@ class _Search:
         self.graph = GroupGraph(nodes)
         self.extractor = Extractor(fusion)
         self.registry = registry
-        self.barred = barred
+        self._barred: dict[Node, set[str]] = {}
+        for name, node in barred:
+            self._barred.setdefault(node, set()).add(name)
         self.attempts: list[Attempt] = []
         self._asked: dict[tuple[Node, ...], tuple[Scheduler | None, list[str]]] = {}
         # What groups that were taken look like, until they merge: a group that stays is a segment as it is.
@@ -85,14 +87,22 @@ class _Search:
                 self.extractor.whole, groups, lambda nodes: self._offer(nodes)[0] is not None
             )
             # A group that hands on less than when it was asked about may be refused after all.
-            with suppress(ScheduleError):
+            with suppress(NoSchedulerError):
                 return self._segments(cheaper)
         return self._segments(groups)
 
     def _segments(self, groups: Sequence[Sequence[Node]]) -> tuple[Segment, ...]:
-        """One segment a group. ScheduleError for a group that no scheduler takes."""
+        """One segment a group. NoSchedulerError for groups that no scheduler takes."""
         handed_on = owned_borders(groups)
-        return tuple(self._segment(i, nodes, handed_on[i]) for i, nodes in enumerate(groups))
+        answers = [self._segment(i, nodes, handed_on[i]) for i, nodes in enumerate(groups)]
+        segments = tuple(answer for answer in answers if isinstance(answer, Segment))
+        if len(segments) < len(answers):
+            untaken = [(nodes, a) for nodes, a in zip(groups, answers) if not isinstance(a, Segment)]
+            raise NoSchedulerError(
+                "\n".join(_untaken_text(nodes, reasons) for nodes, reasons in untaken),
+                nodes=frozenset(node for nodes, _ in untaken for node in nodes),
+            )
+        return segments
 
     def _merge_until_stable(self) -> None:
         while True:
@@ -200,7 +210,10 @@ class _Search:
         self._asked[key] = scheduler, reasons
         return scheduler, reasons
 
-    def _segment(self, index: int, nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> Segment:
+    def _segment(
+        self, index: int, nodes: Sequence[Node], read_elsewhere: set[TensorView]
+    ) -> Segment | list[str]:
+        """The segment of a group, or the rejections where no scheduler takes it."""
         outputs = self.extractor.outputs_of(nodes, read_elsewhere)
         if outputs == self.extractor.outputs_of(nodes):
             scheduler, reasons = self._offer(nodes)
@@ -209,16 +222,22 @@ class _Search:
             extraction = self.extractor.extract(nodes, read_elsewhere)
             scheduler, reasons = first_accepting(self._schedulers(nodes), extraction[0])
         if scheduler is None:
-            head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
-            raise ScheduleError("\n  ".join([head, *reasons]))
+            return reasons
         fusion, to_segment = extraction or self.extractor.extract(nodes)
         inputs = self.extractor.inputs_of(nodes)
         return Segment(index, fusion, scheduler, inputs, outputs, tuple(nodes), to_segment)
 
     def _schedulers(self, nodes: Sequence[Node]) -> Sequence[Scheduler]:
         """Those that are asked about these nodes."""
-        barred = {name for name, node in self.barred if node in nodes}
-        return [s for s in self.registry if type_name(s.type) not in barred] if barred else self.registry
+        if not self._barred:
+            return self.registry
+        barred = set().union(*(self._barred[node] for node in nodes if node in self._barred))
+        return [s for s in self.registry if type_name(s.type) not in barred]
+
+
+def _untaken_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:
+    head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
+    return "\n  ".join([head, *reasons])
 
 
 def _described(nodes: Sequence[Node]) -> str:
