@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import SizeArgument, TensorArgument
 from fusewright.lower.domains import Domains, refine, with_promoters
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_shape import broadcast
 from fusewright.schedule import Schedule
@@ -160,6 +161,24 @@ def test_arguments_say_what_to_pass():
     assert sizes == ["i0", "i1"] and len(result.arguments) == len(result.kernel.params)
     grid = dict.fromkeys(result.symbols, 3)
     assert evaluate(result.kernel.params[0].buffer.size, grid) == 9
+
+
+def test_sizes_are_known_by_themselves_not_by_their_names():
+    fusion = Fusion()
+    rows, columns = symbol("rows", lo=1), symbol("columns", lo=0, multiple_of=2)
+    axes = [fusion.new_axis(rows), fusion.new_axis(columns)]
+    x = fusion.new_tensor(axes, DataType.Float, contiguity=(True, True))
+    fusion.add_input(x)
+    add_output(fusion, copy_tensor(fusion, x))
+    schedule = Schedule(fusion)
+    out = schedule.tensor(1)
+    schedule.split(out, 1, 4)
+    schedule.parallelize(out, 2, P.vectorize)
+    schedule.assume(schedule.tensor(0), 1, 4, 64)
+    arguments = [a.extent for a in lowered(schedule).arguments if isinstance(a, SizeArgument)]
+    assert set(arguments) == {rows, columns}
+    given = torch.randn(3, 8)
+    assert torch.equal(run(schedule, [given])[0], given)
 
 
 def test_lowering_leaves_the_schedule_as_it_was_and_is_deterministic():

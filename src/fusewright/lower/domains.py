@@ -8,6 +8,7 @@ these promoted extents, never `IterDomain.extent`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 
 from fusewright.analyze.axis_map import producer_map
 from fusewright.analyze.vectorize import lane_axis
@@ -25,6 +26,7 @@ class Domains:
 
     def __init__(self, nodes: Sequence[Node], known: Mapping[Symbol, Symbol]) -> None:
         self._known = dict(known)
+        self._sizes = {symbol: size for size, symbol in known.items()}
         self._extents: dict[TensorView, dict[IterDomain, Expr]] = {}
         for node in reversed(nodes):
             for tensor in node.outputs:
@@ -33,6 +35,10 @@ class Domains:
 
     def known(self, extent: Expr) -> Expr:
         return substitute(extent, self._known) if self._known else extent
+
+    def size_of(self, symbol: Symbol) -> Symbol:
+        """The fusion's size that a symbol of the kernel stands for: the inverse of `known`."""
+        return self._sizes.get(symbol, symbol)
 
     def extent(self, tensor: TensorView, axis: IterDomain) -> Expr:
         table = self._extents.get(tensor)
@@ -89,5 +95,6 @@ def refine(
     known: dict[Symbol, Symbol] = {}
     for size in dict.fromkeys((*multiples, *ranges)):
         low, high = ranges.get(size, (size.lo, size.hi))
-        known[size] = symbol(size.name, lo=low, hi=high, multiple_of=multiples.get(size, 1))
+        multiple = lcm(size.multiple_of, multiples.get(size, 1))
+        known[size] = symbol(size.name, lo=low, hi=high, multiple_of=multiple)
     return known

@@ -34,7 +34,7 @@ from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prepare import prepare
-from fusewright.sym import Expr, Symbol, as_int, const, symbol
+from fusewright.sym import Expr, Symbol, as_int, const
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -227,13 +227,11 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
     scalars = {param: original[value] for value, param in ctx.scalars.items()}
     symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
 
-    strides = {
-        s.name: StrideArgument(_tensor(original[a.tensor]), a.dim)
-        for s, a in ctx.buffers.stride_symbols.items()
-    }
-
     def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
-        return strides.get(s.name) or SizeArgument(symbol(s.name, lo=0))
+        stride = ctx.buffers.stride_symbols.get(s)
+        if stride is not None:
+            return StrideArgument(_tensor(original[stride.tensor]), stride.dim)
+        return SizeArgument(ctx.domains.size_of(s))
 
     arguments: list[Argument] = []
     exprs: list[Expr] = [*kernel.grid, *kernel.block, kernel.shared_bytes]
