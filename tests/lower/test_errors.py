@@ -12,7 +12,7 @@ from fusewright.lower import check_symbols
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_
-from fusewright.ops.build_shape import permute
+from fusewright.ops.build_shape import expand, permute
 from fusewright.schedule import Schedule
 from fusewright.sym import symbol
 from tests.lower.running import copy_fusion, lowered, run
@@ -137,6 +137,18 @@ def test_inlining_that_needs_a_result_before_it_is_there():
     held = schedule.tensor(1)
     held.inline_at = 1  # the primitives do not go that far
     refused(schedule, "makes loops that need each other's results", "less far")
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_a_reduction_that_is_read_inside_the_loop_that_it_reduces(keepdim):
+    fusion = Fusion()
+    total = sum_(fusion, define_tensor(fusion, [8, 8], True), [1], keepdim=True)
+    scaled = apply_to_tensor(fusion, "neg", total) if keepdim else expand(fusion, total, [8, 8])
+    add_output(fusion, scaled)
+    schedule = Schedule(fusion)
+    for tensor in schedule.tensors()[1:-1]:
+        tensor.inline_at = 2  # the primitives stop before the reduced axis
+    refused(schedule, "T[23] reads the reduction T1 inside the loop that is reduced", "inline T1 less far")
 
 
 def test_loops_shared_by_axes_of_other_extents():

@@ -138,13 +138,15 @@ class Item:
     """Statements of one node (or part of one), the loops around them, and what they read and write.
 
     Axes of threads and blocks, and of extent 1, are no loops: work under them need not stand together.
+    `reduces` are those loops that have to end before what the item writes is a result.
     """
 
     loops: tuple[Loop, ...]
     body: Sequence[Stmt]
-    reads: tuple[object, ...]
-    writes: tuple[object, ...]
+    reads: tuple[TensorView, ...]
+    writes: tuple[TensorView, ...]
     order: int
+    reduces: tuple[Loop, ...] = ()
     depends: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -152,9 +154,21 @@ class Item:
 
 
 def link(items: Sequence[Item]) -> None:
-    """Orders items: a reader after the writers of what it reads, writers of one thing in turn."""
-    writers: dict[object, list[Item]] = {}
+    """Orders items, which come in program order: a reader after the writers of what it reads, writers of one
+    thing in turn.
+
+    Raises:
+        ScheduleError: a reduction is read where it is not complete.
+    """
+    writers: dict[TensorView, list[Item]] = {}
     for item in items:
+        for value in item.reads:
+            if any(loop in item.loops for writer in writers.get(value, ()) for loop in writer.reduces):
+                raise ScheduleError(
+                    f"{', '.join(t.name for t in item.writes)} reads the reduction {value.name} inside the "
+                    "loop that is reduced, where it is not complete",
+                    hint=f"inline {value.name} less far",
+                )
         for value in (*item.reads, *item.writes):
             item.depends.update(w.order for w in writers.get(value, ()) if w is not item)
         for value in item.writes:

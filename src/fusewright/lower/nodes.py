@@ -43,7 +43,8 @@ def node_items(ctx: Context, node: Node, order: int) -> list[Item]:
 
 def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Sequence[k.Stmt]) -> Item:
     reads = tuple(v for v in node.inputs if isinstance(v, TensorView) and not ctx.fusion.is_input(v))
-    return Item(loops, body, reads, tuple(node.outputs), order)
+    writes = tuple(v for v in node.outputs if isinstance(v, TensorView))
+    return Item(loops, body, reads, writes, order)
 
 
 def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:

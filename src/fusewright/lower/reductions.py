@@ -27,8 +27,7 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
     Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all
     threads of the block (of the last block, across the grid) hold.
     """
-    for tensor in node.outputs:
-        assert isinstance(tensor, TensorView)
+    for tensor in _tensors(node):
         if tensor.memory is not MemoryType.local:
             raise ScheduleError(
                 f"the reduction {tensor.name} accumulates in {tensor.memory.name} memory",
@@ -48,8 +47,18 @@ def _reads(ctx: Context, node: Reduction) -> tuple[TensorView, ...]:
     return tuple(v for v in node.tensor_inputs if not ctx.fusion.is_input(v))
 
 
+def _tensors(node: Reduction) -> tuple[TensorView, ...]:
+    return tuple(t for t in node.outputs if isinstance(t, TensorView))
+
+
+def _reduced(ctx: Context, node: Reduction) -> tuple[Loop, ...]:
+    """The loops that the statements reduce along."""
+    loops = zip(node.output.loop, ctx.loops.of(node))
+    return tuple(loop for axis, loop in loops if axis.is_reduction and loop.is_real)
+
+
 def _accumulators(ctx: Context, node: Reduction, indices: NodeIndices) -> tuple[k.Ref, ...]:
-    return tuple(ctx.result(t, indices) for t in node.outputs if isinstance(t, TensorView))
+    return tuple(ctx.result(t, indices) for t in _tensors(node))
 
 
 def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
@@ -72,7 +81,7 @@ def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: in
     indices = NodeIndices(node, table, ctx.domains, skip_reductions=True)
     dst = _accumulators(ctx, node, indices)
     body: list[k.Stmt] = [k.Init(node.op, dst)]
-    return Item(tuple(own), body, (), tuple(node.outputs), order)
+    return Item(tuple(own), body, (), _tensors(node), order)
 
 
 def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
@@ -83,7 +92,7 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     statement = k.Combine(node.op, _accumulators(ctx, node, indices), src)
     body = guarded(ctx.guards(node, indices), [statement])
-    return Item(loops, body, _reads(ctx, node), tuple(node.outputs), order)
+    return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 
 def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item | None:
@@ -107,7 +116,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     if first + lane is not read.index:
         return None
     body = guarded(guards, [k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width)])
-    return Item(loops[:-1], body, _reads(ctx, node), tuple(node.outputs), order)
+    return Item(loops[:-1], body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 
 def _collective_item(
@@ -153,7 +162,7 @@ def _collective_item(
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
     # A collective may stand under what is the same in all threads of a block.
     body = guarded(ctx.block_guards(node), [statement])
-    return Item(loops, body, _reads(ctx, node), tuple(node.outputs), order)
+    return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 
 def _lanes_contiguous(ctx: Context, node: Reduction, indices: NodeIndices, lane: Symbol) -> bool:
