@@ -3,7 +3,7 @@
 import pytest
 
 from fusewright.core.errors import OptionError
-from fusewright.core.options import DUMP_STAGES, Options, parse_requests
+from fusewright.core.options import DISABLE_OPTIONS, DUMP_STAGES, ENABLE_OPTIONS, Options, parse_requests
 
 
 def test_lists_with_arguments_parse() -> None:
@@ -48,16 +48,42 @@ def test_unknown_names_are_errors_that_list_the_valid_ones(variable: str, messag
         assert all(stage in str(caught.value) for stage in DUMP_STAGES)
 
 
-def test_code_key_holds_what_changes_code_and_nothing_else() -> None:
+EFFECTIVE = {
+    "enable": {"fast_math", "kernel_debug", "kernel_lineinfo"},
+    "disable": {"fma", "nvrtc_caching", "parallel_compile"},
+}
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [("enable", name) for name in ENABLE_OPTIONS] + [("disable", name) for name in DISABLE_OPTIONS],
+)
+def test_key_holds_the_switches_with_an_effect_and_no_others(kind: str, name: str) -> None:
+    # What each of them changes is in tests/runtime/test_switches.py.
+    effects = ENABLE_OPTIONS if kind == "enable" else DISABLE_OPTIONS
+    assert bool(effects[name]) == (name in EFFECTIVE[kind])
+    switched = Options().with_switches(**{kind: [name]})
+    assert (switched.key() != Options().key()) == bool(effects[name])
+    assert Options().with_switches(**{kind: f"{name}(argument)"}).key() == switched.key()
+
+
+def test_key_holds_places_and_no_dumps() -> None:
     plain = Options()
-    assert plain.with_switches(enable=["fast_math"]).code_key() != plain.code_key()
-    assert plain.with_switches(disable="fma").code_key() != plain.code_key()
-    silent = Options(dump=(("cuda", ()),), cache_dir="/c").with_switches(
-        enable=["id_model_extra_validation"], disable=["nvtx"]
-    )
-    assert silent.code_key() == plain.code_key()
+    assert Options(dump=(("cuda", ()),)).key() == plain.key()
+    assert Options(cache_dir="/c").key() != plain.key() != Options(sim_device="l4").key()
+
+
+def test_equal_switches_make_equal_options_and_the_same_ones_one_object() -> None:
+    plain = Options()
     one_way = plain.with_switches(enable=["fast_math", "fuse_matmul"])
     assert one_way == plain.with_switches(enable="fuse_matmul,fast_math") and hash(one_way)
+    assert plain.with_switches(enable=["fast_math", "fuse_matmul"]) is one_way
+    assert plain.with_switches() is plain
+
+
+def test_unknown_switch_names_those_with_an_effect() -> None:
+    with pytest.raises(OptionError, match=r"hint: with an effect: .*fma \(.*not contracted\)"):
+        Options().with_switches(disable="fmad")
 
 
 def test_asking_for_a_switch_that_does_not_exist_is_an_error() -> None:

@@ -277,6 +277,20 @@ def test_options_are_part_of_the_key():
     assert executor.kernels_for([x, x, 1.0], options=Options(sim_device="l4")) == (b,)
 
 
+def test_switches_without_effect_compile_nothing_and_with_one_are_kept():
+    executor = add_scaled()
+    x = torch.randn(4, 8)
+    executor.execute([x, x, 1.0])
+    silent = executor.options.with_switches(enable="fuse_matmul", disable="magic_zero")
+    assert executor.kernels_for([x, x, 1.0], options=silent) == executor.kernels_for([x, x, 1.0])
+    fast = executor.options.with_switches(enable="fast_math")
+    executor.execute([x, x, 1.0], options=fast)
+    assert executor.kernels_for([x, x, 1.0], options=fast) != executor.kernels_for([x, x, 1.0])
+    latest = executor._latest
+    executor.execute([x, x, 1.0], options=executor.options.with_switches(enable=["fast_math"]))
+    assert executor._latest is latest
+
+
 def test_user_schedule_makes_one_kernel(target):
     executor = add_scaled()
     schedule = Schedule(executor.fusion)

@@ -2,9 +2,10 @@
 
 Three kinds, told apart because they matter to different things:
 
-* `enable` / `disable` switches. Those that change generated code are part of `Options.code_key()`, which
-  every cache key includes; the others are accepted for scripts written for nvFuser and change nothing cached.
-* `dump` requests. They print and never change what is generated, so no cache key holds them.
+* `enable` / `disable` switches. `ENABLE_OPTIONS` and `DISABLE_OPTIONS` say what each does. Those that do
+  something are part of `Options.key()`, by which compiled kernels are kept; those without an effect are
+  accepted for scripts written for nvFuser.
+* `dump` requests. They print and never change what is generated, so no key holds them.
 * places and targets: the directory of the disk cache, the GPU that the simulator describes.
 
 A list is written `name,name(argument,argument)`, as in nvFuser.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from fusewright.core.errors import OptionError
 
@@ -38,61 +40,41 @@ DUMP_STAGES: Mapping[str, str] = {
     "host": "the host program",
 }
 
-# Name -> whether it changes generated code (and so belongs in cache keys).
-ENABLE_OPTIONS: Mapping[str, bool] = {
-    "fast_math": True,
-    "fuse_matmul": True,
-    "fuse_multiple_matmuls": True,
-    "io_to_lower_precision": True,
-    "kernel_debug": True,
-    "kernel_lineinfo": True,
-    "kernel_profile": True,
-    "memory_promotion": True,
-    "reuse_zeroed_memory": True,
-    "static_fusion_count": True,
-    "tma_inner_persistent": True,
-    "tma_pointwise": True,
-    "tma_reduction": True,
-    "ws_normalization": True,
-    "cutlass_scheduler": True,
-    "host_ir_jit": False,
-    "host_ir_lowering": False,
-    "id_model": False,
-    "id_model_extra_validation": False,
-    "insert_resharding_after": False,
-    "kernel_db": False,
-    "multicast_protocol": False,
-    "p2p_protocol": False,
-    "p2p_transport": False,
-    "parallel_serde": False,
-    "wait_debugger": False,
-    "warn_register_spill": False,
-}
 
-DISABLE_OPTIONS: Mapping[str, bool] = {
-    "compile_to_sass": True,
-    "contig_indexing": True,
-    "expr_simplify": True,
-    "fma": True,
-    "greedy_scheduler": True,
-    "grouped_grid_welford_outer_opt": True,
-    "index_hoist": True,
-    "infer_contiguity": True,
-    "magic_zero": True,
-    "matmul_expr_eval": True,
-    "predicate_elimination": True,
-    "resize_scheduler": True,
-    "reuse_mismatched_type_registers": True,
-    "var_name_remapping": True,
-    "welford_vectorization": True,
-    "fallback": False,
-    "kernel_reuse": False,
-    "multidevice": False,
-    "nvrtc_caching": False,
-    "nvtx": False,
-    "parallel_compile": False,
-    "python_inline_definitions": False,
-}
+def _switches(effective: Mapping[str, str], accepted: str) -> Mapping[str, str]:
+    return {**effective, **dict.fromkeys(accepted.split(), "")}
+
+
+# The switches that may be enabled, and what each does. Those without an effect are accepted, since scripts
+# written for nvFuser pass them, and are part of no key: what they ask for is done always, or is not there.
+ENABLE_OPTIONS = _switches(
+    {
+        "fast_math": "approximate division, roots and transcendentals; subnormals are flushed",
+        "kernel_debug": "debug information in the machine code, which is not optimised",
+        "kernel_lineinfo": "lines of the CUDA source in the machine code, for profilers",
+    },
+    """cutlass_scheduler fuse_matmul fuse_multiple_matmuls host_ir_jit host_ir_lowering id_model
+    id_model_extra_validation insert_resharding_after io_to_lower_precision kernel_db kernel_profile
+    memory_promotion multicast_protocol p2p_protocol p2p_transport parallel_serde reuse_zeroed_memory
+    static_fusion_count tma_inner_persistent tma_pointwise tma_reduction wait_debugger warn_register_spill
+    ws_normalization""",
+)
+
+# The switches that may be disabled, as above.
+DISABLE_OPTIONS = _switches(
+    {
+        "fma": "multiplications and additions are not contracted",
+        "nvrtc_caching": "machine code is neither read from the disk cache nor written to it",
+        "parallel_compile": "the kernels of a fusion are compiled one after another",
+    },
+    """compile_to_sass contig_indexing expr_simplify fallback greedy_scheduler
+    grouped_grid_welford_outer_opt index_hoist infer_contiguity kernel_reuse magic_zero matmul_expr_eval
+    multidevice nvtx predicate_elimination python_inline_definitions resize_scheduler
+    reuse_mismatched_type_registers var_name_remapping welford_vectorization""",
+)
+
+# Options that are asked for by switches are kept, so that calls with the same ones share an object.
+MAX_SWITCHED = 256
 
 
 def parse_requests(text: str, option: str) -> tuple[Request, ...]:
@@ -123,20 +105,29 @@ def parse_requests(text: str, option: str) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def _check_names(
-    requests: Iterable[Request], valid: Mapping[str, object], option: str
-) -> tuple[Request, ...]:
+def _check_name(name: str, valid: Mapping[str, str], option: str) -> None:
+    if name not in valid:
+        effects = [f"{n} ({effect})" for n, effect in valid.items() if effect]
+        raise OptionError(
+            option=option,
+            given=repr(name),
+            expected=", ".join(sorted(valid)),
+            hint=f"with an effect: {'; '.join(effects)}",
+        )
+
+
+def _check_names(requests: Iterable[Request], valid: Mapping[str, str], option: str) -> tuple[Request, ...]:
     """Reject unknown names, and order the rest: equal sets of options make equal objects."""
     merged: dict[str, tuple[str, ...]] = {}
     for name, arguments in requests:
-        if name not in valid:
-            raise OptionError(option=option, given=repr(name), expected=", ".join(sorted(valid)))
+        _check_name(name, valid, option)
         merged[name] = arguments
     return tuple(sorted(merged.items()))
 
 
-def _as_requests(names: str | Iterable[str], option: str) -> tuple[Request, ...]:
-    return parse_requests(names if isinstance(names, str) else ",".join(names), option)
+def _effective(requests: Iterable[Request], effects: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the switches that do something; none of these has arguments."""
+    return tuple(name for name, _ in requests if effects[name])
 
 
 @dataclass(frozen=True)
@@ -155,7 +146,7 @@ class Options:
     disable: tuple[Request, ...] = ()
     cache_dir: str | None = None
     sim_device: str = "h200"
-    _code_key: tuple[tuple[Request, ...], tuple[Request, ...]] = field(init=False, repr=False, compare=False)
+    _key: tuple[object, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checked = {
@@ -165,11 +156,8 @@ class Options:
         }
         for name, requests in checked.items():
             object.__setattr__(self, name, requests)
-        key = (
-            tuple(request for request in self.enable if ENABLE_OPTIONS[request[0]]),
-            tuple(request for request in self.disable if DISABLE_OPTIONS[request[0]]),
-        )
-        object.__setattr__(self, "_code_key", key)
+        switches = _effective(self.enable, ENABLE_OPTIONS), _effective(self.disable, DISABLE_OPTIONS)
+        object.__setattr__(self, "_key", (*switches, self.cache_dir, self.sim_device))
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
@@ -192,31 +180,37 @@ class Options:
         )
 
     def with_switches(self, enable: str | Iterable[str] = (), disable: str | Iterable[str] = ()) -> Options:
-        """These options plus more switches: what one call asks for on top of the process's."""
+        """These options plus more switches: what one call asks for on top of the process's.
+
+        The same switches on top of the same options give the same object.
+        """
         if not enable and not disable:
             return self
-        return replace(
-            self,
-            enable=self.enable + _as_requests(enable, "enable_option"),
-            disable=self.disable + _as_requests(disable, "disable_option"),
-        )
+        return _switched(self, *(n if isinstance(n, str) else tuple(n) for n in (enable, disable)))
 
     def enabled(self, name: str) -> bool:
         """Whether the switch `name` was enabled. An unknown name is an OptionError, never just off."""
-        if name not in ENABLE_OPTIONS:
-            raise OptionError(
-                option="enable_option", given=repr(name), expected=", ".join(sorted(ENABLE_OPTIONS))
-            )
+        _check_name(name, ENABLE_OPTIONS, "enable_option")
         return any(given == name for given, _ in self.enable)
 
     def disabled(self, name: str) -> bool:
         """Whether the switch `name` was disabled."""
-        if name not in DISABLE_OPTIONS:
-            raise OptionError(
-                option="disable_option", given=repr(name), expected=", ".join(sorted(DISABLE_OPTIONS))
-            )
+        _check_name(name, DISABLE_OPTIONS, "disable_option")
         return any(given == name for given, _ in self.disable)
 
-    def code_key(self) -> tuple[tuple[Request, ...], tuple[Request, ...]]:
-        """The hashable part that generated code depends on; every key of a cache of code holds it."""
-        return self._code_key
+    def key(self) -> tuple[object, ...]:
+        """The hashable part that compiled kernels depend on: the switches that do something, and places."""
+        return self._key
+
+
+@lru_cache(MAX_SWITCHED)
+def _switched(options: Options, enable: str | tuple[str, ...], disable: str | tuple[str, ...]) -> Options:
+    return replace(
+        options,
+        enable=options.enable + _as_requests(enable, "enable_option"),
+        disable=options.disable + _as_requests(disable, "disable_option"),
+    )
+
+
+def _as_requests(names: str | tuple[str, ...], option: str) -> tuple[Request, ...]:
+    return parse_requests(names if isinstance(names, str) else ",".join(names), option)

@@ -15,7 +15,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.ir import LaunchKernel
 from fusewright.host.layout import Layout
-from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs, options_key
+from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.signature import compile_key_function
 from fusewright.ir import Fusion, Node, TensorView
@@ -197,7 +197,7 @@ class FusionExecutor:
     # ---- a call with a new signature
 
     def _setting(self, options: Options, device: torch.device | None, schedule: Schedule | None) -> _Setting:
-        key = (options_key(options), device, schedule)
+        key = (options.key(), device, schedule)
         setting = self._settings.get(key, lambda: _Setting(options, device, schedule))
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from fusewright.core.errors import ScheduleError
-from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
@@ -311,9 +310,3 @@ def _target_names(target: Target) -> dict[str, Any]:
 _current_stream: Callable[[int], int] = getattr(
     torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
 )
-
-
-def options_key(options: Options) -> tuple[object, ...]:
-    """What of the options a program depends on."""
-    switches = options.disabled("nvrtc_caching"), options.disabled("parallel_compile")
-    return (options.code_key(), options.sim_device, options.cache_dir, *switches)
