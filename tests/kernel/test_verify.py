@@ -189,6 +189,14 @@ def test_output_must_be_written() -> None:
         verify(builders.kernel("k", [OUT, N_PARAM], [], [1], [32]))
 
 
+def test_scratch_memory_belongs_to_collectives() -> None:
+    allocs = [Alloc(A), Alloc(B), Alloc(S)]
+    verify(_kernel([*allocs, BLOCK_SUM, BLOCK_SUM]))
+    for access in (Copy(at(A), at(S)), Copy(at(S), at(A))):
+        with pytest.raises(VerifyError, match="s is a collective's scratch memory"):
+            verify(_kernel([*allocs, BLOCK_SUM, access]))
+
+
 def test_launch_depends_on_parameters_only() -> None:
     with pytest.raises(VerifyError, match="the launch n depends on n, no parameter"):
         verify(builders.kernel("k", [OUT], [STORE], [N], [32]))

@@ -31,7 +31,7 @@ from fusewright.cuda.spelling import (
     type_name,
 )
 from fusewright.cuda.states import StateStruct
-from fusewright.kernel.access import written_refs
+from fusewright.kernel.access import written_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -109,7 +109,7 @@ class KernelPrinter:
         self.index_dtype = kernel.index_dtype
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
-        self.written = {ref.buffer for stmt in walk(kernel.body) for ref in written_refs(stmt)}
+        self.written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
         self._names = {_ELEMENT.name: "w"}
         self._taken: set[str] = {identifier(kernel.name)}
         self._builtins: dict[str, str] = {}

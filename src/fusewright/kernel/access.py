@@ -1,7 +1,7 @@
 """What a statement touches: its index expressions, the symbols it defines, the buffers it reads and writes.
 
-One table of rules, one entry a statement class, so that passes need no case analysis of their own. All
-functions speak of the statement itself, not of the statements nested in it.
+One table, one row a statement class, so that passes need no case analysis of their own. All functions speak
+of the statement itself, not of the statements nested in it.
 """
 
 from __future__ import annotations
@@ -9,34 +9,60 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, Symbol
 
-_REF_FIELDS = {
-    k.Copy: (("src",), ("dst",)),
-    k.Compute: (("args",), ("dst",)),
-    k.Init: ((), ("dst",)),
-    k.Combine: (("src", "dst"), ("dst",)),
-    k.BlockReduce: (("src", "dst"), ("dst",)),
-    k.GridReduce: (("src", "dst"), ("dst",)),
-}
-_EXPR_FIELDS = {
-    k.Let: ("value",),
-    k.For: ("extent",),
-    k.If: ("cond",),
-    k.BlockReduce: ("pred",),
-    k.GridReduce: ("pred",),
-}
-#: the fields of both, each once
-_OPERAND_FIELDS = {
-    cls: tuple(dict.fromkeys((*reads, *writes))) for cls, (reads, writes) in _REF_FIELDS.items()
-}
-_DEFINES = {k.Let: "symbol", k.For: "symbol", k.GridReduce: "is_last"}
+
+@dataclass(frozen=True)
+class Fields:
+    """The names of a statement's fields, by what they are to it.
+
+    reads, writes: operands, or whole buffers, that it loads from and stores to. scratch: buffers that hold
+    values only while it runs, and that it orders the accesses of itself. conditions: expressions that no
+    operand has. defines: the symbol that it gives a value. declares: the buffer that it makes known.
+    """
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    defines: str | None = None
+    declares: str | None = None
+
+    @cached_property
+    def accessed(self) -> tuple[str, ...]:
+        """Those that are read or written, each once."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
 
 
-def _operands(stmt: k.Stmt, names: Iterable[str]) -> list[k.Operand]:
-    found: list[k.Operand] = []
+FIELDS: dict[type[k.Stmt], Fields] = {
+    k.Alloc: Fields(declares="buffer"),
+    k.Let: Fields(conditions=("value",), defines="symbol"),
+    k.For: Fields(conditions=("extent",), defines="symbol"),
+    k.If: Fields(conditions=("cond",)),
+    k.Copy: Fields(reads=("src",), writes=("dst",)),
+    k.Compute: Fields(reads=("args",), writes=("dst",)),
+    k.Init: Fields(writes=("dst",)),
+    k.Combine: Fields(reads=("src", "dst"), writes=("dst",)),
+    k.BlockReduce: Fields(
+        reads=("src", "dst"), writes=("dst",), scratch=("workspace",), conditions=("pred",)
+    ),
+    k.GridReduce: Fields(
+        reads=("src", "dst"),
+        writes=("dst",),
+        scratch=("workspace", "partials", "semaphore"),
+        conditions=("pred",),
+        defines="is_last",
+    ),
+    k.Barrier: Fields(),
+}
+
+
+def _values(stmt: k.Stmt, names: Iterable[str]) -> list[k.Operand | k.Buffer]:
+    found: list[k.Operand | k.Buffer] = []
     for name in names:
         value = getattr(stmt, name)
         if isinstance(value, tuple):
@@ -46,26 +72,54 @@ def _operands(stmt: k.Stmt, names: Iterable[str]) -> list[k.Operand]:
     return found
 
 
+def _refs(stmt: k.Stmt, names: Iterable[str]) -> list[k.Ref]:
+    return [value for value in _values(stmt, names) if isinstance(value, k.Ref)]
+
+
+def _buffers(stmt: k.Stmt, names: Iterable[str]) -> list[k.Buffer]:
+    values = _values(stmt, names)
+    return [v.buffer if isinstance(v, k.Ref) else v for v in values if isinstance(v, (k.Ref, k.Buffer))]
+
+
 def read_refs(stmt: k.Stmt) -> list[k.Ref]:
-    """The references that the statement loads from, accumulators included."""
-    names = _REF_FIELDS.get(type(stmt), ((), ()))[0]
-    return [o for o in _operands(stmt, names) if isinstance(o, k.Ref)]
+    """The elements that the statement loads, accumulators included."""
+    return _refs(stmt, FIELDS[type(stmt)].reads)
 
 
 def written_refs(stmt: k.Stmt) -> list[k.Ref]:
-    """The references that the statement stores to."""
-    names = _REF_FIELDS.get(type(stmt), ((), ()))[1]
-    return [o for o in _operands(stmt, names) if isinstance(o, k.Ref)]
+    """The elements that the statement stores."""
+    return _refs(stmt, FIELDS[type(stmt)].writes)
+
+
+def read_buffers(stmt: k.Stmt) -> list[k.Buffer]:
+    """The buffers that the statement loads from, by element or as a whole."""
+    return _buffers(stmt, FIELDS[type(stmt)].reads)
+
+
+def written_buffers(stmt: k.Stmt) -> list[k.Buffer]:
+    """The buffers that the statement stores to, by element or as a whole."""
+    return _buffers(stmt, FIELDS[type(stmt)].writes)
+
+
+def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
+    """The buffers that the statement uses while it runs, with barriers of its own."""
+    return _buffers(stmt, FIELDS[type(stmt)].scratch)
+
+
+def declared_buffer(stmt: k.Stmt) -> k.Buffer | None:
+    """The buffer that is known from the statement on."""
+    name = FIELDS[type(stmt)].declares
+    return getattr(stmt, name) if name is not None else None
 
 
 def operands(stmt: k.Stmt) -> list[k.Operand]:
     """All operands, read or written."""
-    return _operands(stmt, _OPERAND_FIELDS.get(type(stmt), ()))
+    return [value for value in _values(stmt, FIELDS[type(stmt)].accessed) if not isinstance(value, k.Buffer)]
 
 
 def conditions(stmt: k.Stmt) -> list[Expr]:
     """The expressions of the statement that no operand has: its extent, condition, predicate or value."""
-    return [getattr(stmt, name) for name in _EXPR_FIELDS.get(type(stmt), ())]
+    return [getattr(stmt, name) for name in FIELDS[type(stmt)].conditions]
 
 
 def expressions(stmt: k.Stmt) -> list[Expr]:
@@ -81,14 +135,14 @@ def expressions(stmt: k.Stmt) -> list[Expr]:
 
 def defined_symbol(stmt: k.Stmt) -> Symbol | None:
     """The symbol that the statement gives a value."""
-    name = _DEFINES.get(type(stmt))
+    name = FIELDS[type(stmt)].defines
     return getattr(stmt, name) if name is not None else None
 
 
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
     """The statement with `change` applied to every expression of `expressions`."""
 
-    def operand(value: k.Operand) -> k.Operand:
+    def operand(value: k.Operand | k.Buffer) -> k.Operand | k.Buffer:
         if isinstance(value, k.Ref):
             index = change(value.index)
             return value if index is value.index else k.Ref(value.buffer, index)
@@ -98,12 +152,12 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
         return value
 
     changed: dict[str, object] = {}
-    for name in _EXPR_FIELDS.get(type(stmt), ()):
+    for name in FIELDS[type(stmt)].conditions:
         old = getattr(stmt, name)
         new = change(old)
         if new is not old:
             changed[name] = new
-    for name in _OPERAND_FIELDS.get(type(stmt), ()):
+    for name in FIELDS[type(stmt)].accessed:
         value = getattr(stmt, name)
         if isinstance(value, tuple):
             values = tuple(map(operand, value))

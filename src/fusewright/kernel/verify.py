@@ -16,7 +16,7 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import VerifyError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ReductionOp
-from fusewright.kernel.access import conditions, operands, written_refs
+from fusewright.kernel.access import conditions, operands, read_buffers, scratch_buffers, written_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -76,7 +76,9 @@ class _Verifier:
         self.scalars: set[ScalarParam] = set()
         self.divergent: Expr | None = None  # the enclosing condition that does
         self.loops: list[For] = []
+        self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
+        self.worked_in: set[Buffer] = set()  # as scratch memory of collectives
 
     def fail(self, problem: str) -> NoReturn:
         if self.stmt is not None:
@@ -103,6 +105,9 @@ class _Verifier:
             if unknown:
                 self.fail(f"the launch {to_text(expr)} depends on {_listed(unknown)}, no parameter")
         self.body(self.kernel.body)
+        self.stmt = None
+        for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
+            self.fail(f"{buffer.name} is a collective's scratch memory, but other statements access it")
         for param in self.kernel.params:
             if isinstance(param, TensorParam) and param.is_output and param.buffer not in self.written:
                 self.fail(f"nothing writes the output {param.buffer.name}")
@@ -149,13 +154,16 @@ class _Verifier:
         for operand in operands(stmt):
             if isinstance(operand, Ref):
                 self.expression(operand.index)
-                self.buffer(operand.buffer)
             elif isinstance(operand, ScalarRef):
                 self.scalar(operand.param)
             elif isinstance(operand, IndexValue):
                 self.expression(operand.expr)
-        for ref in written_refs(stmt):
-            self.written.add(ref.buffer)
+        read, written, scratch = read_buffers(stmt), written_buffers(stmt), scratch_buffers(stmt)
+        for buffer in (*read, *written, *scratch):
+            self.buffer(buffer)
+        self.read.update(read)
+        self.written.update(written)
+        self.worked_in.update(scratch)
 
     def expression(self, expr: Expr) -> None:
         for symbol in expr.free_symbols - self.symbols:

@@ -196,8 +196,8 @@ def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
     exprs: list[Expr] = [*kernel.grid, *kernel.block, *(b.size for b in buffers)]
     for stmt in k.walk(kernel.body):
         exprs += access.expressions(stmt)
-        if isinstance(stmt, k.Alloc):
-            exprs.append(stmt.buffer.size)
+        if (declared := access.declared_buffer(stmt)) is not None:
+            exprs.append(declared.size)
         defined = access.defined_symbol(stmt)
         if defined is not None:
             bound.add(defined)

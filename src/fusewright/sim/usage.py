@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.kernel.access import read_refs, written_refs
+from fusewright.kernel.access import read_buffers, written_buffers
 from fusewright.kernel.ir import Alloc, Buffer, GridReduce, Kernel, Space, walk
 
 # The largest element (std::complex<double>).
@@ -32,8 +32,8 @@ def usage_of(kernel: Kernel) -> Usage:
     needs_whole_grid = False
     shared_granule = _MAX_ELEMENT_BYTES
     for stmt in walk(kernel.body):
-        read.update(ref.buffer for ref in read_refs(stmt))
-        written.update(ref.buffer for ref in written_refs(stmt))
+        read.update(read_buffers(stmt))
+        written.update(written_buffers(stmt))
         needs_whole_grid |= isinstance(stmt, GridReduce)
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
             shared_granule = min(shared_granule, stmt.buffer.dtype.torch.itemsize)
