@@ -7,7 +7,9 @@ import dataclasses
 import pytest
 
 from fusewright.kernel import ir as k
+from fusewright.kernel.verify import verify
 from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.sym import land, lt, symbol
 from tests.lower.statements import I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
 
 WRITE_S, WRITE_U = copy(S, X.buffer, T, T), copy(U, X.buffer, T, T)
@@ -73,6 +75,42 @@ def test_straight_line(body, wanted):
 )
 def test_loops(body, wanted):
     assert shape(*body) == wanted
+
+
+GUARD, INNER = lt(T, N), lt(T, 7)
+
+
+@pytest.mark.parametrize(
+    "body, wanted",
+    [
+        ((k.If(GUARD, (WRITE_S, OTHER)),), "{S.}"),
+        ((k.If(GUARD, (WRITE_S, READ_S)),), "{S}|{s}"),
+        ((k.If(GUARD, (WRITE_S, OTHER, READ_S)), WRITE_S), "{S}{.}|{s}|S"),
+        ((k.If(GUARD, (loop(4, WRITE_S, READ_S), OTHER)),), "{{S}|{s}|}{.}"),
+        ((loop(4, k.If(GUARD, (WRITE_S, READ_S))),), "{{S}|{s}|}"),
+        ((k.If(GUARD, (k.If(INNER, (WRITE_S,)), READ_S)),), "{S}|{s}"),
+        ((k.If(GUARD, (k.If(INNER, (WRITE_S, READ_S)), READ_U)),), "{S}|{s}{u}"),
+        ((WRITE_S, k.If(GUARD, (READ_S, WRITE_U, READ_U))), "S|{s}{U}|{u}"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_threads_that_part_ways_meet_at_barriers(body, wanted):
+    """Merged guards hold the work of several nodes, between which all threads have to arrive."""
+    assert shape(*body) == wanted
+    verify(insert_barriers(kernel(*body, OTHER)), "barriers")
+
+
+def test_a_nested_condition_keeps_what_is_around_it():
+    body = insert_barriers(kernel(k.If(GUARD, (k.If(INNER, (WRITE_S,)), READ_S)))).body[-3:]
+    assert [s.cond for s in body if isinstance(s, k.If)] == [land(GUARD, INNER), GUARD]
+
+
+def test_names_under_a_condition_stay_known():
+    name = symbol("n0", lo=0)
+    reads = copy(R, S, 0, name)
+    result = insert_barriers(kernel(OTHER, k.If(GUARD, (WRITE_S, k.Let(name, 31 - T), reads))))
+    verify(result, "barriers")
+    assert [type(s).__name__ for s in result.body[-4:]] == ["If", "Let", "Barrier", "If"]
 
 
 @pytest.mark.parametrize(

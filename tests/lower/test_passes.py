@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 import torch
 
 from fusewright.core.dtype import DataType
@@ -147,6 +150,17 @@ def test_shared_buffers_stand_side_by_side_aligned():
     assert placed["R"] is None
 
 
+def test_shared_buffers_are_aligned_as_they_ask():
+    matrix = k.Buffer("matrix", DataType.Half, k.Space.SHARED, const(64), 128)
+    result = place_shared(kernel(LOAD, allocs=(S, matrix, U, R)))
+    placed = {s.buffer.name: s.buffer.offset for s in result.body if isinstance(s, k.Alloc)}
+    odd = dataclasses.replace(S, size=const(3))
+    assert [as_int(placed[name]) for name in ("S", "matrix", "U")] == [0, 128, 256]
+    result = place_shared(kernel(LOAD, allocs=(odd, matrix, R)))
+    assert [as_int(s.buffer.offset) for s in result.body[:2]] == [0, 128]
+    assert as_int(result.shared_bytes) == 256
+
+
 def test_no_shared_memory_no_arena():
     assert as_int(place_shared(kernel(LOAD, allocs=(R,))).shared_bytes) == 0
 
@@ -161,6 +175,22 @@ def test_the_passes_in_order_accept_and_make_wellformed_kernels():
     simulate(result, [x, y, 5])
     assert y[:32].tolist() == list(reversed(range(32))) and "barrier" in "".join(lines(result)).lower()
     assert U not in [s.buffer for s in result.body if isinstance(s, k.Alloc)]
+
+
+def test_no_pass_relies_on_another_to_run_before_it():
+    """Guarded work of several nodes in a loop, with divisions to name, in every order of the passes."""
+    q = floordiv(31 - T, 4) * 4 + mod(31 - T, 4)
+    first, second = k.If(SMALL, (copy(S, X.buffer, T, T + 32 * I),)), k.If(SMALL, (copy(R, S, I, q),))
+    stores = loop(2, k.If(SMALL, (copy(Y.buffer, R, 2 * T + I, I),)))
+    for order in itertools.permutations(PASSES):
+        result = kernel(loop(2, first, second), stores, allocs=(S, R))
+        names = " -> ".join(name for name, _ in order)
+        for _, run in order:
+            result = run(result)
+            verify(result, names)
+        x, y = torch.arange(1024.0), torch.zeros(1024)
+        simulate(result, [x, y, 32])
+        assert y[:64].tolist() == [31.0 - t + 32 * i for t in range(32) for i in range(2)], names
 
 
 def test_a_pass_that_has_nothing_to_do_returns_its_kernel():

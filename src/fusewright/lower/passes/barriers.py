@@ -2,17 +2,20 @@
 
 A statement that reads what was written since the last barrier, or writes what was read or written
 since, gets a barrier before it. Across iterations of a loop the end of the body meets its beginning again,
-except where what each iteration writes is provably apart.
+except where what each iteration writes is provably apart. A condition that threads may disagree about is
+given to each statement under it where barriers have to stand between them. What collectives use as scratch
+memory they order themselves.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, Symbol, as_int, bounds, const, lower_bound, substitute
+from fusewright.sym import Expr, Symbol, as_int, bounds, const, land, lower_bound, substitute
 
 
 @dataclass
@@ -38,8 +41,8 @@ class _Pending:
 
 
 def insert_barriers(kernel: k.Kernel) -> k.Kernel:
-    allocated = (stmt.buffer for stmt in k.walk(kernel.body) if isinstance(stmt, k.Alloc))
-    if not any(map(_is_exchanged, allocated)):
+    declared = map(access.declared_buffer, k.walk(kernel.body))
+    if not any(buffer is not None and _is_exchanged(buffer) for buffer in declared):
         return kernel
     return k.with_body(kernel, _walk(kernel.body, _Pending()))
 
@@ -49,8 +52,8 @@ def _accesses(stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
     reads: set[k.Buffer] = set()
     writes: set[k.Buffer] = set()
     for inner in k.walk((stmt,)):
-        reads.update(r.buffer for r in access.read_refs(inner) if _is_exchanged(r.buffer))
-        writes.update(r.buffer for r in access.written_refs(inner) if _is_exchanged(r.buffer))
+        reads.update(filter(_is_exchanged, access.read_buffers(inner)))
+        writes.update(filter(_is_exchanged, access.written_buffers(inner)))
     return reads, writes
 
 
@@ -70,13 +73,30 @@ def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
         if pending.conflicts(reads, writes):
             result.append(k.Barrier())
             pending.clear()
+        if isinstance(stmt, k.If) and _walk(stmt.body, _Pending()) is not stmt.body:
+            result += _walk(tuple(_distributed(stmt.cond, stmt.body)), pending)
+            continue
         if isinstance(stmt, k.For) and (reads or writes):
             stmt = _walk_loop(stmt, pending)
         else:
-            # A guarded statement is one node's work, within which a thread reads only what it was given.
             pending.add(reads, writes)
         result.append(stmt)
     return k.body_of(body, result)
+
+
+def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
+    """if (cond) { a; for { b } } -> if (cond) a; for { if (cond) b }, between which barriers can stand."""
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.If):
+            result += _distributed(land(cond, stmt.cond), stmt.body)
+        elif isinstance(stmt, k.For):
+            result.append(k.with_body(stmt, tuple(_distributed(cond, stmt.body))))
+        elif isinstance(stmt, (k.Let, k.Alloc)):
+            result.append(stmt)  # what follows, under conditions of its own, has to know it
+        else:
+            result.append(k.If(cond, (stmt,)))
+    return result
 
 
 def _walk_loop(loop: k.For, pending: _Pending) -> k.For:
@@ -117,19 +137,16 @@ def _written_apart(loop: k.For) -> set[k.Buffer]:
     """Shared buffers that the loop writes in one statement, elsewhere in every iteration, and does not
     read.
     """
-    written: dict[k.Buffer, list[tuple[Expr, int]]] = {}
+    accesses: Counter[k.Buffer] = Counter()
+    moving: set[k.Buffer] = set()
     for stmt in k.walk(loop.body):
+        accesses.update(access.read_buffers(stmt))
+        accesses.update(access.written_buffers(stmt))
         width = stmt.width if isinstance(stmt, k.Copy) else 1
         for ref in access.written_refs(stmt):
-            written.setdefault(ref.buffer, []).append((ref.index, width))
-        for ref in access.read_refs(stmt):
-            # A second entry, as if written once more, takes the buffer out.
-            written.setdefault(ref.buffer, []).append((ref.index, width))
-    return {
-        buffer
-        for buffer, refs in written.items()
-        if len(refs) == 1 and _is_exchanged(buffer) and _moves_past(*refs[0], loop.symbol)
-    }
+            if _is_exchanged(ref.buffer) and _moves_past(ref.index, width, loop.symbol):
+                moving.add(ref.buffer)
+    return {buffer for buffer in moving if accesses[buffer] == 1}
 
 
 def _moves_past(index: Expr, width: int, loop: Symbol) -> bool:

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 
+from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, ceildiv, const
 
 # Any vector access within a buffer is aligned if the buffer is.
-_ALIGN = 16
+_LEAST_ALIGN = MAX_VECTOR_BYTES
 
 
 def place_shared(kernel: k.Kernel) -> k.Kernel:
-    """Buffers one after another, each aligned to 16 bytes; `shared_bytes` is their end."""
+    """Buffers one after another, each aligned for vectors and as it asks; `shared_bytes` is their end."""
     placed: dict[k.Buffer, k.Buffer] = {}
     end: Expr = const(0)
     for stmt in k.walk(kernel.body):
-        if isinstance(stmt, k.Alloc) and stmt.buffer.space is k.Space.SHARED:
-            placed[stmt.buffer] = dataclasses.replace(stmt.buffer, offset=end)
-            end = end + ceildiv(stmt.buffer.size * stmt.buffer.dtype.size, _ALIGN) * _ALIGN
+        buffer = access.declared_buffer(stmt)
+        if buffer is not None and buffer.space is k.Space.SHARED:
+            start = _aligned(end, max(buffer.align, _LEAST_ALIGN))
+            placed[buffer] = dataclasses.replace(buffer, offset=start)
+            end = _aligned(start + buffer.size * buffer.dtype.size, _LEAST_ALIGN)
     if not placed:
         return kernel
     return dataclasses.replace(kernel, body=_replace(kernel.body, placed), shared_bytes=end)
+
+
+def _aligned(bytes_: Expr, align: int) -> Expr:
+    """The next multiple of `align`."""
+    return ceildiv(bytes_, align) * align
 
 
 def _replace(body: tuple[k.Stmt, ...], table: dict[k.Buffer, k.Buffer]) -> tuple[k.Stmt, ...]:
