@@ -78,6 +78,27 @@ def test_equality_is_identity() -> None:
         assert len({x, y, s}) == 3
 
 
+def test_comparison_with_values_is_an_operation() -> None:
+    x = torch.tensor([0.0, 1.0, 2.0])
+    assert evaluated(lambda fd, t: fd.ops.where(t == 0.0, 5.0, t), x).tolist() == [5.0, 1.0, 2.0]
+    assert evaluated(lambda fd, t: fd.ops.where(t != 1, 5.0, t), x).tolist() == [5.0, 1.0, 5.0]
+    assert evaluated(lambda fd, t: fd.ops.where(2.0 == t, 5.0, t), x).tolist() == [0.0, 1.0, 5.0]  # noqa: SIM300
+    assert evaluated(lambda fd, t: t == t.size(0) - 1.0, x).tolist() == [False, False, True]
+
+
+def test_handles_have_no_truth() -> None:
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1])
+        fd.add_output(t)
+        assert t in {t: 1} and t in [t]
+        with pytest.raises(
+            ArgumentTypeError, match=r"(?s)bool\(\).*a Tensor of a definition.*fd\.ops\.where"
+        ):
+            fd.ops.where(0.0 < t < 1.0, t, 0.0)
+        with pytest.raises(ArgumentTypeError, match="a Scalar of a definition"):
+            assert t.size(0) > 3
+
+
 def test_torchs_functions_name_the_operation_to_use() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])

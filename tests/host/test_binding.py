@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.errors import (
     ContiguityError,
     DeviceError,
@@ -148,6 +149,16 @@ def test_expanded_dimension():
 
 def test_empty_tensor_has_no_strides_to_check():
     bind(rows(), torch.empty(0).as_strided((0, 4), (1, 1)))
+
+
+def test_a_size_given_as_a_scalar_is_checked_though_no_axis_has_it():
+    with FusionDefinition() as fd:
+        x, n = fd.define_tensor([-1, 3], contiguity=True), fd.define_scalar(dtype=DataType.Int)
+        fd.add_output(fd.ops.exp(fd.ops.expand(x, [n, -1])))
+    assert fd.execute([torch.zeros(5, 3), 5])[0].shape == (5, 3)
+    for rows in (1, 2):
+        with pytest.raises(ShapeError, match=rf"(?s)conflict was found with 2 different sizes.*{rows}"):
+            fd.execute([torch.zeros(rows, 3), 5])
 
 
 def test_devices():

@@ -1,7 +1,7 @@
 """Handles: what a user holds of the tensors, scalars and vectors of a definition.
 
-Operators record the operation of the same meaning. `==` and `!=` compare handles, as the reference does;
-`fd.ops.eq` and `fd.ops.ne` are the operations.
+Operators record the operation of the same meaning. Between two tensors, or two scalars, `==` and `!=` compare
+the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operations.
 """
 
 from __future__ import annotations
@@ -116,12 +116,38 @@ class Arithmetic(Handle):
     def dtype(self) -> DataType:
         return self._state.dtype
 
+    def __bool__(self) -> bool:
+        raise ArgumentTypeError(
+            function="bool",
+            expected="values, which a definition has when it is executed",
+            given=f"a {type(self).__name__} of a definition",
+            hint="`is None` asks whether there is one; fd.ops.where chooses by value; a < b < c is two comparisons",
+        )
+
 
 for _name, _operation in BINARY_OPERATORS.items():
     setattr(Arithmetic, f"__{_name}__", _method(_operation))
     setattr(Arithmetic, f"__r{_name}__", _method(_operation, reflected=True))
 for _name, _operation in (COMPARISONS | UNARY_OPERATORS).items():
     setattr(Arithmetic, f"__{_name}__", _method(_operation))
+
+
+def _comparison(operation: str, same: bool) -> Callable[[Arithmetic, Any], Any]:
+    """`==` or `!=`: of two handles of a kind it is about the handles, of a handle and anything else, values."""
+
+    def method(self: Arithmetic, other: Any) -> Any:
+        if isinstance(other, Arithmetic) and type(other) is not type(self):
+            return self._op(operation, self, other)
+        if isinstance(other, (bool, int, float, complex)):
+            return self._op(operation, self, other)
+        return (self is other) == same
+
+    return method
+
+
+Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[method-assign,assignment]
+Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[method-assign,assignment]
+Arithmetic.__hash__ = Handle.__hash__  # type: ignore[method-assign]
 
 
 class Tensor(Arithmetic):

@@ -110,6 +110,8 @@ class SizeScalars:
             used |= axis.extent.free_symbols
             if axis.expanded is not None:
                 used |= axis.expanded.free_symbols
+        for pair in fusion.equalities:  # to be checked, whichever of the two axes are made of
+            used.update(*(size.free_symbols for size in pair))
         self._symbols = [(symbol, s) for symbol, s in fusion.scalar_of.items() if symbol in used]
         self.symbols = frozenset(symbol for symbol, _ in self._symbols)
         needed = closure(scalar for _, scalar in self._symbols)
