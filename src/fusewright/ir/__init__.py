@@ -22,6 +22,7 @@ from fusewright.ir.node import (
     Reduction,
     Relabel,
     Squeeze,
+    Traits,
 )
 from fusewright.ir.text import fusion_text, scheduled_text
 from fusewright.ir.value import Scalar, TensorView, Val
@@ -51,6 +52,7 @@ __all__ = [
     "Squeeze",
     "Swizzle",
     "TensorView",
+    "Traits",
     "Transform",
     "Val",
     "fusion_text",

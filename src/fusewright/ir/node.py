@@ -1,25 +1,54 @@
 """What computes a value.
 
 Every node says how the axes of its outputs map to those of its inputs (`axis_map`), which is all that
-indexing, propagation and segmentation ask of it. A new kind of node is one class here, its builder in
-ops/, and its lowering rule in lower/.
+indexing and propagation ask of it, and of what kind it is (`traits`), on which rewrites, schedulers and
+segmentation decide what they may do with it. A new kind of node is one class here, its builder in ops/, its
+meaning in ops/evaluate.py and its lowering rule in lower/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType
 from fusewright.core.op import ElementwiseOp, ReductionOp
 from fusewright.ir.value import Scalar, TensorView, Val
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What others may take for granted of a kind of node. What it does not state is not so.
+
+    pointwise: each element of the output is a function of its position and of the input elements that
+        `axis_map` names, cheap enough to be computed again where that saves memory traffic.
+    move: pointwise, and that function is the element of its one input, a tensor.
+    view: a move that is only another way to index its input, so that doing it again costs nothing.
+    relabel: a view that `axis_map` says all of: dimensions in another order, inserted or removed at size 1.
+    carries_relabels: a relabel of its output is the same node over relabels of its inputs.
+    """
+
+    pointwise: bool = False
+    move: bool = False
+    view: bool = False
+    relabel: bool = False
+    carries_relabels: bool = False
+
+
+_RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True)
+
+
 class Node:
-    """Computes `outputs` from `inputs`. Subclasses add attributes, listed in `attributes`."""
+    """Computes `outputs` from `inputs`.
+
+    Subclasses state their `traits`, and add slots; `attributes` are those that printed IR shows.
+    """
 
     __slots__ = ("inputs", "outputs")
 
-    attributes: tuple[str, ...] = ()
+    traits: ClassVar[Traits] = Traits()
+    attributes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, inputs: Sequence[Val], outputs: Sequence[Val]) -> None:
         self.inputs: tuple[Val, ...] = tuple(inputs)
@@ -61,12 +90,16 @@ class Node:
         """Its name in printed IR."""
         return type(self).__name__
 
+    def parameters(self) -> dict[str, object]:
+        """What it knows beside its inputs and what the label tells, as printed IR names it."""
+        return {name: getattr(self, name) for name in self.attributes}
+
 
 class Pointwise(Node):
     """outputs[0] = op(inputs), element by element; inputs are tensors of the output's rank, or scalars."""
 
     __slots__ = ("op",)
-    attributes = ("op",)
+    traits = Traits(pointwise=True, carries_relabels=True)
 
     def __init__(self, op: ElementwiseOp, inputs: Sequence[Val], output: Val) -> None:
         super().__init__(inputs, (output,))
@@ -84,7 +117,7 @@ class Reduction(Node):
     """
 
     __slots__ = ("op",)
-    attributes = ("op",)
+    traits = Traits()
 
     def __init__(self, op: ReductionOp, inputs: Sequence[TensorView], outputs: Sequence[TensorView]) -> None:
         super().__init__(inputs, outputs)
@@ -99,7 +132,7 @@ class Copy(Node):
     """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`."""
 
     __slots__ = ("kind", "cache", "segment")
-    attributes = ("kind", "cache", "segment")
+    traits = Traits(pointwise=True, move=True, carries_relabels=True)
 
     def __init__(
         self,
@@ -114,6 +147,11 @@ class Copy(Node):
         self.cache = cache
         self.segment = segment
 
+    def parameters(self) -> dict[str, object]:
+        # The kind of copy shows only where it is no plain one; the label tells a segment boundary.
+        kind = {} if self.kind is LoadStoreOpType.set else {"kind": self.kind}
+        return {**kind, "cache_op": self.cache}
+
     @property
     def label(self) -> str:
         return "SegmentSet" if self.segment else "Set"
@@ -123,6 +161,7 @@ class Broadcast(Node):
     """Inserts a size-1 axis where `flags` is True."""
 
     __slots__ = ("flags",)
+    traits = _RELABEL
     attributes = ("flags",)
 
     def __init__(self, source: TensorView, output: TensorView, flags: Sequence[bool]) -> None:
@@ -138,6 +177,7 @@ class Squeeze(Node):
     """Removes the broadcast axes at positions `dims`."""
 
     __slots__ = ("dims",)
+    traits = _RELABEL
     attributes = ("dims",)
 
     def __init__(self, source: TensorView, output: TensorView, dims: Sequence[int]) -> None:
@@ -154,6 +194,7 @@ class Permute(Node):
     """Output dimension i is input dimension dims[i]."""
 
     __slots__ = ("dims",)
+    traits = _RELABEL
     attributes = ("dims",)
 
     def __init__(self, source: TensorView, output: TensorView, dims: Sequence[int]) -> None:
@@ -171,6 +212,7 @@ class Relabel(Node):
     """
 
     __slots__ = ("dims",)
+    traits = _RELABEL
     attributes = ("dims",)
 
     def __init__(self, source: TensorView, output: TensorView, dims: Sequence[int | None]) -> None:
@@ -181,7 +223,7 @@ class Relabel(Node):
         return self.dims
 
 
-#: Nodes that read a tensor in another order or rank; they commute with elementwise work.
+#: The classes whose traits say `relabel`.
 RELABELS = (Broadcast, Squeeze, Permute, Relabel)
 
 
@@ -189,6 +231,7 @@ class Expand(Node):
     """Gives size-1 axes a visible size; no data moves."""
 
     __slots__ = ()
+    traits = Traits(pointwise=True, move=True, view=True, carries_relabels=True)
 
     def __init__(self, source: TensorView, output: TensorView) -> None:
         super().__init__((source,), (output,))
@@ -198,6 +241,7 @@ class Full(Node):
     """Every element is the scalar inputs[0]."""
 
     __slots__ = ()
+    traits = Traits(pointwise=True, carries_relabels=True)
 
     def __init__(self, fill: Scalar, output: TensorView) -> None:
         super().__init__((fill,), (output,))
@@ -207,6 +251,7 @@ class RandomState(Node):
     """The seed and offset of random numbers, from torch's generator: two Int scalars, others at each call."""
 
     __slots__ = ()
+    traits = Traits()
 
     def __init__(self, seed: Scalar, offset: Scalar) -> None:
         super().__init__((), (seed, offset))
@@ -216,7 +261,7 @@ class Random(Node):
     """Random numbers, each a function of its position, in row-major order, and of inputs: seed, offset."""
 
     __slots__ = ("op",)
-    attributes = ("op",)
+    traits = Traits(pointwise=True)  # its row-major position is another where dimensions are
 
     def __init__(self, op: ElementwiseOp, seed: Scalar, offset: Scalar, output: TensorView) -> None:
         super().__init__((seed, offset), (output,))
@@ -231,6 +276,7 @@ class Iota(Node):
     """Element i along the only axis that is no broadcast is start + i * step (inputs: start, step)."""
 
     __slots__ = ()
+    traits = Traits(pointwise=True, carries_relabels=True)
 
     def __init__(self, start: Scalar, step: Scalar, output: TensorView) -> None:
         super().__init__((start, step), (output,))

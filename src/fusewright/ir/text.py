@@ -6,13 +6,11 @@ computation, `scheduled_text` the same with the transforms that made each tensor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from fusewright.core.enums import LoadStoreOpType
 from fusewright.ir.axis import axes_text, transforms_between
-from fusewright.ir.node import Copy, Node, Pointwise, Reduction
+from fusewright.ir.node import Node, Pointwise
 from fusewright.ir.value import Scalar, TensorView
 
 if TYPE_CHECKING:
@@ -59,29 +57,18 @@ def node_text(node: Node) -> list[str]:
         return [outputs, f"   = {left}", f"   {node.op.symbol} {right};"]
     if isinstance(node, Pointwise):
         return [outputs, f"   = {node.label}({', '.join(map(str, node.inputs))});"]
-    arguments = [*map(str, node.inputs), *_attributes(node)]
+    parameters = (f"{name}={_parameter(value)}" for name, value in node.parameters().items())
+    arguments = [*map(str, node.inputs), *parameters]
     return [outputs, f"   = {node.label}( {', '.join(arguments)} );"]
 
 
-def _attributes(node: Node) -> Iterable[str]:
-    """`name=value` for what a node knows beside its inputs."""
-    if isinstance(node, Copy):
-        # The kind of copy shows only where it is no plain one; the label tells a segment boundary.
-        if node.kind is not LoadStoreOpType.set:
-            yield f"kind={_attribute(node.kind)}"
-        yield f"cache_op={_attribute(node.cache)}"
-    elif not isinstance(node, Reduction):  # a reduction's row is its label
-        for name in node.attributes:
-            yield f"{name}={_attribute(getattr(node, name))}"
-
-
-def _attribute(value: object) -> str:
+def _parameter(value: object) -> str:
     if isinstance(value, Enum):
         return "".join(word.capitalize() for word in value.name.split("_"))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return "{" + ", ".join(map(_attribute, value)) + "}"
+        return "{" + ", ".join(map(_parameter, value)) + "}"
     return "new" if value is None else str(value)
 
 

@@ -8,8 +8,8 @@ tensor's domains are made from each other. Whether a schedule makes a correct ke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType
@@ -17,7 +17,7 @@ from fusewright.core.errors import DtypeError, VerifyError
 from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import RELABELS, Copy, Expand, Node, Pointwise, Reduction
+from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 
@@ -99,11 +99,9 @@ class _Verifier:
         for out in node.outputs:
             if out.definition is not node:
                 self.fail(f"{value_name(out)} is the output of two nodes, or of none: {_line(node)}")
-        for kinds, check in _NODE_CHECKS:
-            if isinstance(node, kinds):
-                problem = check(node)
-                if problem:
-                    self.fail(f"{problem}: {_line(node)}")
+        problem = _problem_of_kind(node)
+        if problem:
+            self.fail(f"{problem}: {_line(node)}")
         if not node.is_scalar:
             for operand, value in enumerate(node.inputs):
                 if isinstance(value, TensorView) and not value.is_cpu:
@@ -170,6 +168,17 @@ def _line(node: Node) -> str:
     return " ".join(part.strip() for part in node_text(node))
 
 
+def _problem_of_kind(node: Node) -> str:
+    """What is wrong with a node, given of what kind it is; "" if nothing."""
+    if "traits" not in vars(type(node)):
+        return f"the node class {type(node).__name__} states no traits (ir.node.Traits)"
+    if isinstance(node, Pointwise):
+        return _check_pointwise(node)
+    if isinstance(node, Reduction):
+        return _check_reduction(node)
+    return _check_move(node) if node.traits.move else ""
+
+
 def _check_pointwise(node: Pointwise) -> str:
     """The operands have the types that the row computes in, and the output has the row's result type."""
     if len(node.inputs) != node.op.arity:
@@ -190,6 +199,8 @@ def _check_pointwise(node: Pointwise) -> str:
 
 
 def _check_move(node: Node) -> str:
+    if len(node.inputs) != 1 or len(node.outputs) != 1:
+        return f"a move from {len(node.inputs)} operands to {len(node.outputs)} outputs"
     source, out = node.inputs[0].dtype, node.outputs[0].dtype
     return "" if source is out else f"a move from {source.ir_name} to {out.ir_name}"
 
@@ -217,10 +228,3 @@ def _check_reduction(node: Reduction) -> str:
 
 def _types(types: Sequence[DataType]) -> str:
     return ", ".join(dtype.ir_name for dtype in types)
-
-
-_NODE_CHECKS: tuple[tuple[tuple[type[Node], ...], Callable[[Any], str]], ...] = (
-    ((Pointwise,), _check_pointwise),
-    ((Reduction,), _check_reduction),
-    ((Copy, *RELABELS, Expand), _check_move),
-)

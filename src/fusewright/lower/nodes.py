@@ -9,7 +9,6 @@ from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import (
-    RELABELS,
     Broadcast,
     Copy,
     Expand,
@@ -79,7 +78,7 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
 
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
-    if not isinstance(node, (Copy, *RELABELS, Expand)) or node.tensor_inputs[0].is_cpu:
+    if not node.traits.move or node.tensor_inputs[0].is_cpu:
         return False
     out = node.output
     if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:

@@ -13,43 +13,41 @@ from collections.abc import Sequence
 
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import RELABELS, Copy, Expand, Full, Iota, Node, Pointwise, Reduction, Relabel
+from fusewright.ir.node import Copy, Node, Relabel
 from fusewright.ir.value import TensorView, Val
 from fusewright.sym import const
-
-_MOVES_THROUGH = (Pointwise, Expand, Copy, Full, Iota, *RELABELS)
 
 
 def lift_relabels(fusion: Fusion) -> None:
     """Rewrites in place until none can move further up."""
-    reduced = _depends_on_reduction(fusion)
+    reduced = _depends_on_more(fusion)
     outputs = set(fusion.output_tensors())
-    work: list[Node] = [n for n in fusion.nodes if isinstance(n, RELABELS)]
+    work: list[Node] = [n for n in fusion.nodes if n.traits.relabel]
     while work:
         node = work.pop()
         if node.output.definition is not node:
             continue  # rewritten away meanwhile
         source = node.tensor_inputs[0]
         above = source.definition
-        if above is None or source in reduced or source in outputs or not isinstance(above, _MOVES_THROUGH):
+        if above is None or source in reduced or source in outputs or not above.traits.carries_relabels:
             continue
         if isinstance(above, Copy) and above.segment:
             continue
         work += _lift(fusion, node, above)
         if not source.uses and above in fusion.nodes:
-            _remove_dead(fusion, above)
+            _remove_dead(fusion, above, outputs)
 
 
-def _depends_on_reduction(fusion: Fusion) -> set[Val]:
+def _depends_on_more(fusion: Fusion) -> set[Val]:
+    """What is not computed element by element from inputs alone, but from reductions, say."""
     found: set[Val] = set()
     for node in fusion.ordered_nodes():
-        if isinstance(node, Reduction) or any(v in found for v in node.inputs):
+        if not node.is_scalar and (not node.traits.pointwise or any(v in found for v in node.inputs)):
             found.update(node.outputs)
     return found
 
 
-def _remove_dead(fusion: Fusion, node: Node) -> None:
-    outputs = set(fusion.output_tensors())
+def _remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
     stack = [node]
     while stack:
         dead = stack.pop()
@@ -63,7 +61,7 @@ def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
     """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new relabels."""
     out, dims = node.output, node.axis_map(0)
     fusion.remove_node(node)
-    if isinstance(above, RELABELS):
+    if above.traits.relabel:
         inner = above.axis_map(0)
         source = above.tensor_inputs[0]
         merged = Relabel(source, out, [None if d is None else inner[d] for d in dims])

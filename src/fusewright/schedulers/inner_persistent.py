@@ -19,7 +19,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import RELABELS, Expand, Node, Pointwise, Reduction
+from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
@@ -278,7 +278,7 @@ def _is_cheap(fusion: Fusion, tensor: TensorView, rows: tuple[bool, ...]) -> boo
         return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
     if fusion.is_input(node.inputs[0]):
         return _is_same_for_all_rows(tensor, rows)
-    return isinstance(node, (*RELABELS, Expand))
+    return node.traits.view
 
 
 def _is_same_for_all_rows(tensor: TensorView, rows: tuple[bool, ...]) -> bool:

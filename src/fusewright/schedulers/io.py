@@ -16,7 +16,6 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import RELABELS, Copy, Expand
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
@@ -43,7 +42,7 @@ def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
-        plain = [use.output for use in value.uses if not isinstance(use, RELABELS)]
+        plain = [use.output for use in value.uses if not use.traits.relabel]
         if len(plain) == len(value.uses):
             schedule.cache_after(value)
         elif plain:
@@ -70,12 +69,10 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
     node = tensor.definition
     return (
         node is not None
-        and not node.is_scalar
-        and len(node.inputs) == 1
+        and node.traits.move
         and isinstance(node.inputs[0], TensorView)
         and fusion.is_input(node.inputs[0])
         and not node.inputs[0].is_cpu
-        and isinstance(node, (Copy, Expand, *RELABELS))
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.kinds import foreign_node
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -35,6 +36,9 @@ def reference_tensor(fusion: Fusion) -> TensorView | None:
 
 def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> PointwiseSpace | str:
     """The iteration space in terms of `reference` (`reference_tensor` if None), or why there is none."""
+    foreign = foreign_node(fusion)
+    if foreign is not None:
+        return foreign
     reference = reference or reference_tensor(fusion)
     if reference is None or any(isinstance(n, Reduction) for n in fusion.nodes):
         return "cannot find reference tensor"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.persistent import Reach
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
@@ -72,6 +73,9 @@ class ReductionSpace:
 
 def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion all of whose reductions reduce the same axes, or why there is none."""
+    foreign = foreign_node(fusion)
+    if foreign is not None:
+        return foreign
     reductions = tuple(t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction)
     if not reductions:
         return "it has no reduction"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewright.ir import Copy, Fusion, Node, Reduction, TensorView, Val
+from fusewright.ir import Copy, Fusion, Node, TensorView, Val
 
 Group = list[Node]
 
@@ -84,7 +84,7 @@ def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
 
 
 def _can_repeat(node: Node) -> bool:
-    return not isinstance(node, Reduction) and not (isinstance(node, Copy) and node.segment)
+    return node.traits.pointwise and not (isinstance(node, Copy) and node.segment)
 
 
 def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:
