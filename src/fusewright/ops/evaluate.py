@@ -6,7 +6,6 @@ as kernels do. Reductions differ from kernels' in the order of their additions o
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,6 +28,7 @@ from fusewright.ir import (
     Random,
     RandomState,
     Reduction,
+    Relabel,
     Scalar,
     Squeeze,
     TensorView,
@@ -38,7 +38,7 @@ from fusewright.ops.elementwise import CAST
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import Expr, Symbol, as_int, evaluate
 
-__all__ = ["bind_sizes", "evaluate_fusion"]
+__all__ = ["RULES", "bind_sizes", "evaluate_fusion", "evaluate_values"]
 
 Value = torch.Tensor | PyScalar
 Values = dict[Val, torch.Tensor]
@@ -79,17 +79,27 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
 
 
 def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None) -> list[torch.Tensor]:
-    """The visible outputs, on the device of the inputs (the CPU if there is no tensor among them).
+    """The visible outputs, each a tensor of its own; arguments and errors as of `evaluate_values`."""
+    values = evaluate_values(fusion, inputs, draw)
+    return [values[o.tensor] for o in fusion.outputs if not o.hidden]
 
-    Nothing is written: an output that aliases an input is returned, where visible, as a tensor of its own.
+
+def evaluate_values(
+    fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None, sizes: Sizes | None = None
+) -> Values:
+    """What the inputs, and all values that outputs depend on, are; a scalar is a tensor of rank 0.
+
+    They are on the device of the inputs (the CPU if there is no tensor among them). Nothing is written: an
+    output that aliases an input is a tensor of its own.
 
     Args:
         draw: where random numbers start that the fusion takes from a generator.
+        sizes: those that no input of a segment tells.
 
     Raises:
         InputError: the fusion takes random numbers from a generator, and there is no `draw`.
     """
-    sizes = bind_sizes(fusion, inputs)
+    sizes = {**(sizes or {}), **bind_sizes(fusion, inputs)}
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     device = next((t.device for t in tensors if t.device.type != "cpu"), torch.device("cpu"))
     values: Values = {}
@@ -100,10 +110,10 @@ def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None =
             values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
     run = _Evaluation(values, sizes, device, draw)
     for node in fusion.ordered_nodes():
-        results = _RULES[type(node)](run, node)
+        results = RULES[type(node)](run, node)
         for out, result in zip(node.outputs, results):
             run.values[out] = converted(result, out.dtype)
-    return [run.values[o.tensor] for o in fusion.outputs if not o.hidden]
+    return run.values
 
 
 class _Evaluation:
@@ -158,22 +168,17 @@ def _same(run: _Evaluation, node: Copy) -> Sequence[torch.Tensor]:
     return [run.get(node.inputs[0])]
 
 
-def _broadcast(run: _Evaluation, node: Broadcast) -> Sequence[torch.Tensor]:
-    def insert(x: torch.Tensor, dim: int) -> torch.Tensor:
-        return x.unsqueeze(dim)
-
-    return [functools.reduce(insert, [i for i, new in enumerate(node.flags) if new], run.get(node.inputs[0]))]
-
-
-def _squeeze(run: _Evaluation, node: Squeeze) -> Sequence[torch.Tensor]:
-    x = run.get(node.inputs[0])
-    for dim in sorted(node.dims, reverse=True):
-        x = x.select(dim, 0)  # all points of an expanded dimension are one
+def _relabel(run: _Evaluation, node: Broadcast | Squeeze | Permute | Relabel) -> Sequence[torch.Tensor]:
+    x, dims = run.get(node.inputs[0]), node.axis_map(0)
+    kept = sorted(dim for dim in dims if dim is not None)
+    for removed in reversed(range(x.ndim)):
+        if removed not in kept:
+            x = x.select(removed, 0)  # all points of an expanded dimension are one
+    x = x.permute([kept.index(dim) for dim in dims if dim is not None])
+    for position, dim in enumerate(dims):
+        if dim is None:
+            x = x.unsqueeze(position)
     return [x]
-
-
-def _permute(run: _Evaluation, node: Permute) -> Sequence[torch.Tensor]:
-    return [run.get(node.inputs[0]).permute(node.dims)]
 
 
 def _expand(run: _Evaluation, node: Expand) -> Sequence[torch.Tensor]:
@@ -186,7 +191,11 @@ def _full(run: _Evaluation, node: Full) -> Sequence[torch.Tensor]:
 
 def _iota(run: _Evaluation, node: Iota) -> Sequence[torch.Tensor]:
     start, step = (run.get(v) for v in node.inputs)
-    return [start + torch.arange(run.shape(node.output)[0], device=run.device).to(step.dtype) * step]
+    shape = run.shape(node.output)
+    is_along = [not axis.is_broadcast for axis in node.output.shape]  # no axis of one that has one element
+    position = torch.arange(math.prod(n for n, along in zip(shape, is_along) if along), device=run.device)
+    position = position.reshape([n if along else 1 for n, along in zip(shape, is_along)])
+    return [(start + position.to(step.dtype) * step).expand(shape)]
 
 
 def _random_state(run: _Evaluation, node: RandomState) -> Sequence[torch.Tensor]:
@@ -206,13 +215,15 @@ def _random(run: _Evaluation, node: Random) -> Sequence[torch.Tensor]:
     return [node.op.spelling(dtype).torch(numbers // each, numbers % each, seed, offset)]
 
 
-_RULES: Mapping[type[Node], Rule] = {
+#: One rule a node class: the outputs' values, from those of the inputs.
+RULES: Mapping[type[Node], Rule] = {
     Pointwise: _pointwise,
     Reduction: _reduction,
     Copy: _same,
-    Broadcast: _broadcast,
-    Squeeze: _squeeze,
-    Permute: _permute,
+    Broadcast: _relabel,
+    Squeeze: _relabel,
+    Permute: _relabel,
+    Relabel: _relabel,
     Expand: _expand,
     Full: _full,
     Iota: _iota,

@@ -1,0 +1,68 @@
+"""The reference evaluation knows every kind of node, and a whole fusion equals its segments in sequence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.ir import Fusion, Relabel, Scalar, TensorView
+from fusewright.lower.nodes import RULES as LOWERED
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_factory import iota
+from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
+from fusewright.ops.build_shape import broadcast, permute, squeeze
+from fusewright.ops.evaluate import RULES, bind_sizes, evaluate_fusion, evaluate_values
+from fusewright.rewrite import canonicalize
+from fusewright.schedulers import default_registry
+from fusewright.segment import partition
+from tests.integration.cases import CASES, Case
+from tests.ir.kinds import HOST_KINDS, KINDS
+
+
+def test_every_kind_of_node_is_evaluated_and_lowered():
+    assert set(RULES) == set(KINDS)
+    assert set(LOWERED) == set(KINDS) - set(HOST_KINDS), "kinds that compute tensors run in kernels"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_segments_in_sequence_give_the_values_of_the_whole(case: Case):
+    """Each segment's fusion was cut out and rewritten; what it computes is the same."""
+    fusion = case.definition()._finished().fusion
+    inputs = case.inputs(torch.device("cpu"))
+    whole, sizes = evaluate_values(fusion, inputs), bind_sizes(fusion, inputs)
+    known = {v: x for v, x in whole.items() if isinstance(v, Scalar) or fusion.is_input(v)}
+    for segment in partition(fusion, default_registry()).segments:
+        values = evaluate_values(segment.fusion, [known[v] for v in segment.inputs], sizes=sizes)
+        known.update((v, values[segment.to_segment[v]]) for v in segment.outputs)
+    for tensor in fusion.output_tensors():
+        torch.testing.assert_close(known[tensor], whole[tensor], equal_nan=True)
+
+
+def test_relabels_at_once_are_what_they_are_one_by_one():
+    fusion = Fusion()
+    x = define_tensor(fusion, [2, 1, 3], True)
+    y = permute(fusion, broadcast(fusion, squeeze(fusion, x, [1]), [False, True, False]), [2, 1, 0])
+    add_output(fusion, y)
+    merged = fusion.new_tensor([fusion.copy_axis(axis) for axis in y.shape], y.dtype)
+    fusion.add_node(Relabel(x, merged, [2, None, 0]))
+    add_output(fusion, merged)
+    given = torch.randn(2, 1, 3)
+    one_by_one, at_once = evaluate_fusion(fusion, [given])
+    assert torch.equal(one_by_one, given.permute(2, 1, 0)) and torch.equal(at_once, one_by_one)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_a_lifted_iota_has_its_values_along_its_dimension(length):
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, length, -1], True)
+    ramp = apply_to_tensor(fusion, "neg", iota(fusion, length, 3, define_scalar(fusion, None, DataType.Int)))
+    add_output(fusion, apply_to_tensor(fusion, "add", x, broadcast(fusion, ramp, [True, False, True])))
+    inputs = [torch.randn(2, length, 4), 2]
+    whole = evaluate_fusion(fusion, inputs)
+    canonicalize(fusion)
+    lifted = next(t for t in fusion.tensors() if t.definition is not None and t.definition.label == "Iota")
+    assert isinstance(lifted, TensorView) and lifted.ndim == 3
+    torch.testing.assert_close(evaluate_fusion(fusion, inputs), whole)
+    wanted = inputs[0] - (3 + 2 * torch.arange(length))[:, None]
+    torch.testing.assert_close(whole[0], wanted)
