@@ -7,12 +7,15 @@ import pytest
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ShapeError
-from fusewright.ir import Fusion, Pointwise, TensorView, verify_fusion
+from fusewright.ir import Fusion, Pointwise, TensorView, fusion_text, scheduled_text, verify_fusion
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
 from fusewright.ops.build_reduction import sum_
 from fusewright.schedule import transforms
+from fusewright.schedulers import default_registry
+from fusewright.segment import partition
 from fusewright.sym import const
+from tests.integration.cases import CASES, Case
 
 
 def neg(fusion: Fusion, x: TensorView) -> TensorView:
@@ -59,6 +62,20 @@ def test_clone_keeps_transforms_and_aliases():
     assert twin.outputs[0].alias is values[x] and twin.outputs[0].hidden
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_clone_is_wellformed_and_reads_the_same(case: Case):
+    whole = case.definition()._finished().fusion
+    for fusion in (whole, *(segment.fusion for segment in partition(whole, default_registry()).segments)):
+        twin, values = fusion.clone()
+        verify_fusion(twin, "clone")
+        assert fusion_text(twin) == fusion_text(fusion) and scheduled_text(twin) == scheduled_text(fusion)
+        assert twin.equalities == fusion.equalities and twin.ranges == fusion.ranges
+        assert set(values) == set(fusion.values()) and set(values.values()) == set(twin.values())
+        assert not set(twin.values()) & set(fusion.values()) and not set(twin.nodes) & set(fusion.nodes)
+        assert not set(twin.axes()) & set(fusion.axes()), "an axis is shared"
+        assert {s: values.get(v, v) for s, v in fusion.scalar_of.items()} == twin.scalar_of
+
+
 def test_equal_sizes_become_the_one_made_first_or_the_constant():
     fusion = Fusion()
     x, y, z = (define_tensor(fusion, shape, True) for shape in ([-1, -1], [-1, -1], [-1, 5]))
@@ -92,7 +109,7 @@ def test_ordered_nodes_are_those_that_outputs_need_producers_first():
     c = add(fusion, b, a)
     add_output(fusion, c)
     # Creation order is not order of computation once a schedule inserts copies.
-    fusion.nodes.reverse()
+    fusion.nodes = dict.fromkeys(reversed(fusion.nodes))
     assert [n.output for n in fusion.ordered_nodes()] == [a, b, c]
 
 

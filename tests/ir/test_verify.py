@@ -76,7 +76,7 @@ def test_input_that_is_computed(fusion):
 
 
 def test_node_removed_behind_the_fusions_back(fusion):
-    fusion.nodes.pop()
+    fusion.nodes.popitem()
     refused(fusion, "not in the fusion|does not belong")
 
 

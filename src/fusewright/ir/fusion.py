@@ -29,7 +29,7 @@ class Output:
 
 
 class Fusion:
-    """Values, nodes in creation order, inputs (as passed), outputs (as added).
+    """Values, nodes in creation order (an ordered set), inputs (as passed), outputs (as added).
 
     Tensors, axes and scalars are numbered from 0 in creation order, as printed IR shows them.
     """
@@ -37,7 +37,9 @@ class Fusion:
     def __init__(self) -> None:
         self.inputs: list[Val] = []
         self.outputs: list[Output] = []
-        self.nodes: list[Node] = []
+        self.nodes: dict[Node, None] = {}
+        #: counts changes of nodes and what they read: equal numbers, no change
+        self.edits = 0
         #: scalars whose value is used as a size: the symbol that stands for each
         self.scalar_of: dict[Symbol, Scalar] = {}
         #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
@@ -46,6 +48,7 @@ class Fusion:
         self._axes = 0
         self._scalars = 0
         self._equal: dict[Expr, Expr] = {}
+        self._input_set: set[Val] = set()
 
     def empty_like(self) -> Fusion:
         """An empty fusion whose new values are numbered after those of this one."""
@@ -126,6 +129,7 @@ class Fusion:
 
     def add_input(self, value: Val) -> None:
         self.inputs.append(value)
+        self._input_set.add(value)
         if isinstance(value, TensorView):
             value.memory = MemoryType.global_
 
@@ -134,7 +138,8 @@ class Fusion:
         tensor.memory = MemoryType.global_
 
     def add_node(self, node: Node) -> Node:
-        self.nodes.append(node)
+        self.edits += 1
+        self.nodes[node] = None
         for out in node.outputs:
             out.definition = node
         for value in dict.fromkeys(node.inputs):
@@ -142,7 +147,8 @@ class Fusion:
         return node
 
     def remove_node(self, node: Node) -> None:
-        self.nodes.remove(node)
+        self.edits += 1
+        del self.nodes[node]
         for value in dict.fromkeys(node.inputs):
             value.uses.remove(node)
         for out in node.outputs:
@@ -151,6 +157,7 @@ class Fusion:
 
     def replace_inputs(self, node: Node, values: dict[Val, Val]) -> None:
         """Makes `node` read values[v] wherever it reads v."""
+        self.edits += 1
         for old in dict.fromkeys(node.inputs):
             if old in values:
                 old.uses.remove(node)
@@ -226,7 +233,7 @@ class Fusion:
         return list(found)
 
     def is_input(self, value: Val) -> bool:
-        return value in self.inputs
+        return value in self._input_set
 
     def output_tensors(self) -> list[TensorView]:
         """Distinct output tensors in order."""
@@ -261,7 +268,8 @@ class Fusion:
             values[value] = copy_value(value, axes)
         for node in self.nodes:
             new.add_node(node.copy(values))
-        new.inputs = [values[v] for v in self.inputs]
+        for value in self.inputs:
+            new.add_input(values[value])
         for out in self.outputs:
             alias = values[out.alias] if out.alias is not None else None
             new.outputs.append(Output(values[out.tensor], alias, out.hidden))  # type: ignore[arg-type]
