@@ -121,7 +121,7 @@ class Arithmetic(Handle):
             function="bool",
             expected="values, which a definition has when it is executed",
             given=f"a {type(self).__name__} of a definition",
-            hint="`is None` asks whether there is one; fd.ops.where chooses by value; a < b < c is two comparisons",
+            hint="`is None` asks if there is one, fd.ops.where chooses by value, a < b < c is two operations",
         )
 
 
@@ -133,7 +133,7 @@ for _name, _operation in (COMPARISONS | UNARY_OPERATORS).items():
 
 
 def _comparison(operation: str, same: bool) -> Callable[[Arithmetic, Any], Any]:
-    """`==` or `!=`: of two handles of a kind it is about the handles, of a handle and anything else, values."""
+    """`==` or `!=`: about the handles, if they are of one kind; about values for a handle and a number."""
 
     def method(self: Arithmetic, other: Any) -> Any:
         if isinstance(other, Arithmetic) and type(other) is not type(self):
