@@ -19,20 +19,27 @@ MAX_LOCAL_ELEMENTS = 1024
 
 
 class Buffers:
-    """The buffer of every tensor of a kernel, made on first use.
-
-    `stride_multiple`: tensors in global memory whose strides are known multiples (vector access).
-    """
+    """The buffer of every tensor of a kernel, made on first use, by when all that it has to be is said."""
 
     def __init__(self, domains: Domains) -> None:
         self._domains = domains
         self._buffers: dict[TensorView, Buffer] = {}
         self._strides: dict[TensorView, list[Expr]] = {}
         self._private: set[TensorView] = set()
+        self._stride_multiple: dict[TensorView, int] = {}
+        #: bytes that the address of a tensor must be a multiple of
         self.alignment: dict[TensorView, int] = {}
-        self.stride_multiple: dict[TensorView, int] = {}
         #: symbols of strides that calls must pass
         self.stride_symbols: dict[Symbol, StrideArgument] = {}
+
+    def need_vectors(self, tensor: TensorView, width: int) -> None:
+        """Notes that vectors of `width` elements are accessed: they start at multiples of their size."""
+        assert not self._is_made(tensor), f"{tensor.name} was addressed before all its accesses were known"
+        self.alignment[tensor] = max(self.alignment.get(tensor, 0), width * tensor.dtype.size)
+        self._stride_multiple[tensor] = max(self._stride_multiple.get(tensor, 1), width)
+
+    def _is_made(self, tensor: TensorView) -> bool:
+        return tensor in self._buffers or tensor in self._strides
 
     def of(self, tensor: TensorView) -> Buffer:
         if tensor not in self._buffers:
@@ -117,7 +124,7 @@ class Buffers:
                 by_axis[axis] = inner
             else:
                 dim = tensor.shape.index(axis)
-                multiple = self.stride_multiple.get(tensor, 1)
+                multiple = self._stride_multiple.get(tensor, 1)
                 stride = symbol(f"{tensor.name}_stride{dim}", lo=0, multiple_of=multiple)
                 self.stride_symbols[stride] = StrideArgument(tensor, dim)
                 by_axis[axis] = stride
@@ -199,6 +206,7 @@ class Buffers:
         `reads`: the operand position and indices of every node that reads it. `used`: the thread axes of the
         kernel; along one that the tensor lacks, one thread writes for all.
         """
+        assert not self._is_made(tensor), f"{tensor.name} was addressed before its readers were known"
         own = {
             a.parallel
             for a in tensor.loop

@@ -139,9 +139,7 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
         for tensor in (out, source):
             if tensor is source and not _moves_with_lane(node):
                 continue
-            size = width * tensor.dtype.size
-            buffers.alignment[tensor] = max(buffers.alignment.get(tensor, 0), size)
-            buffers.stride_multiple[tensor] = max(buffers.stride_multiple.get(tensor, 1), width)
+            buffers.need_vectors(tensor, width)
 
 
 def _moves_with_lane(node: Node) -> bool:
