@@ -23,21 +23,3 @@ def test_limits_are_consistent() -> None:
     for info in DESCRIBED.values():
         assert info.max_threads_per_block <= info.max_threads_per_sm
         assert info.shared_memory_per_block_optin + info.shared_memory_reserved == info.shared_memory_per_sm
-        assert info.max_cluster_size == (8 if info.arch.endswith("a") else 1)
-
-
-@pytest.mark.parametrize(
-    ("threads", "registers", "shared", "blocks"),
-    [
-        (256, 32, 0, 8),  # threads: 2048 / 256
-        (256, 33, 0, 6),  # registers: 33 * 32 rounds up to 1280 a warp, 8 warps a block
-        (32, 16, 0, 32),  # blocks
-        (128, 32, 100 * 1024, 2),  # shared memory: 101 KiB a block with the reserved one
-        (1024, 64, 0, 1),
-        (1024, 65, 0, 0),  # not one block has its registers
-        (32, 32, 228 * 1024, 0),  # more than a block may ask for
-        (1025, 16, 0, 0),
-    ],
-)
-def test_blocks_per_sm_of_an_h200(threads: int, registers: int, shared: int, blocks: int) -> None:
-    assert described("h200").blocks_per_sm(threads, registers, shared) == blocks

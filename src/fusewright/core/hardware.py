@@ -4,8 +4,8 @@ Schedulers read this and never a device, so they run anywhere; `fusewright.runti
 device that is there, and a CPU target takes one from the table.
 
 Sources of the table. Per-architecture limits: CUDA C++ Programming Guide, "Technical Specifications per
-Compute Capability"; register and shared memory granularity: the occupancy calculator of the CUDA toolkit.
-Sizes, clocks and bandwidths: NVIDIA's data sheets of H200 SXM, H100 SXM5, A100 SXM4 80 GB, L4, B200 (HGX).
+Compute Capability". Sizes, clocks and bandwidths: NVIDIA's data sheets of H200 SXM, H100 SXM5, A100 SXM4
+80 GB, L4, B200 (HGX).
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
-# Allocation granularity on every architecture from sm_80 on.
-REGISTERS_PER_WARP_UNIT = 256
-SHARED_MEMORY_UNIT = 128
-MAX_REGISTERS_PER_THREAD = 255
-
 # CUDA C++ Programming Guide, technical specifications: the same on every architecture. Extents along x, y, z.
+MAX_REGISTERS_PER_THREAD = 255
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS_PER_BLOCK = 1024
@@ -69,39 +65,6 @@ class HardwareInfo:
         """
         major, minor = self.compute_capability
         return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-
-    @property
-    def max_cluster_size(self) -> int:
-        """Blocks in the largest portable cluster; 1 where there are no clusters."""
-        return 8 if self.compute_capability >= (9, 0) else 1
-
-    @property
-    def max_warps_per_sm(self) -> int:
-        return self.max_threads_per_sm // self.warp_size
-
-    def blocks_per_sm(self, threads_per_block: int, registers_per_thread: int, shared_bytes: int = 0) -> int:
-        """Blocks that an SM holds at once; 0 if not even one fits.
-
-        Args:
-            shared_bytes: static and dynamic shared memory of a block.
-        """
-        warps = -(-threads_per_block // self.warp_size)
-        unit = REGISTERS_PER_WARP_UNIT
-        warp_registers = -(-max(registers_per_thread, 1) * self.warp_size // unit) * unit
-        shared = shared_bytes + self.shared_memory_reserved
-        shared = -(-shared // SHARED_MEMORY_UNIT) * SHARED_MEMORY_UNIT
-        if (
-            threads_per_block > self.max_threads_per_block
-            or registers_per_thread > MAX_REGISTERS_PER_THREAD
-            or shared_bytes > self.shared_memory_per_block_optin
-        ):
-            return 0
-        return min(
-            self.max_blocks_per_sm,
-            self.max_warps_per_sm // warps,
-            self.registers_per_sm // (warp_registers * warps),
-            self.shared_memory_per_sm // shared,
-        )
 
 
 _H100 = HardwareInfo(

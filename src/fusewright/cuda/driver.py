@@ -197,14 +197,6 @@ class LoadedKernel:
                 self.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_bytes)
                 self._shared_limit = shared_bytes
 
-    def blocks_per_sm(self, threads_per_block: int, shared_bytes: int = 0) -> int:
-        """Occupancy: blocks of this many threads and dynamic shared memory that one SM holds."""
-        self.allow_dynamic_shared(shared_bytes)
-        query = _driver().cuOccupancyMaxActiveBlocksPerMultiprocessor
-        with on_device(self.device):
-            result = query(self.function, threads_per_block, shared_bytes)
-        return int(check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result, self.name))
-
 
 # ---- arguments -------------------------------------------------------------------------------------
 
