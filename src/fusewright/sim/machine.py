@@ -78,6 +78,8 @@ class Program:
 class Machine:
     """Runs blocks first_block .. first_block + blocks - 1 of a launch.
 
+    A fault ends it, and leaves its state as it was at the statement at fault, for whoever looks at it there.
+
     Attributes:
         index: values of index expressions. active: the lanes that execute now.
         epoch: barriers passed, an int or one number a block (blocks, 1).

@@ -1,8 +1,8 @@
 """Merges neighbouring guarded statements with the same condition into one.
 
-Barriers were placed while every node's work stood under a guard of its own; now `if (p) a; if (p) b;`
-becomes `if (p) { a; b; }`. A loop whose whole body stands under one condition that it does not change moves
-inside.
+Every node's work was given a guard of its own, between which barriers may stand; where none does, `if (p) a;
+if (p) b;` becomes `if (p) { a; b; }`. A loop whose whole body stands under one condition that it does not
+change moves inside.
 """
 
 from __future__ import annotations
