@@ -9,7 +9,7 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.core.errors import DtypeError, ShapeError
 from fusewright.ir import Full, Fusion, Iota, IterDomain, IterKind, Scalar, TensorView
 from fusewright.ops.build_elementwise import as_value, convert, convert_tensor
-from fusewright.ops.build_shape import check_extent, extent_of
+from fusewright.ops.build_shape import check_extent, extent_of, known_size
 from fusewright.ops.registry import ScalarLike, Shape, op
 from fusewright.sym import Expr, as_int
 
@@ -24,6 +24,7 @@ def factory_axes(fusion: Fusion, extents: Sequence[Expr]) -> list[IterDomain]:
 
 def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataType) -> TensorView:
     """A tensor of these sizes, every element `value` in `dtype`."""
+    _check_has_values("full", dtype)
     # A reduced float is filled as the Float that it is computed with, then rounded like any other.
     fill = convert(fusion, value, dtype.compute)
     assert isinstance(fill, Scalar)
@@ -35,9 +36,17 @@ def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataTy
 def shape_extents(shape: Shape) -> list[Expr]:
     """The sizes that a user gave. ShapeError for a constant that is none."""
     for i, size in enumerate(shape):
-        if isinstance(size, int):
-            check_extent(size, i)
+        number = known_size(size)
+        if isinstance(number, int):
+            check_extent(number, i)
     return [extent_of(size) for size in shape]
+
+
+def _check_has_values(name: str, dtype: DataType) -> None:
+    if dtype is DataType.Null:
+        raise DtypeError(
+            f"{name}: there are no values of type Null", expected="a type with values", given=dtype
+        )
 
 
 def scalar_of(fusion: Fusion, value: ScalarLike) -> Scalar:
@@ -95,6 +104,7 @@ def iota(
     dtype: DataType = DataType.Int,
 ) -> TensorView:
     """start, start + step, ...: `length` elements of `dtype`; by default from 0 in steps of 1."""
+    _check_has_values("iota", dtype)
     count = scalar_of(fusion, length)
     first = scalar_of(fusion, _typed(0, dtype) if start is None else start)
     stride = scalar_of(fusion, _typed(1, dtype) if step is None else step)

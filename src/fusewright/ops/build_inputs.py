@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewright.core.dtype import DataType, torch_dtype_to_datatype
-from fusewright.core.errors import ContiguityError, DtypeError, OutputError, RankError
+from fusewright.core.errors import ContiguityError, DtypeError, OutputError, RankError, ShapeError
 from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
 from fusewright.ops.build_elementwise import constant, convert_tensor, copy_tensor
 from fusewright.ops.build_shape import check_extent, memory_order, vector_of
@@ -134,6 +134,8 @@ def define_vector(fusion: Fusion, values: Values, dtype: DataType = DataType.Int
     """A vector: of that many Int inputs, or of these sizes (integers of at least -1, and Scalars)."""
     if not isinstance(values, int):
         return vector_of(fusion, values)
+    if values < 0:
+        raise ShapeError("define_vector: its size is negative", expected="0 or more", given=values)
     scalars = []
     for _ in range(values):
         scalar = fusion.new_scalar(dtype)

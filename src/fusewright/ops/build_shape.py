@@ -41,6 +41,11 @@ def check_extent(size: int, index: int, least: int = 0) -> None:
         )
 
 
+def known_size(size: int | Scalar) -> int | Scalar:
+    """The number that a size is, if it is known: a scalar may be a constant."""
+    return size.value if isinstance(size, Scalar) and isinstance(size.value, int) else size
+
+
 def extent_of(size: int | Scalar) -> Expr:
     """A size given by the user as an extent. DtypeError for a scalar that is no integer."""
     if isinstance(size, int):
@@ -121,7 +126,8 @@ def expand(fusion: Fusion, arg: TensorView, shape: Shape) -> TensorView:
         raise RankError(what="the shape of expand", expected=f"at least {arg.ndim}", given=len(shape))
     source = with_rank(fusion, arg, len(shape))
     axes = []
-    for i, (axis, size) in enumerate(zip(source.shape, shape)):
+    for i, (axis, given) in enumerate(zip(source.shape, shape)):
+        size = known_size(given)
         if isinstance(size, int):
             check_extent(size, i, least=-1)
         keeps = isinstance(size, int) and size == -1
