@@ -1,9 +1,11 @@
-"""OnceCache: one computation a key, errors are not kept."""
+"""OnceCache: one computation a key, errors are not kept, and no more values than the limit."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -26,6 +28,41 @@ def test_threads_wait_for_one_computation():
     for thread in threads:
         thread.join()
     assert results == [7] * 6 and len(computed) == 1
+
+
+def test_oldest_goes_when_there_are_too_many():
+    cache: OnceCache[int, int] = OnceCache(limit=3)
+    for key in range(3):
+        cache.put(key, key)
+    cache.put(0, 10)
+    assert cache.find(0) == 10 and len(cache) == 3
+    cache.put(3, 3)
+    assert list(cache.kept) == [1, 2, 3] and cache.find(0) is None
+
+
+def test_threads_that_insert_and_evict_at_once():
+    """Every insertion of one thread may come between two steps of another's eviction."""
+    cache: OnceCache[tuple[int, int], int] = OnceCache(limit=4)
+    errors: list[BaseException] = []
+
+    def fill(thread: int) -> None:
+        try:
+            for i in range(5000):
+                assert cache.get((thread, i), partial(int, i)) == i
+        except BaseException as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=fill, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors and len(cache) == 4
 
 
 def test_error_is_raised_and_not_kept():

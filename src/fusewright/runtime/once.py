@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -15,10 +15,16 @@ class OnceCache(Generic[K, V]):
 
     A look-up that hits takes no lock. If the computation raises, nothing is kept: the thread that computed
     gets the error, and each thread that waited tries for itself.
+
+    Args:
+        limit: values kept; when there are more, the one that was kept first goes. None: all are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self._values: dict[K, V] = {}
+        #: the value of a key, or None: for look-ups that compute nothing, at every call
+        self.find: Callable[[K], V | None] = self._values.get
         #: held by the thread that computes the key's value
         self._running: dict[K, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -28,6 +34,11 @@ class OnceCache(Generic[K, V]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._values
+
+    @property
+    def kept(self) -> Mapping[K, V]:
+        """What there is now, and later: the cache's own mapping."""
+        return self._values
 
     def values(self) -> list[V]:
         return list(self._values.values())
@@ -50,13 +61,22 @@ class OnceCache(Generic[K, V]):
                 with running:
                     continue
             try:
-                value = self._values[key] = compute()
+                value = compute()
+                self.put(key, value)
                 return value
             finally:
                 with self._lock:
                     del self._running[key]
                 mine.release()
 
+    def put(self, key: K, value: V) -> None:
+        """Keeps a value, in place of the one that there may be."""
+        with self._lock:
+            self._values[key] = value
+            while self.limit is not None and len(self._values) > self.limit:
+                del self._values[next(iter(self._values))]
+
     def forget(self, key: K) -> None:
         """Drops the value of `key`, if it is there."""
-        self._values.pop(key, None)
+        with self._lock:
+            self._values.pop(key, None)
