@@ -76,9 +76,14 @@ def _refs(stmt: k.Stmt, names: Iterable[str]) -> list[k.Ref]:
     return [value for value in _values(stmt, names) if isinstance(value, k.Ref)]
 
 
-def _buffers(stmt: k.Stmt, names: Iterable[str]) -> list[k.Buffer]:
-    values = _values(stmt, names)
-    return [v.buffer if isinstance(v, k.Ref) else v for v in values if isinstance(v, (k.Ref, k.Buffer))]
+def _buffers(stmt: k.Stmt, names: tuple[str, ...]) -> list[k.Buffer]:
+    found: list[k.Buffer] = []
+    for value in _values(stmt, names) if names else ():
+        if isinstance(value, k.Ref):
+            found.append(value.buffer)
+        elif isinstance(value, k.Buffer):
+            found.append(value)
+    return found
 
 
 def read_refs(stmt: k.Stmt) -> list[k.Ref]:

@@ -1,9 +1,9 @@
 """The kernel passes, in the order in which they run.
 
-A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each
-is named, timed, dumped and verified by the pass manager (`core.passes`), which `lowering.lower` runs. In any other order they make a kernel that is as
-right, but longer: guards that barriers keep apart are not merged first only to be taken apart again, and
-divisions are named once the statements that share them stand together.
+A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each is named,
+timed, dumped and verified by the pass manager (`core.passes`), which `lowering.lower` runs. In any other
+order they make a kernel that is as right, but longer: guards that barriers keep apart are not merged first
+only to be taken apart again, and divisions are named once the statements that share them stand together.
 """
 
 from __future__ import annotations
