@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import pytest
 import torch
 
+from fusewright.core.errors import VerifyError
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
 from fusewright.ir import (
     Broadcast,
     Expand,
@@ -150,3 +154,16 @@ def test_expanded_axes_stay_expanded(fusion):
     assert wanted.shape == (3, 4)
     assert [str(e) for e in fusion.output_tensors()[0].extents] == ["3", "4"]
     assert any(isinstance(n, Expand) for n in fusion.ordered_nodes())
+
+
+def test_a_rewrite_is_dumped_and_verified_where_it_changed_something(fusion):
+    add_output(fusion, permute(fusion, op(fusion, "exp", define_tensor(fusion, [2, 3], True)), [1, 0]))
+    stream = io.StringIO()
+    canonicalize(fusion, Tracer(Options.from_environment({"FUSEWRIGHT_DUMP": "rewrite"}), stream))
+    assert stream.getvalue().startswith("==== fusewright rewrite: lift relabels ====")
+    assert str(fusion).rstrip() in stream.getvalue()
+    fusion.inputs[0].uses.clear()
+    canonicalize(fusion)  # has nothing to lift, so nothing is looked at
+    add_output(fusion, permute(fusion, op(fusion, "neg", fusion.output_tensors()[0]), [1, 0]))
+    with pytest.raises(VerifyError, match="after lift relabels"):
+        canonicalize(fusion)

@@ -27,6 +27,7 @@ Request = tuple[str, tuple[str, ...]]
 DUMP_STAGES: Mapping[str, str] = {
     "definition": "the definition as Python",
     "fusion": "the fusion IR",
+    "rewrite": "the fusion of each group that schedulers are asked about, after each rewrite",
     "segments": "the partition into kernels, and why each scheduler took or refused a group",
     "schedule": "the scheduled fusion and its trace of primitives",
     "kernel": "the kernel IR after each lowering pass",

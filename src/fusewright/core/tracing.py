@@ -137,3 +137,7 @@ class Tracer:
         # One write: dumps of compilations in other threads do not come between the lines.
         stream.write(f"==== fusewright {heading} ====\n{body.rstrip()}\n\n")
         stream.flush()
+
+
+#: Times and prints nothing, and holds nothing: for callers that have no tracer.
+SILENT = Tracer(timing=False)

@@ -7,6 +7,7 @@ import dataclasses
 from fusewright.analyze.axis_map import operand_map
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_THREADS_PER_BLOCK
+from fusewright.core.passes import PassManager
 from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
 from fusewright.ir.fusion import Fusion
@@ -39,6 +40,8 @@ from fusewright.sym import Expr, Symbol, as_int, const
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
 
+_MANAGER = PassManager("kernel", PASSES, kernel_text, verify)
+
 
 def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
     """Lowers a scheduled fusion (which is not changed) to a kernel.
@@ -50,20 +53,10 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
     with tracer.stage("nest"):
         prepared, original = prepare(fusion)
         kernel, context = _build(prepared, options)
-        _check(kernel, "nest", tracer)
-    for name, run in PASSES:
-        with tracer.stage(name):
-            before, kernel = kernel, run(kernel)
-            _check(kernel, name, tracer, changed=kernel is not before)
+        _MANAGER.check(kernel, "nest", tracer)
+    kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
         return _bind(kernel, context, original)
-
-
-def _check(kernel: k.Kernel, after: str, tracer: Tracer, changed: bool = True) -> None:
-    if tracer.wants("kernel", after):
-        tracer.dump("kernel", kernel_text(kernel), after)
-    if changed:
-        verify(kernel, after)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -81,7 +74,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
     ctx = Context(fusion, nodes, domains, loops, buffers, dims)
-    _mark_private(ctx)
+    _check_readers(ctx)
     items: list[Item] = []
     for position, node in enumerate(nodes):
         items += node_items(ctx, node, position * _ORDER_STEP)
@@ -152,16 +145,21 @@ def _moves_with_lane(node: Node) -> bool:
     )
 
 
-def _mark_private(ctx: Context) -> None:
-    """Finds the shared tensors that serve each thread as registers would, which need no barriers."""
-    used = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+def _check_readers(ctx: Context) -> None:
+    """Finds the shared tensors that serve each thread as registers would, which need no barriers; outputs that
+    are read in the kernel have to.
+    """
+    shared = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+    everywhere = shared | {p for p in k.BLOCK_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
     reads: dict[TensorView, list[tuple[int, NodeIndices]]] = {}
     for node in ctx.nodes:
         for position, value in enumerate(node.inputs):
-            if isinstance(value, TensorView) and value.memory is MemoryType.shared:
-                reads.setdefault(value, []).append((position, ctx.indices(node)))
+            if isinstance(value, TensorView) and value.definition is not None:
+                if value.memory is not MemoryType.local:
+                    reads.setdefault(value, []).append((position, ctx.indices(node)))
     for tensor, uses in reads.items():
-        ctx.buffers.mark_private(tensor, uses, used)
+        used = shared if tensor.memory is MemoryType.shared else everywhere
+        ctx.buffers.check_readers(tensor, uses, used)
 
 
 def _allocations(ctx: Context) -> list[k.Stmt]:

@@ -1,24 +1,32 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
-What lives here: `relabel` (changes of rank and order move up to the loads) and `canonicalize`, the list of
-all rewrites. A rewrite takes a fusion that it may change, and keeps its inputs and outputs. It may import
-core, sym, ir, ops and analyze.
+What lives here: `relabel` (changes of rank and order move up to the loads), REWRITES, the list of all
+rewrites, and `canonicalize`, which runs them. A rewrite changes a fusion in place, keeps its inputs and
+outputs, and returns it. It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from fusewright.core.passes import PassManager
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.text import fusion_text
+from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.relabel import lift_relabels
 
-REWRITES: tuple[tuple[str, Callable[[Fusion], None]], ...] = (("lift relabels", lift_relabels),)
+REWRITES: tuple[tuple[str, Callable[[Fusion], Fusion]], ...] = (("lift relabels", lift_relabels),)
+_MANAGER = PassManager("rewrite", REWRITES, fusion_text, verify_fusion, lambda fusion: fusion.edits)
 
 
-def canonicalize(fusion: Fusion) -> None:
-    """Applies all rewrites in place; inputs and outputs keep their identity."""
-    for _, rewrite in REWRITES:
-        rewrite(fusion)
+def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
+    """Applies all rewrites in place; inputs and outputs keep their identity.
+
+    Raises:
+        VerifyError: a fault of a rewrite.
+    """
+    _MANAGER.run(fusion, tracer)
 
 
 __all__ = ["REWRITES", "canonicalize", "lift_relabels"]

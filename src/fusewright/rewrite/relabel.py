@@ -18,8 +18,8 @@ from fusewright.ir.value import TensorView, Val
 from fusewright.sym import const
 
 
-def lift_relabels(fusion: Fusion) -> None:
-    """Rewrites in place until none can move further up."""
+def lift_relabels(fusion: Fusion) -> Fusion:
+    """`fusion` itself, rewritten until none can move further up."""
     reduced = _depends_on_more(fusion)
     outputs = set(fusion.output_tensors())
     work: list[Node] = [n for n in fusion.nodes if n.traits.relabel]
@@ -36,6 +36,7 @@ def lift_relabels(fusion: Fusion) -> None:
         work += _lift(fusion, node, above)
         if not source.uses and above in fusion.nodes:
             _remove_dead(fusion, above, outputs)
+    return fusion
 
 
 def _depends_on_more(fusion: Fusion) -> set[Val]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import copy_value
@@ -17,8 +18,9 @@ Extraction = tuple[Fusion, dict[Val, Val]]
 class Extractor:
     """Extracts groups of one fusion; holds what every extraction looks up."""
 
-    def __init__(self, whole: Fusion) -> None:
+    def __init__(self, whole: Fusion, tracer: Tracer = SILENT) -> None:
         self.whole = whole
+        self._tracer = tracer
         self._input_position = {value: i for i, value in enumerate(whole.inputs)}
         self._alive = frozenset(whole.ordered_nodes())
         self._outputs: dict[TensorView, TensorView | None] = {}
@@ -91,7 +93,7 @@ class Extractor:
             assert isinstance(own, TensorView)
             new.add_output(own, values.get(alias) if alias is not None else None)  # type: ignore[arg-type]
         new.scalar_of = {s: values.get(v, v) for s, v in self.whole.scalar_of.items()}  # type: ignore[misc]
-        canonicalize(new)
+        canonicalize(new, self._tracer)
         return new, values
 
     def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from fusewright.core.errors import NoSchedulerError
-from fusewright.core.tracing import Tracer
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node, TensorView
 from fusewright.schedulers.base import Scheduler, first_accepting, type_name
 from fusewright.segment.extract import Extraction, Extractor
@@ -43,13 +43,14 @@ def partition(
     Raises:
         NoSchedulerError: nodes that no scheduler takes, alone or with their neighbours; the message says why.
     """
+    tracer = tracer if tracer is not None else SILENT
     nodes = fusion.ordered_nodes()
     scalar_nodes = tuple(node for node in nodes if node.is_scalar)
-    search = _Search(fusion, [node for node in nodes if not node.is_scalar], list(registry), barred)
+    kernel_nodes = [node for node in nodes if not node.is_scalar]
+    search = _Search(Extractor(fusion, tracer), kernel_nodes, list(registry), barred)
     segments = search.run()
     result = SegmentedFusion(fusion, segments, scalar_nodes, tuple(search.attempts))
-    if tracer is not None:
-        tracer.dump("segments", lambda: f"{result}\n{result.log()}")
+    tracer.dump("segments", lambda: f"{result}\n{result.log()}")
     return result
 
 
@@ -57,10 +58,10 @@ class _Search:
     """The state of one partition."""
 
     def __init__(
-        self, fusion: Fusion, nodes: Sequence[Node], registry: Sequence[Scheduler], barred: Barred
+        self, extractor: Extractor, nodes: Sequence[Node], registry: Sequence[Scheduler], barred: Barred
     ) -> None:
         self.graph = GroupGraph(nodes)
-        self.extractor = Extractor(fusion)
+        self.extractor = extractor
         self.registry = registry
         self._barred: dict[Node, set[str]] = {}
         for name, node in barred:
