@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 
-from fusewright import FusionDefinition, MemoryType, ParallelType, SchedulerType
-from fusewright.core.errors import ArgumentTypeError, DefinitionError, ParamsError, ScheduleError
+from fusewright import DataType, FusionDefinition, MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    InputError,
+    ParamsError,
+    ScheduleError,
+)
+from fusewright.core.options import Options
 from fusewright.frontend.params import EditableParams
 
 
@@ -131,6 +141,135 @@ def test_keywords_of_the_reference(fd: Sum) -> None:
     fd.sched.inline_most(selected_tensors=[fd.total])
     fd.sched.split(fd.total, -1, 4)
     assert fd.sched.is_reduction(fd.sched.reduction_factor(fd.total, dims=[-1]))
+
+
+# ---- which calls a schedule serves -------------------------------------------------------------------------
+
+
+class Negated(FusionDefinition):
+    """-x, scheduled as the pointwise scheduler does; counts how often."""
+
+    rank = 1
+    scheduled = 0
+
+    def definition(self) -> None:
+        self.add_output(-self.define_tensor([-1] * self.rank, True))
+
+    def schedule(self) -> None:
+        self.scheduled += 1
+        self.sched.schedule(SchedulerType.pointwise)
+
+
+def test_alignment_is_part_of_the_signature(target: torch.device) -> None:
+    """A heuristic reads it: a tensor that starts elsewhere is not vectorized."""
+    fd = Negated()
+    whole = torch.randn(1025, device=target)
+    aligned = whole[:1024].clone()
+    for x, scheduled in ((aligned, 1), (whole[1:], 2), (aligned, 2), (whole[1:], 2)):
+        torch.testing.assert_close(fd.execute([x])[0], -x)
+        assert fd.scheduled == scheduled
+
+
+def test_scalars_that_are_sizes_are_part_of_the_signature() -> None:
+    class Filled(Negated):
+        def definition(self) -> None:
+            n = self.define_scalar(None, DataType.Int)
+            value = self.define_scalar()
+            self.add_output(self.ops.full([n], value, DataType.Float))
+
+    fd = Filled()
+    for n, value, scheduled in ((1024, 1.0, 1), (1024, 2.0, 1), (3, 1.0, 2)):
+        assert torch.equal(fd.execute([n, value])[0], torch.full((n,), value))
+        assert fd.scheduled == scheduled
+
+
+def test_simulated_gpu_is_part_of_the_signature() -> None:
+    x = torch.ones(8)
+    for device in ("h200", "l4"):
+        fd = Negated(options=Options(sim_device=device))
+        fd.execute([x])
+        assert fd.scheduled == 1 and fd._exist_schedule([x])
+        [kernel] = fd._last_kernels()
+        assert kernel.hardware.arch == ("sm_90a" if device == "h200" else "sm_89")
+
+
+def test_equal_schedules_of_many_shapes_share_one_kernel() -> None:
+    fd = Negated()
+    kernels = set()
+    for n in range(1, 12):
+        x = torch.randn(1024 * n)
+        torch.testing.assert_close(fd.execute([x])[0], -x)
+        kernels |= set(fd._last_kernels())
+    assert fd.scheduled == 11 and len(kernels) == 1
+    leaf = fd._finished()
+    assert len(leaf.executor._settings) == 1
+    assert len(set(leaf.schedules.values())) == 1
+
+
+def test_schedules_with_other_compiler_settings_share_no_kernel() -> None:
+    class Limited(Negated):
+        def schedule(self) -> None:
+            params: Any = self.sched.compute_pointwise_heuristics()
+            params.cparams.maxrregcount = self.registers
+            self.sched.schedule()
+
+    fd = Limited()
+    kernels = []
+    for fd.registers in (32, 64):
+        fd.execute([torch.ones(1024 * fd.registers)])
+        kernels += fd._last_kernels()
+    assert [kernel.params.cparams.maxrregcount for kernel in kernels] == [32, 64]
+    assert kernels[0].cuda_text == kernels[1].cuda_text
+
+
+def test_inputs_that_do_not_fit_are_named_before_anything_is_scheduled() -> None:
+    fd = Negated()
+    for given, problem in (([], "Expected 1 inputs"), ([3.0], "at::Tensor"), ([torch.ones(2, 2)], "1 dim")):
+        with pytest.raises(RuntimeError, match=problem):
+            fd.execute(given)
+        assert not fd._exist_schedule(given)
+    assert fd.scheduled == 0
+    fd._setup_schedule([torch.ones(8)])
+    with pytest.raises(InputError, match="Expected 1 inputs"):
+        fd._finalize_schedule([])
+
+
+def test_threads_write_their_schedules_one_after_another() -> None:
+    """Also where `schedule` keeps things in attributes of its definition."""
+
+    class Slow(Negated):
+        rank = 2
+        writing = 0
+
+        def schedule(self) -> None:
+            self.writing += 1
+            assert self.writing == 1
+            [x, out] = self.sched.tensors()
+            copy = self.sched.cache_after(x)
+            time.sleep(0.02)
+            self.sched.merge(out, 0)
+            time.sleep(0.02)
+            self.sched.split(out, 0, 4)
+            self.sched.transform_like(out)
+            self.sched.parallelize(out, 1, ParallelType.block_x)
+            self.sched.parallelize_like(out)
+            time.sleep(0.02)
+            self.sched.inline_most([copy])
+            self.writing -= 1
+
+    fd = Slow()
+    inputs = [torch.randn(3, 4 + n // 2) for n in range(8)]  # each shape twice
+    barrier = threading.Barrier(len(inputs))
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        barrier.wait()
+        return fd.execute([x])[0]
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        for x, out in zip(inputs, pool.map(call, inputs)):
+            torch.testing.assert_close(out, -x)
+    assert len(fd._finished().schedules) == 4
+    assert len(set(fd._finished().schedules.values())) == 1
 
 
 # ---- automatic schedulers ----------------------------------------------------------------------------------

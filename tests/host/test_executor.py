@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,14 +14,16 @@ from fusewright.core.errors import (
     ExecutionOrderError,
     InputError,
     InternalError,
+    ParamsError,
     ScheduleError,
 )
 from fusewright.core.options import Options
-from fusewright.host import FusionExecutor
+from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.host import executor as host_executor
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
+    CompileParams,
     Declined,
     InnerPersistentScheduler,
     PointwiseScheduler,
@@ -296,9 +300,10 @@ def test_user_schedule_makes_one_kernel(target):
     schedule = Schedule(executor.fusion)
     schedule.inline_most()
     x = torch.randn(4, 8, device=target)
-    (out,) = executor.execute([x, x, 2.0], user_schedule=schedule)
+    finished = FinishedSchedule(schedule)
+    (out,) = executor.execute([x, x, 2.0], user_schedule=finished)
     torch.testing.assert_close(out, 4 * x)
-    (kernel,) = executor.kernels_for([x, x, 2.0], user_schedule=schedule)
+    (kernel,) = executor.kernels_for([x, x, 2.0], user_schedule=finished)
     assert kernel.scheduler == "user" and kernel.params is None
 
 
@@ -513,3 +518,52 @@ def test_threads_share_one_compilation():
     assert len(compiled) == 1 and len(results) == 8
     for out in results:
         torch.testing.assert_close(out, value.exp())
+
+
+def test_threads_with_many_signatures_and_a_few_programs(monkeypatch):
+    """Programs come and go while other threads look theirs up."""
+    monkeypatch.setattr(host_executor, "MAX_PROGRAMS", 2)
+    d = Definition()
+    d.output(d.neg(d.tensor((-1,))))
+    executor = d.executor()
+    inputs = [torch.randn(n) for n in range(16, 28)]
+    executor.execute([inputs[0]])
+
+    def call(number: int) -> None:
+        for i in range(24):
+            x = inputs[(number * 5 + i) % len(inputs)]
+            assert torch.equal(executor.execute([x])[0], -x)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(call, range(6)))
+    assert len(executor._latest.programs) == 2
+
+
+def test_indices_that_are_too_narrow_are_refused():
+    class Narrow(PointwiseScheduler):
+        def prepare(self, fusion):
+            propose = super().prepare(fusion)
+            return lambda *args: replace(propose(*args), cparams=CompileParams(index_type=DataType.Int32))
+
+    d = Definition()
+    d.output(d.neg(d.tensor(contiguity=False)))
+    executor = d.executor(Registry([Narrow()]))
+    small, large = (torch.ones(1, 1).expand(2**n, 2**n) for n in (4, 17))
+    [kernel] = executor.compile([small]).kernels
+    assert kernel.index_dtype is DataType.Int32
+    with pytest.raises(
+        ParamsError, match=r"`cparams\.index_type`: expected Int or None, for offsets beyond 32"
+    ):
+        executor.compile([large])
+
+
+def test_heuristics_may_choose_wide_indices():
+    class Wide(PointwiseScheduler):
+        def prepare(self, fusion):
+            propose = super().prepare(fusion)
+            return lambda *args: replace(propose(*args), cparams=CompileParams(index_type=DataType.Int))
+
+    d = Definition()
+    d.output(d.neg(d.tensor()))
+    [kernel] = d.executor(Registry([Wide()])).compile([torch.ones(4, 4)]).kernels
+    assert kernel.index_dtype is DataType.Int

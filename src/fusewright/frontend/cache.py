@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+import torch
 
 from fusewright.core.errors import DefinitionError, MissingDefinitionError
 from fusewright.frontend.printing import definition_text, repro_script
 from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
-from fusewright.host import FusionExecutor
+from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.ir import Fusion, Val, verify_fusion
 from fusewright.runtime.once import OnceCache
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 
 __all__ = ["CachedDefinition", "FusionCache", "TrieNode"]
+
+# Kept of one definition; the oldest go when more come. Signatures that the user made schedules for, schedules
+# that differ, and executors of different registries.
+MAX_SCHEDULED = 16384
+MAX_SCHEDULES = 1024
+MAX_EXECUTORS = 64
 
 FILE_FORMAT = 1
 """Version of the files that `FusionCache.serialize` writes."""
@@ -27,7 +35,8 @@ FILE_FORMAT = 1
 class CachedDefinition:
     """A finished definition: its records, its fusion, the value of each state, and what runs it.
 
-    `schedules`: the user's schedules, by the signature of the inputs that they are for.
+    `schedules`: the user's schedules, by the signature of the inputs that they are for. Equal ones are one
+    object, so a signature more costs little.
     """
 
     def __init__(
@@ -39,8 +48,9 @@ class CachedDefinition:
         self.fusion: Fusion = building.fusion
         self.values: tuple[StateValue, ...] = tuple(building.values)
         self.hits = 0
-        self.schedules: dict[Any, Schedule] = {}
-        self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache()
+        self.schedules: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULED)
+        self._finished: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULES)
+        self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
         verify_fusion(self.fusion)
@@ -72,6 +82,24 @@ class CachedDefinition:
 
         # The executor keeps its schedulers alive, so that their ids stay theirs.
         return self._executors.get(None if schedulers is None else tuple(map(id, schedulers)), make)
+
+    def signature(self, inputs: Sequence[Any], device: torch.device | None, gpu: str) -> Hashable:
+        """What a user's schedule for these flat inputs is kept by: all that a heuristic may read of a call.
+
+        That is what a program is bound to, and the GPU: `gpu` is what the simulator describes, for inputs on
+        the CPU. None for inputs that do not fit the definition.
+        """
+        try:
+            return device, gpu, self.executor.signature(inputs)
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return None
+
+    def keep_schedule(self, signature: Hashable, schedule: Schedule, params: Any) -> FinishedSchedule:
+        """Keeps a user's schedule for a signature; returns the equal one that was kept before, if any."""
+        new = FinishedSchedule(schedule, params)
+        finished = self._finished.get(new.key, lambda: new)
+        self.schedules.put(signature, finished)
+        return finished
 
     def repro_script(self, inputs: Sequence[Any]) -> str:
         """A script that makes this definition and runs it on inputs like these."""

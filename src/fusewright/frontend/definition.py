@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import io
+import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +16,6 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
-    DeviceError,
     ExecutionOrderError,
     MissingDefinitionError,
     ProfileError,
@@ -27,6 +27,7 @@ from fusewright.frontend.cache import CachedDefinition, FusionCache
 from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_strides, listed, place_of
 from fusewright.frontend.operators import Operators
 from fusewright.frontend.printing import definition_text, describe, repro_script
 from fusewright.frontend.recording import Recorder
@@ -34,24 +35,22 @@ from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators, UserSchedule
 from fusewright.frontend.states import Container
 from fusewright.frontend.tolerances import output_tolerances
+from fusewright.host import FinishedSchedule
+from fusewright.host.binding import Binder
 from fusewright.host.profile import FusionProfile
 from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
-from fusewright.runtime.hardware import default_device, hardware_of
+from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.random_states import random_states
-from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry
 
 __all__ = ["FusionDefinition"]
 
 MAX_RECORDS = 9999
 """The default limit of a definition's length, nvFuser's."""
-
-Inputs = Sequence[Any]
-Device = int | str | torch.device
 
 
 class FusionDefinition:
@@ -90,6 +89,8 @@ class FusionDefinition:
         self._recorder: Recorder | None = None
         self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
         self._open_schedule: UserSchedule | None = None
+        # Held by the thread that writes the definition of a subclass, or a schedule.
+        self._writing = threading.RLock()
         self._debug_output: str | None = None
         self._profile: FusionProfile | None = None
         self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
@@ -125,8 +126,10 @@ class FusionDefinition:
     def _complete(self) -> CachedDefinition:
         """The cached definition, made now if a subclass has yet to write it."""
         if self._leaf is None:
-            with self:
-                self.definition()
+            with self._writing:
+                if self._leaf is None:
+                    with self:
+                        self.definition()
         assert self._leaf is not None
         return self._leaf
 
@@ -169,7 +172,7 @@ class FusionDefinition:
         `(sizes, strides, dtype=Float, static_sizes=False, is_cpu=False)`. For the first see
         `ops.build_inputs.define_tensor`; in the second every size but 1 becomes -1 unless `static_sizes`.
         """
-        if "sizes" in kwargs or "strides" in kwargs or _is_strides(args[1:2]):
+        if "sizes" in kwargs or "strides" in kwargs or is_strides(args[1:2]):
             try:
                 given = _STRIDED.bind(self, *args, **kwargs)
             except TypeError as error:
@@ -191,7 +194,7 @@ class FusionDefinition:
         is_cpu: bool = False,
     ) -> Tensor:
         row = DEFINERS["define_tensor"]
-        if not (_is_strides((sizes,)) or not len(sizes)) or not (_is_strides((strides,)) or not len(strides)):
+        if not (is_strides((sizes,)) or not len(sizes)) or not (is_strides((strides,)) or not len(strides)):
             raise row.mismatch((), {"sizes": sizes, "strides": strides})
         contiguity, stride_order = compute_tensor_descriptor(sizes, strides)
         shape = [size if static_sizes or size == 1 else -1 for size in sizes]
@@ -271,12 +274,12 @@ class FusionDefinition:
         """
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
-        arguments = inputs if isinstance(inputs, (list, tuple)) else _listed(inputs)
+        arguments = inputs if isinstance(inputs, (list, tuple)) else listed(inputs)
         for value in arguments:
             if isinstance(value, (list, tuple)):
-                arguments = _flattened(arguments)
+                arguments = flattened(arguments)
                 break
-        place = None if device is None else _device(device)
+        place = None if device is None else device_named(device)
         options, tracer = self._options, self._tracer
         if _enable_options or _disable_options:
             options = options.with_switches(_enable_options, _disable_options)
@@ -285,7 +288,7 @@ class FusionDefinition:
                 arguments, save_repro_inputs, print_repro, _enable_options, _disable_options
             )
         schedule = None
-        if (leaf.schedules or self._has_schedule) and not override_user_schedule:
+        if (leaf.schedules.kept or self._has_schedule) and not override_user_schedule:
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
         if not capture_debug_output and not profile:
             return executor.execute(
@@ -337,17 +340,31 @@ class FusionDefinition:
 
     def _user_schedule(
         self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None, rebuild: bool
-    ) -> Schedule | None:
-        key = _signature(inputs, device)
-        if self._has_schedule and (rebuild or key not in leaf.schedules):
-            self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
-            try:
-                self.schedule()
-            except BaseException:
-                self._open_schedule = None
-                raise
-            self._finalize_schedule(inputs, device=device)
-        return leaf.schedules.get(key)
+    ) -> FinishedSchedule | None:
+        """The user's schedule for these inputs, written now if there is a `schedule()` and none yet."""
+        key = self._signature(leaf, inputs, device)
+        if key is None or not self._has_schedule:
+            return leaf.schedules.find(key)
+        found = leaf.schedules.find(key)
+        if found is None or rebuild:
+            with self._writing:
+                found = leaf.schedules.find(key)
+                if found is None or rebuild:
+                    found = self._write_schedule(inputs, device)
+        return found
+
+    def _write_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
+        self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
+        try:
+            self.schedule()
+        except BaseException:
+            self._open_schedule = None
+            raise
+        return self._keep_schedule(inputs, device)
+
+    def _signature(self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None) -> Hashable:
+        """Of flat inputs; see `CachedDefinition.signature`."""
+        return leaf.signature(inputs, device, self._options.sim_device)
 
     def _setup_schedule(
         self,
@@ -357,27 +374,35 @@ class FusionDefinition:
     ) -> None:
         """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
         leaf = self._complete()
-        arguments = _flattened(inputs)
-        if _signature(arguments, device) in leaf.schedules and not overwrite_existing_schedule:
+        arguments = flattened(inputs)
+        if self._exist_schedule(arguments, device) and not overwrite_existing_schedule:
             warnings.warn(
                 "A user schedule exists for these inputs already, and is written anew", stacklevel=2
             )
-        hardware = hardware_of(_place(arguments, device), self._options)
+        hardware = hardware_of(place_of(arguments, device), self._options)
         self._open_schedule = UserSchedule(leaf, arguments, device, hardware)
 
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
         """Keeps the open schedule for inputs like these."""
+        self._keep_schedule(inputs, device)
+
+    def _keep_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
         if self._open_schedule is None:
             raise ExecutionOrderError(
                 "_finalize_schedule: there is no open schedule; call _setup_schedule first"
             )
-        leaf = self._complete()
-        leaf.schedules[_signature(_flattened(inputs), device)] = self._open_schedule.schedule
-        self._open_schedule = None
+        leaf, arguments = self._complete(), flattened(inputs)
+        signature = self._signature(leaf, arguments, device)
+        if signature is None:
+            binder = Binder(leaf.fusion)
+            binder.bind(binder.flatten(arguments), device)  # raises what does not fit
+        user, self._open_schedule = self._open_schedule, None
+        return leaf.keep_schedule(signature, user.schedule, user.params)
 
     def _exist_schedule(self, inputs: Inputs, device: torch.device | None = None) -> bool:
         """Whether the user has scheduled this definition for inputs like these."""
-        return self._leaf is not None and _signature(_flattened(inputs), device) in self._leaf.schedules
+        leaf = self._leaf
+        return leaf is not None and self._signature(leaf, flattened(inputs), device) in leaf.schedules
 
     # ---- looking
 
@@ -418,8 +443,10 @@ class FusionDefinition:
 
     def _kernels_for(self, inputs: Inputs, override_user_schedule: bool) -> tuple[CompiledKernel, ...]:
         leaf = self._finished()
-        arguments = _flattened(inputs)
-        schedule = None if override_user_schedule else leaf.schedules.get(_signature(arguments, None))
+        arguments = flattened(inputs)
+        schedule = None
+        if not override_user_schedule:
+            schedule = leaf.schedules.find(self._signature(leaf, arguments, None))
         executor = leaf.executor_for(self._registry)
         return executor.kernels_for(arguments, options=self._options, user_schedule=schedule)
 
@@ -470,9 +497,9 @@ class FusionDefinition:
         Raises:
             AssertionError: an output differs by more than `getValTolerances` allows.
         """
-        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in _flattened(inputs)]
+        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in flattened(inputs)]
         device = execute_options.get("device")
-        states = random_states(_place(kept, None if device is None else _device(device)))
+        states = random_states(place_of(kept, None if device is None else device_named(device)))
         start = states.position()
         outputs = self.execute(inputs, **execute_options)
         if reference_outputs is None:
@@ -485,19 +512,19 @@ class FusionDefinition:
         self, fusion_outputs: Sequence[torch.Tensor], inputs: Inputs
     ) -> None:
         """Compares outputs of a run to what torch computes, node by node, from the same inputs."""
-        expected = evaluate_fusion(self._finished().fusion, _flattened(inputs))
+        expected = evaluate_fusion(self._finished().fusion, flattened(inputs))
         check_outputs(fusion_outputs, expected, self.getValTolerances(inputs))
 
     def getValTolerances(self, inputs: Inputs) -> list[tuple[float, float]]:
         """(absolute, relative) tolerance of each output that is returned, for inputs of these sizes."""
         fusion = self._finished().fusion
-        return output_tolerances(fusion, bind_sizes(fusion, _flattened(inputs)))
+        return output_tolerances(fusion, bind_sizes(fusion, flattened(inputs)))
 
     # ---- scripts
 
     def repro_script_for(self, inputs: Inputs | None = None) -> str:
         """A script that makes this definition and, with `inputs`, runs it on tensors like them."""
-        return self._script(None if inputs is None else _flattened(inputs))
+        return self._script(None if inputs is None else flattened(inputs))
 
     def last_repro_script(self) -> str:
         """The script of the last call that saved its inputs.
@@ -521,63 +548,6 @@ class FusionDefinition:
 
 
 _STRIDED = inspect.signature(FusionDefinition._define_strided)
-
-
-# ---- inputs ------------------------------------------------------------------------------------------------
-
-
-def _is_strides(given: Sequence[Any]) -> bool:
-    """Whether the first of `given`, if there is one, is a non-empty sequence of integers (no bools)."""
-    return (
-        bool(given)
-        and isinstance(given[0], (list, tuple))
-        and bool(given[0])
-        and all(type(item) is int for item in given[0])
-    )
-
-
-def _flattened(inputs: Inputs) -> list[Any]:
-    """The inputs, lists and tuples among them replaced by their elements."""
-    flat: list[Any] = []
-    for value in inputs:
-        if isinstance(value, (list, tuple)):
-            flat += value
-        else:
-            flat.append(value)
-    return flat
-
-
-def _listed(inputs: Iterable[Any]) -> list[Any]:
-    """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs."""
-    if isinstance(inputs, (torch.Tensor, str)) or not isinstance(inputs, Iterable):
-        raise ArgumentTypeError(
-            function="execute", expected="a list of inputs", given=describe_argument(inputs)
-        )
-    return list(inputs)
-
-
-def _device(device: Device) -> torch.device:
-    """Where to run. DeviceError for what names no device."""
-    try:
-        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except (RuntimeError, TypeError):
-        raise DeviceError(
-            what="a call", expected='a device such as "cuda:0" or 0', given=repr(device)
-        ) from None
-
-
-def _place(inputs: Inputs, device: torch.device | None) -> torch.device:
-    """Where a call runs: with its tensors, or where there are none on `device`."""
-    devices = [x.device for x in inputs if isinstance(x, torch.Tensor)]
-    on_gpu = [place for place in devices if place.type != "cpu"]
-    return next(iter((*on_gpu, *devices)), device or default_device())
-
-
-def _signature(inputs: Inputs, device: torch.device | None) -> tuple[Any, ...]:
-    """What a user's schedule is kept by: everything of the inputs but the elements."""
-    return device, *(
-        (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else type(x) for x in inputs
-    )
 
 
 def _scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:

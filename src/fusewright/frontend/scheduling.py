@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import DefinitionError, ParamsError, RejectedError, ScheduleError
+from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.frontend.cache import CachedDefinition
 from fusewright.frontend.handles import Tensor
@@ -20,10 +19,10 @@ from fusewright.frontend.states import State, StateKind
 from fusewright.host.binding import Binder
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
+from fusewright.runtime.compiler import index_dtype_of
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
-    HeuristicParams,
     Registry,
     Reject,
     Scheduler,
@@ -44,7 +43,8 @@ NOT_DEFINED = "User schedule is not defined."
 class UserSchedule:
     """A schedule that a user is writing for one signature of inputs.
 
-    `schedule` is the workbench. States beyond the definition's are tensors that primitives made.
+    `schedule` is the workbench, `params` what an automatic scheduler applied to it, if one did. States
+    beyond the definition's are tensors that primitives made.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class UserSchedule:
         self.leaf = leaf
         self.schedule = Schedule(leaf.fusion)
         self.hardware = hardware
+        self.params: Any = None
         self.editing: EditableParams | None = None
         self._indices: dict[TensorView, int] = {}
         self._tensors: dict[int, TensorView] = {}
@@ -211,7 +212,8 @@ class SchedOperators:
                 the entry "scheduler", its type's name; or None for what compute_heuristics returned.
 
         Raises:
-            RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params.
+            RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params, or
+                params that do not fit the inputs.
         """
         user = self._open()
         if heuristic is None:
@@ -231,9 +233,9 @@ class SchedOperators:
         else:
             scheduler = self._scheduler_of(user, type(heuristic))
             params = heuristic
-        _check_index_type(params, user.facts)
+        index_dtype_of(params, user.facts.index_dtype)
         scheduler.apply(user.schedule, params)
-        user.schedule.params = params
+        user.params = params
 
     def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
         """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
@@ -258,15 +260,6 @@ class SchedOperators:
         if not candidates:
             raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
         return self._accepting(user, candidates[0].type)  # raises its reason
-
-
-def _check_index_type(params: Any, facts: Facts) -> None:
-    """ParamsError for indices too narrow for these inputs."""
-    chosen = params.cparams.index_type if isinstance(params, HeuristicParams) else None
-    if chosen is DataType.Int32 and facts.index_dtype is not DataType.Int32:
-        raise ParamsError(
-            path="cparams.index_type", expected="Int or None, for offsets beyond 32 bits", given="Int32"
-        )
 
 
 def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:

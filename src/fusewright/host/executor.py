@@ -13,6 +13,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
+from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import LaunchKernel
 from fusewright.host.layout import Layout
 from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs
@@ -20,23 +21,26 @@ from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.signature import compile_key_function
 from fusewright.ir import Fusion, Node, TensorView
 from fusewright.runtime.arguments import slot_values
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
+from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Declined,
     Facts,
     Heuristic,
-    HeuristicParams,
     Registry,
     default_registry,
     type_name,
 )
 from fusewright.segment import Barred, Segment, SegmentedFusion, partition
 
-# Programs kept for one fusion; the oldest goes when a new signature comes.
+# What is kept of one fusion; the oldest goes when more come. Programs: by signature, of the same options and
+# device. Kernels: likewise, and so many heuristics and launches. Settings: options with a device. Cuts:
+# partitions, by what was declined.
 MAX_PROGRAMS = 4096
+MAX_KERNELS = 4096
+MAX_SETTINGS = 64
+MAX_CUTS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
@@ -67,16 +71,17 @@ class FusionExecutor:
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro
         self._binder = Binder(fusion)
-        self._key = compile_key_function(fusion, self._binder.size_scalars.inputs)
-        self._cuts: OnceCache[Barred, SegmentedFusion] = OnceCache()
+        #: the signature of a call's flat inputs, with what it raises where they do not fit
+        self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
+        self._cuts: OnceCache[Barred, SegmentedFusion] = OnceCache(MAX_CUTS)
         #: barred nodes with which there is no partition, and why not: the nodes that nobody then takes
-        self._without_cut: dict[Barred, frozenset[Node]] = {}
-        self._heuristics: dict[Segment, Heuristic] = {}
+        self._without_cut: OnceCache[Barred, frozenset[Node]] = OnceCache(MAX_CUTS)
+        self._heuristics: OnceCache[Segment, Heuristic] = OnceCache(MAX_KERNELS)
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts: dict[TensorView, Layout] = {}
-        self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache()
-        self._latest = self._setting(self.options, None, None)
+        self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache(MAX_SETTINGS)
+        self._latest = self._setting(self.options, None)
         #: what the latest call ran, for whoever wants to look at it
         self.last_program: BoundProgram | None = None
 
@@ -87,7 +92,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: Schedule | None = None,
+        user_schedule: FinishedSchedule | None = None,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
 
@@ -107,18 +112,18 @@ class FusionExecutor:
         setting = self._latest
         if (
             setting.device is not device
-            or setting.schedule is not user_schedule
             or (options is not None and options is not setting.options)
             or (options is None and setting.options is not self.options)
         ):
-            setting = self._latest = self._setting(options or self.options, device, user_schedule)
+            setting = self._latest = self._setting(options or self.options, device)
         try:
-            program = setting.programs.get(self._key(inputs))
+            key = self.signature(inputs)
+            program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
         except (AttributeError, TypeError, ValueError, RuntimeError):
             program = None
         if program is None:
             inputs = self._binder.flatten(inputs)
-            program = self._bound(setting, inputs, tracer)
+            program = self._bound(setting, user_schedule, inputs, tracer)
         self.last_program = program
         try:
             return program.run(inputs)
@@ -135,11 +140,11 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: Schedule | None = None,
+        user_schedule: FinishedSchedule | None = None,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
-        setting = self._setting(options or self.options, device, user_schedule)
-        return self._bound(setting, self._binder.flatten(inputs), tracer)
+        setting = self._setting(options or self.options, device)
+        return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
     def profile(
         self,
@@ -148,13 +153,13 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: Schedule | None = None,
+        user_schedule: FinishedSchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
         inputs = self._binder.flatten(inputs)
-        setting = self._setting(options or self.options, device, user_schedule)
-        program = self.last_program = self._bound(setting, inputs, tracer)
+        setting = self._setting(options or self.options, device)
+        program = self.last_program = self._bound(setting, user_schedule, inputs, tracer)
         binding = self._binder.bind(inputs, device)
         memory = Memory(self.fusion, binding, self._layouts)
         target = self._place(setting, binding.device).target
@@ -166,15 +171,16 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: Schedule | None = None,
+        user_schedule: FinishedSchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels that serve these inputs, in launch order.
 
         Raises:
             ExecutionOrderError: no call with such inputs was executed or compiled before.
         """
-        setting = self._setting(options or self.options, device, user_schedule)
-        program = setting.programs.get(self._key(self._binder.flatten(inputs)))
+        setting = self._setting(options or self.options, device)
+        key = self.signature(self._binder.flatten(inputs))
+        program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
         if program is None:
             raise ExecutionOrderError(
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
@@ -192,35 +198,32 @@ class FusionExecutor:
 
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
-        return self._setting(options or self.options, None, None).compiler
+        return self._setting(options or self.options, None).compiler
 
     # ---- a call with a new signature
 
-    def _setting(self, options: Options, device: torch.device | None, schedule: Schedule | None) -> _Setting:
-        key = (options.key(), device, schedule)
-        setting = self._settings.get(key, lambda: _Setting(options, device, schedule))
+    def _setting(self, options: Options, device: torch.device | None) -> _Setting:
+        setting = self._settings.get((options.key(), device), lambda: _Setting(options, device))
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options
         return setting
 
-    def _bound(self, setting: _Setting, inputs: Inputs, tracer: Tracer | None) -> BoundProgram:
-        """Checks the inputs and makes their program.
-
-        Threads that ask for the same one at once may make it twice, of the same kernels.
-        """
+    def _bound(
+        self, setting: _Setting, schedule: FinishedSchedule | None, inputs: Inputs, tracer: Tracer | None
+    ) -> BoundProgram:
+        """Checks the inputs and makes their program."""
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
             binding = self._binder.bind(inputs, setting.device)
             self._check_written(inputs)
-        key = self._key(inputs)
-        program = setting.programs.get(key)
-        if program is None:
-            program = self._make(setting, inputs, binding, tracer)
-            while len(setting.programs) >= MAX_PROGRAMS:
-                setting.programs.pop(next(iter(setting.programs)), None)
-            setting.programs[key] = program
+
+        def make() -> BoundProgram:
+            program = self._make(setting, schedule, inputs, binding, tracer)
             tracer.dump("time", tracer.table)
-        return program
+            return program
+
+        key = self.signature(inputs)
+        return setting.programs.get(key if schedule is None else (schedule, key), make)
 
     def _check_written(self, inputs: Inputs) -> None:
         for position in self._written:
@@ -232,19 +235,28 @@ class FusionExecutor:
                     given="a lazily conjugated view",
                 )
 
-    def _make(self, setting: _Setting, inputs: Inputs, binding: Binding, tracer: Tracer) -> BoundProgram:
+    def _make(
+        self,
+        setting: _Setting,
+        schedule: FinishedSchedule | None,
+        inputs: Inputs,
+        binding: Binding,
+        tracer: Tracer,
+    ) -> BoundProgram:
         try:
-            return self._compiled(setting, binding, tracer)
+            return self._compiled(setting, schedule, binding, tracer)
         except InternalError as error:
             if error.repro is None and self.repro is not None:
                 error.repro = self.repro(inputs)
             raise
 
-    def _compiled(self, setting: _Setting, binding: Binding, tracer: Tracer) -> BoundProgram:
+    def _compiled(
+        self, setting: _Setting, schedule: FinishedSchedule | None, binding: Binding, tracer: Tracer
+    ) -> BoundProgram:
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
-        if setting.schedule is not None:
-            launches = [self._user_launch(setting, binding, place, tracer)]
+        if schedule is not None:
+            launches = [self._user_launch(setting, schedule, binding, place, tracer)]
         else:
             launches = self._launches(setting, binding, memory, place, tracer)
             if len(launches) > 1:
@@ -276,7 +288,9 @@ class FusionExecutor:
                 for segment, answer in zip(segments, answers)
                 if isinstance(answer, Declined)
             ]
-            wider, settled = self._without(declined, barred, settled, tracer)
+            wider = barred
+            if declined:
+                wider, settled = self._without(declined, barred, settled, tracer)
             if wider == barred:
                 return [
                     self._launch(
@@ -303,13 +317,15 @@ class FusionExecutor:
 
     def _untaken(self, barred: Barred, tracer: Tracer) -> frozenset[Node]:
         """The nodes that no scheduler takes where these are barred; empty if there is a partition."""
-        untaken = self._without_cut.get(barred)
-        if untaken is None:
+
+        def cut() -> frozenset[Node]:
             try:
                 self.segments(tracer, barred)
             except NoSchedulerError as error:
-                untaken = self._without_cut[barred] = error.nodes
-        return untaken or frozenset()
+                return error.nodes
+            return frozenset()
+
+        return self._without_cut.get(barred, cut)
 
     def _proposal(
         self, segment: Segment, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
@@ -323,9 +339,7 @@ class FusionExecutor:
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            propose = self._heuristics.get(segment)
-            if propose is None:
-                propose = self._heuristics[segment] = segment.scheduler.prepare(segment.fusion)
+            propose = self._heuristics.get(segment, lambda: segment.scheduler.prepare(segment.fusion))
             return propose(facts, place.target.hardware)
 
     def _launch(
@@ -337,79 +351,73 @@ class FusionExecutor:
         place: _Place,
         tracer: Tracer,
     ) -> LaunchPlan:
-        """The launch of a segment with these parameters."""
-        index_dtype = binding.index_dtype
-        if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
-            index_dtype = params.cparams.index_type
-        plan = place.launches.get((segment, params, index_dtype))
-        if plan is not None:
-            return plan
+        """The launch of a segment with these parameters. ParamsError for indices that are too narrow."""
+        index_dtype = index_dtype_of(params, binding.index_dtype)
+        hardware = place.target.hardware
 
         def compile_() -> CompiledKernel:
             return setting.compiler.compile(
-                segment.fusion,
-                segment.scheduler,
-                params,
-                place.target.hardware,
-                index_dtype,
-                tracer=tracer,
+                segment.fusion, segment.scheduler, params, hardware, index_dtype, tracer=tracer
             )
 
-        kernel = setting.kernels.get((segment, params, index_dtype, place.target.hardware), compile_)
-        values = (*segment.inputs, *segment.outputs)
-        plan = LaunchPlan(LaunchKernel(segment.index, kernel, values, segment.outputs), segment, place.target)
-        return place.launches.setdefault((segment, params, index_dtype), plan)
+        def make() -> LaunchPlan:
+            kernel = setting.kernels.get((segment, params, index_dtype, hardware), compile_)
+            values = (*segment.inputs, *segment.outputs)
+            op = LaunchKernel(segment.index, kernel, values, segment.outputs)
+            return LaunchPlan(op, segment, place.target)
+
+        return place.launches.get((segment, params, index_dtype), make)
 
     def _user_launch(
         self,
         setting: _Setting,
+        schedule: FinishedSchedule,
         binding: Binding,
         place: _Place,
         tracer: Tracer,
     ) -> LaunchPlan:
-        """The launch of a user's schedule of the whole fusion."""
-        schedule = setting.schedule
-        assert schedule is not None
-        plan = place.launches.get((None, None, binding.index_dtype))
-        if plan is not None:
-            return plan
+        """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel."""
+        index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
+        hardware = place.target.hardware
 
         def compile_() -> CompiledKernel:
             return setting.compiler.compile_schedule(
-                schedule, place.target.hardware, binding.index_dtype, tracer=tracer
+                schedule.schedule, hardware, index_dtype, params=schedule.params, tracer=tracer
             )
 
-        kernel = setting.kernels.get((None, None, binding.index_dtype, place.target.hardware), compile_)
-        outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-        plan = LaunchPlan(LaunchKernel(0, kernel, slot_values(self.fusion), outputs), None, place.target)
-        return place.launches.setdefault((None, None, binding.index_dtype), plan)
+        def make() -> LaunchPlan:
+            kernel = setting.kernels.get((None, schedule.key, index_dtype, hardware), compile_)
+            outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
+            op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
+            return LaunchPlan(op, None, place.target)
+
+        return place.launches.get((None, schedule.key, index_dtype), make)
 
 
 class _Place:
     """What calls with the same settings share on one device.
 
-    launches: by segment (None: a user's schedule of it all), parameters and index type; what a call of a new
-    size finds its kernels by.
+    launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
+    user's schedule of it all: by None, the schedule's key and index type.
     """
 
     def __init__(self, target: Target, programs: Programs) -> None:
         self.target = target
         self.programs = programs
-        self.launches: dict[tuple[Segment | None, Any, DataType], LaunchPlan] = {}
+        self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
 
 
 class _Setting:
-    """What calls with the same options, device and schedule share."""
+    """What calls with the same options and device share."""
 
-    def __init__(self, options: Options, device: torch.device | None, schedule: Schedule | None) -> None:
+    def __init__(self, options: Options, device: torch.device | None) -> None:
         self.options = options
         self.device = device
-        self.schedule = schedule
         self.compiler = KernelCompiler(options)
-        #: by signature; the one look-up of a repeated call
-        self.programs: dict[tuple[Hashable, ...], BoundProgram] = {}
+        #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
+        self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: as `_Place.launches`, and by GPU: devices of one kind share them
         self.kernels: OnceCache[tuple[Segment | None, Any, DataType, HardwareInfo], CompiledKernel] = (
-            OnceCache()
+            OnceCache(MAX_KERNELS)
         )
         self.places: OnceCache[torch.device, _Place] = OnceCache()

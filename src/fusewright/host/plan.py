@@ -31,6 +31,10 @@ from fusewright.runtime.targets import CudaTarget, Launch, Target
 from fusewright.segment import Segment
 from fusewright.sym import Symbol, to_function
 
+# Kept for new signatures; programs that are bound already keep theirs.
+MAX_TEMPLATES = 1024
+MAX_WORKSPACES = 1024
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundProgram:
@@ -223,8 +227,8 @@ class Programs:
         self.fusion = fusion
         self.target = target
         self._static = static
-        self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache()
-        self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache()
+        self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache(MAX_TEMPLATES)
+        self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache(MAX_WORKSPACES)
 
     def bind(
         self,

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.serialization import fields_text
@@ -33,6 +34,8 @@ from fusewright.sym import Symbol
 
 # Kernels compiled at a time: a compilation in NVRTC keeps a core busy.
 MAX_COMPILES = max(2, os.cpu_count() or 1)
+# Machine code kept in memory, by kernel and architecture.
+MAX_CUBINS = 4096
 # Hex digits of the hash in a kernel's name: enough to tell the kernels of a process apart.
 NAME_DIGITS = 8
 # The name while a kernel is being made; the final one is made from the content.
@@ -99,6 +102,20 @@ class CompiledKernel:
         return self.kernel.max_threads
 
 
+def index_dtype_of(params: Any, needed: DataType) -> DataType:
+    """The index type of a kernel with these params; `needed` holds every offset of the call.
+
+    Raises:
+        ParamsError: the params choose indices that are too narrow for the call.
+    """
+    chosen = params.cparams.index_type if isinstance(params, HeuristicParams) else None
+    if chosen is DataType.Int32 and needed is not DataType.Int32:
+        raise ParamsError(
+            path="cparams.index_type", expected="Int or None, for offsets beyond 32 bits", given="Int32"
+        )
+    return needed if chosen is None else chosen
+
+
 class KernelCompiler:
     """Schedules, lowers, prints and compiles. Safe to use from several threads.
 
@@ -110,7 +127,7 @@ class KernelCompiler:
     def __init__(self, options: Options, cache: DiskCache | None = None) -> None:
         self.options = options
         self._cache = cache
-        self._cubins: OnceCache[tuple[CompiledKernel, str], Cubin] = OnceCache()
+        self._cubins: OnceCache[tuple[CompiledKernel, str], Cubin] = OnceCache(MAX_CUBINS)
 
     def compile(
         self,
@@ -136,12 +153,10 @@ class KernelCompiler:
         hardware: HardwareInfo,
         index_dtype: DataType,
         *,
+        params: Any = None,
         tracer: Tracer,
     ) -> CompiledKernel:
-        """The kernel of a schedule that a user made, perhaps from an automatic one and its params."""
-        params = schedule.params
-        if isinstance(params, HeuristicParams) and params.cparams.index_type is not None:
-            index_dtype = params.cparams.index_type
+        """The kernel of a schedule that a user made, perhaps from an automatic one with these params."""
         return self._compile(schedule, USER, params, hardware, index_dtype, tracer, perf_counter())
 
     def _compile(

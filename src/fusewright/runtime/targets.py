@@ -35,6 +35,10 @@ Launch = Callable[[int, Sequence[Any]], object]
 SMALL_LAUNCH = 2**20
 
 
+# Kernels that a device keeps loaded for new launches; those that are launched already keep theirs.
+MAX_LOADED = 4096
+
+
 class Target(Protocol):
     """Where tensors live and kernels run."""
 
@@ -109,7 +113,7 @@ class CudaTarget:
         self.hardware = hardware_of(self.device, options)
         self.random_states = random_states(self.device)
         self._compiler = compiler
-        self._loaded: OnceCache[CompiledKernel, tuple[LoadedKernel, PackedArgs]] = OnceCache()
+        self._loaded: OnceCache[CompiledKernel, tuple[LoadedKernel, PackedArgs]] = OnceCache(MAX_LOADED)
 
     def load(self, kernels: Sequence[CompiledKernel], tracer: Tracer) -> None:
         missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._loaded]

@@ -60,8 +60,7 @@ class Schedule:
 
     `fusion` is this schedule's own copy; `map` leads from values of the original to those of the copy. Every
     primitive documents what it makes of the loop axes as `before -> after`. Positions count
-    from the end where negative. All raise ScheduleError and leave the schedule as it was. `params`: what an
-    automatic scheduler applied at a user's request, for the compiler; nothing here reads it.
+    from the end where negative. All raise ScheduleError and leave the schedule as it was.
     """
 
     PRIMITIVES = (
@@ -89,7 +88,6 @@ class Schedule:
         self.fusion: Fusion
         self.map: dict[Val, Val]
         self.fusion, self.map = fusion.clone()
-        self.params: Any = None
         self._trace: list[Call] = []
         self._nodes = set(self.fusion.nodes)
         self._by_number = {tensor.number: tensor for tensor in self.fusion.tensors()}

@@ -1,0 +1,62 @@
+"""The inputs of a call as users pass them, and where a call runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.core.errors import ArgumentTypeError, DeviceError
+from fusewright.ops import describe_argument
+from fusewright.runtime.hardware import default_device
+
+Inputs = Sequence[Any]
+Device = int | str | torch.device
+
+
+def is_strides(given: Sequence[Any]) -> bool:
+    """Whether the first of `given`, if there is one, is a non-empty sequence of integers (no bools)."""
+    return (
+        bool(given)
+        and isinstance(given[0], (list, tuple))
+        and bool(given[0])
+        and all(type(item) is int for item in given[0])
+    )
+
+
+def flattened(inputs: Inputs) -> list[Any]:
+    """The inputs, lists and tuples among them replaced by their elements."""
+    flat: list[Any] = []
+    for value in inputs:
+        if isinstance(value, (list, tuple)):
+            flat += value
+        else:
+            flat.append(value)
+    return flat
+
+
+def listed(inputs: Iterable[Any]) -> list[Any]:
+    """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs."""
+    if isinstance(inputs, (torch.Tensor, str)) or not isinstance(inputs, Iterable):
+        raise ArgumentTypeError(
+            function="execute", expected="a list of inputs", given=describe_argument(inputs)
+        )
+    return list(inputs)
+
+
+def device_named(device: Device) -> torch.device:
+    """Where to run. DeviceError for what names no device."""
+    try:
+        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise DeviceError(
+            what="a call", expected='a device such as "cuda:0" or 0', given=repr(device)
+        ) from None
+
+
+def place_of(inputs: Inputs, device: torch.device | None) -> torch.device:
+    """Where a call runs: with its tensors, or where there are none on `device`."""
+    devices = [x.device for x in inputs if isinstance(x, torch.Tensor)]
+    on_gpu = [place for place in devices if place.type != "cpu"]
+    return next(iter((*on_gpu, *devices)), device or default_device())

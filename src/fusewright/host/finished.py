@@ -1,0 +1,28 @@
+"""A user's schedule once it is finished: what a call is given in place of automatic segments."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from fusewright.schedule import Schedule
+from fusewright.schedulers import HeuristicParams
+
+
+class FinishedSchedule:
+    """A schedule of a whole fusion that nobody changes any more. Compared by identity.
+
+    Args:
+        params: what an automatic scheduler applied to it at the user's request, if one did; the compiler
+            takes the index type and the limit of registers from there.
+
+    Attributes:
+        key: equal for schedules of one fusion that make the same kernel: the printed primitives, which
+            replay, and what of the params the compiler reads.
+    """
+
+    def __init__(self, schedule: Schedule, params: Any = None) -> None:
+        self.schedule = schedule
+        self.params = params
+        cparams = params.cparams if isinstance(params, HeuristicParams) else None
+        self.key: Hashable = schedule.to_python(), cparams
