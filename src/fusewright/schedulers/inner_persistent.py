@@ -35,29 +35,38 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction import bind_rows, check_rows, finish, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_loops import (
+    bind_rows,
+    check_rows,
+    finish,
+    merge_to_rows_and_reduction,
+)
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import as_int, product
 
 # Threads of the widest block: more leave fewer than 64 registers each.
-MAX_BLOCK = 1024
+WIDEST_BLOCK = 1024
+# Shared memory that a row which is held there leaves to reductions across the block, for each of its threads.
+PARTIAL_BYTES_A_THREAD = 16
+REGISTER_BYTES = 4
 # A thread needs this many registers besides the row: addresses, partial results, work in flight.
 REGISTERS_TO_WORK = 32
 # More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
 # Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
-# Up to twice as many while that keeps a block at this size: its barriers are cheaper.
+# Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
+BUSY_SHARE = 4
+# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
 # What one more kernel costs: its launch, and the time until the memory is busy again.
 LAUNCH_SECONDS = 3e-6
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
-BYTES_IN_FLIGHT = 128
+RELOADED_BYTES_IN_FLIGHT = 128
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
-
-
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
 # reductions about n / 2 times. Beyond this growth several kernels are cheaper, and far quicker to compile.
 MAX_GROWTH = 4
@@ -145,7 +154,7 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
     """How to cut up `rows` of `length` elements, read in vectors of `width`."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
-    vectors = max(1, -(-length // width))
+    vectors = max(1, ceil_div(length, width))
     threads, batches = _threads_and_batches(rows, vectors, hardware)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
@@ -153,18 +162,18 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
     shared = False
     unroll = 1
     where = "registers"
-    words = batches * width * held.all // 4
+    words = batches * width * held.all // REGISTER_BYTES
     if words > room:
         project = True
-        words = batches * width * held.projected // 4
+        words = batches * width * held.projected // REGISTER_BYTES
         where = "registers, inputs only"
     if words > room:
         row_bytes = batches * threads * width * held.projected
-        shared = row_bytes + MAX_BLOCK * 16 <= hardware.shared_memory_per_block_optin
+        shared = row_bytes + WIDEST_BLOCK * PARTIAL_BYTES_A_THREAD <= hardware.shared_memory_per_block_optin
         where = "shared memory, inputs only" if shared else "not held, loaded again"
     if words > room and not shared:
         batches = 0
-        unroll = max(1, min(vectors // threads, BYTES_IN_FLIGHT // max(1, width * held.projected)))
+        unroll = max(1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * held.projected)))
     row_threads = 1
     while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
         row_threads *= 2
@@ -213,19 +222,21 @@ def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tup
     Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
     flight are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
     """
-    batches = min(BATCHES, max(1, -(-vectors // WARP_SIZE)))
-    while -(-vectors // batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else MAX_BLOCK):
+    batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
+    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
         batches += 1
-    busy = hardware.sm_count * hardware.max_threads_per_sm // 4
+    busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
     while (
-        batches > 1 and -(-vectors // (batches - 1)) <= COMFORTABLE_BLOCK and rows * vectors < busy * batches
+        batches > 1
+        and ceil_div(vectors, batches - 1) <= COMFORTABLE_BLOCK
+        and rows * vectors < busy * batches
     ):
         batches -= 1
-    return _whole_warps(-(-vectors // batches)), batches
+    return _whole_warps(ceil_div(vectors, batches)), batches
 
 
 def _whole_warps(threads: int) -> int:
-    return -(-threads // WARP_SIZE) * WARP_SIZE
+    return ceil_div(threads, WARP_SIZE) * WARP_SIZE
 
 
 def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
@@ -319,7 +330,7 @@ def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
     length = as_int(product(axis.extent for axis in space.reduction))
     if length is not None:
         step = _thread_step(params)
-        needed = max(1, -(-length // (_elements_a_thread(params) * step))) * step
+        needed = max(1, ceil_div(length, _elements_a_thread(params) * step)) * step
         if threads != needed:
             raise ParamsError(
                 path="lparams.bdimx", expected=f"-1 or {needed}, for rows of {length}", given=threads

@@ -1,8 +1,10 @@
-"""Caches of inputs and outputs: the loads and stores that every scheduler places and vectorizes."""
+"""Caches of inputs and outputs: the loads and stores that every scheduler places and vectorizes; and
+what lies between them, inlined.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.vectorize import (
@@ -87,6 +89,14 @@ def vectorize_ports(schedule: Schedule, ports: Ports, width: int) -> None:
     for store in ports.stores:
         if _innermost_is(store, width) and stores_along_lane(store, width):
             schedule.parallelize(store, -1, ParallelType.vectorize)
+
+
+def inline_rest(schedule: Schedule, placed: Collection[TensorView]) -> None:
+    """Inlines whatever is computed and used, but for those `placed` already, as far as it can be."""
+    fusion = schedule.fusion
+    rest = [t for t in fusion.tensors() if t.definition is not None and t.consumers and t not in placed]
+    if rest:
+        schedule.inline_most(rest)
 
 
 def _innermost_is(tensor: TensorView, width: int) -> bool:

@@ -22,16 +22,18 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, vectorize_ports
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
+from fusewright.schedulers.sizes import ceil_div
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
 THREADS = 128
 # Bytes of loads that a thread should have in flight: Little's law on an H200 (4.8 TB/s at about 800 ns, 132
 # SMs of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
-BYTES_IN_FLIGHT = 32
-MAX_UNROLL = 4
+LOADED_BYTES_IN_FLIGHT = 32
+# Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
+MAX_ACCESSES_IN_FLIGHT = 4
 
 
 class PointwiseScheduler:
@@ -61,13 +63,7 @@ class PointwiseScheduler:
         vectorize_ports(schedule, ports, params.vectorization_factor)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
-        rest = [
-            t
-            for t in schedule.fusion.tensors()
-            if t.definition is not None and t.consumers and t not in ports.loads
-        ]
-        if rest:
-            schedule.inline_most(rest)
+        inline_rest(schedule, ports.loads)
 
 
 def _check_break_point(space: PointwiseSpace, params: PointwiseParams) -> None:
@@ -168,8 +164,8 @@ def _fit_rows(sizes: Sequence[int], break_point: int, unroll: int, width: int) -
     """(split_grid_y_dim, flip_grid_binding): rows beyond the limit of grid_y take grid_x, or where there are
     as many blocks of columns, go to grid_z.
     """
-    row_blocks = -(-prod(sizes[:break_point]) // unroll)
-    column_blocks = -(-prod(sizes[break_point:]) // (THREADS * width))
+    row_blocks = ceil_div(prod(sizes[:break_point]), unroll)
+    column_blocks = ceil_div(prod(sizes[break_point:]), THREADS * width)
     if row_blocks <= MAX_GRID[1]:
         return False, False
     return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
@@ -201,7 +197,7 @@ def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:
     `loaded`: bytes of one access to each input.
     """
     unroll = 1
-    while unroll < MAX_UNROLL and 2 * unroll * max(loaded, 1) <= BYTES_IN_FLIGHT:
+    while unroll < MAX_ACCESSES_IN_FLIGHT and 2 * unroll * max(loaded, 1) <= LOADED_BYTES_IN_FLIGHT:
         unroll *= 2
     wave = hardware.sm_count * hardware.max_threads_per_sm * width
     while unroll > 1 and total < wave * unroll:

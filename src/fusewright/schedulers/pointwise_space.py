@@ -10,7 +10,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.schedule.propagate import spanning_walk
+from fusewright.schedulers.reference_map import AxisMap, reference_maps
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PointwiseSpace:
 
     reference: TensorView
     axes: tuple[IterDomain, ...]
-    maps: dict[TensorView, dict[IterDomain, IterDomain]]
+    maps: dict[TensorView, AxisMap]
 
 
 def _concrete(tensor: TensorView) -> int:
@@ -43,10 +43,7 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     if reference is None or any(isinstance(n, Reduction) for n in fusion.nodes):
         return "cannot find reference tensor"
     axes = tuple(a for a in reference.allocation)
-    maps: dict[TensorView, dict[IterDomain, IterDomain]] = {reference: {a: a for a in axes}}
-    for source, target, mapping in spanning_walk(reference):
-        known = maps[source]
-        maps[target] = {ref: mapping[axis] for ref, axis in known.items() if axis in mapping}
+    maps = reference_maps(reference, axes)
     wanted = {a for a in axes if not a.is_broadcast}
     for tensor in fusion.tensors():
         if fusion.is_input(tensor) or tensor.is_cpu:

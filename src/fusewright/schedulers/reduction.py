@@ -13,27 +13,32 @@ The serial part is factored into partial results of each thread, which one colle
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, vectorize_ports
+from fusewright.schedulers.io import cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction_loops import (
+    bind_rows,
+    check_rows,
+    finish,
+    merge_to_rows_and_reduction,
+)
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
 # occupancy.
 LOADS_IN_FLIGHT = 4
-# More threads in a block than this gain nothing once every SM has work, and make its barriers slower.
-MAX_BLOCK = 512
+# More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
+MAX_THREADS_A_ROW = 512
+# Rows of one warp each that share a block: four warps, of which an SM holds enough blocks to be full.
+MAX_ROWS_A_BLOCK = 4
 # A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
 MIN_LOADS_PER_THREAD = 4
-
 
 # Columns a thread sums side by side unless it writes them as well, and bytes of them that it has in flight,
 # in as many rows: more columns take registers that more rows use better, but only 16-byte stores reach the
@@ -42,7 +47,13 @@ MIN_LOADS_PER_THREAD = 4
 COLUMNS = 4
 OUTER_BYTES_IN_FLIGHT = 64
 MAX_ROWS_IN_FLIGHT = 8
-OUTER_BLOCK = 256
+# Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
+# lies down the columns then.
+OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
+# Blocks for each SM that columns are shared out to by a grid reduction, and what makes that worth its round
+# trip: at least so many times that all of a block's loads in flight are issued.
+OUTER_BLOCKS_A_SM = 4
+MIN_OUTER_STEPS = 2
 
 
 class ReductionScheduler:
@@ -108,113 +119,25 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
-    """Raises ParamsError for params that need rows where every dimension is reduced."""
-    if not space.iteration:
-        params.expect("fastest_dim", True, "where every dimension is reduced")
-        params.expect("multiple_reds_per_blk", False, "where every dimension is reduced")
-
-
-def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:
-    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other."""
-    reference = space.reference
-    order = [*space.iteration, *space.reduction]
-    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(reference, positions)
-    for _ in range(len(space.reduction) - 1):
-        schedule.merge(reference, len(space.iteration))
-    for _ in range(len(space.iteration) - 1):
-        schedule.merge(reference, 0)
-    return reference
-
-
-def finish(
-    schedule: Schedule,
-    space: ReductionSpace,
-    reference: TensorView,
-    ports: Ports,
-    moved: list[int],
-    width: int,
-    load_position: int,
-) -> None:
-    """Factors the serial axes at `moved` of every reduction, propagates, vectorizes and inlines.
-
-    Loads before a reduction are inlined at `load_position`, so that those of a whole unrolled stretch are in
-    flight together.
-    """
-    schedule.transform_like(reference)
-    partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    lead = partials[0]
-    schedule.transform_like(lead)
-    schedule.parallelize_like(lead)
-    vectorize_ports(schedule, ports, width)
-    reduced = set(space.after)
-    early = [load for load in ports.loads if load not in reduced and _feeds(load, set(partials))]
-    if early:
-        schedule.inline_at(lead, load_position, best_effort=True, selected=early)
-    runs = _runs(partials, early) if width > 1 else []
-    if runs:
-        schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
-    placed = {*early, *runs}
-    rest = [
-        t
-        for t in schedule.fusion.tensors()
-        if t.definition is not None and t.consumers and not t.definition.is_scalar and t not in placed
-    ]
-    if rest:
-        schedule.inline_most(rest)
-
-
-def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
-    """What is reduced by an operation that combines values as a run, and so kept side by side."""
-    found: dict[TensorView, None] = {}
-    for partial in partials:
-        node = partial.definition
-        if isinstance(node, Reduction) and node.op.combine_run:
-            found.update(dict.fromkeys(node.tensor_inputs))
-    return [tensor for tensor in found if tensor not in loads]
-
-
-def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:
-    return list({tensor.definition: tensor for tensor in reductions}.values())
-
-
-def _feeds(load: TensorView, targets: set[TensorView]) -> bool:
-    """Whether a reduction is computed from `load`."""
-    stack, seen = [load], {load}
-    while stack:
-        tensor = stack.pop()
-        if tensor in targets:
-            return True
-        for consumer in tensor.consumers:
-            if consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return False
-
-
 # ---- inner ------------------------------------------------------------------------------------
 
 
-def _power_of_two_at_least(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()
-
-
 def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
-    vectors = max(1, -(-length // width))
-    threads = min(MAX_BLOCK, max(WARP_SIZE, _power_of_two_at_least(-(-vectors // LOADS_IN_FLIGHT))))
+    vectors = max(1, ceil_div(length, width))
+    wanted = power_of_two_at_least(ceil_div(vectors, LOADS_IN_FLIGHT))
+    threads = min(MAX_THREADS_A_ROW, max(WARP_SIZE, wanted))
     unroll = max(1, min(LOADS_IN_FLIGHT, vectors // threads))
     row_threads = 1
     if threads == WARP_SIZE:
-        while row_threads < 4 and rows >= row_threads * 2 * hardware.sm_count:
+        # Twice the rows a block, while that leaves a block for each SM.
+        while row_threads < MAX_ROWS_A_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
             row_threads *= 2
-    blocks = max(1, -(-rows // row_threads))
-    # Rows too few to fill the GPU: several blocks share one.
-    wanted = 2 * hardware.sm_count * hardware.max_threads_per_sm // (2 * MAX_BLOCK)
+    blocks = max(1, ceil_div(rows, row_threads))
     grid = 1
-    if blocks < hardware.sm_count and threads == MAX_BLOCK:
-        grid = min(max(1, wanted // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
+    if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
+        # Rows too few to fill the GPU: several blocks share one.
+        resident = hardware.sm_count * hardware.max_threads_per_sm // threads
+        grid = min(max(1, resident // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
     return ReductionParams(
         fastest_dim=True,
         cross_block_inner_reduction=True,
@@ -259,14 +182,6 @@ def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
     return list(range(end - moved, end))
 
 
-def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
-    """[I, ..] -> [BIDx, ..], or [BIDx, TIDy, ..] with several rows a block."""
-    if params.multiple_reds_per_blk:
-        schedule.split(tensor, 0, params.lparams.bdimy)
-        schedule.parallelize(tensor, 1, ParallelType.block_y)
-    schedule.parallelize(tensor, 0, ParallelType.grid_x)
-
-
 # ---- outer ------------------------------------------------------------------------------------
 
 
@@ -274,17 +189,18 @@ def _outer_params(
     rows: int, length: int, width: int, row_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams:
     """`width` columns a thread, of which each row takes `row_bytes` to load."""
-    columns = max(1, -(-rows // width))
-    threads_x = min(WARP_SIZE, _power_of_two_at_least(columns))
-    block = OUTER_BLOCK if columns > WARP_SIZE else 2 * OUTER_BLOCK
-    threads_y = max(1, min(block // threads_x, _power_of_two_at_least(length) // 2 or 1))
+    columns = max(1, ceil_div(rows, width))
+    threads_x = min(WARP_SIZE, power_of_two_at_least(columns))
+    block = OUTER_BLOCK if columns > WARP_SIZE else OUTER_BLOCK_OF_FEW_COLUMNS
+    # At least two elements of a column for each thread, as long as it has as many.
+    threads_y = max(1, min(block // threads_x, power_of_two_at_least(length) // 2))
     in_flight = min(MAX_ROWS_IN_FLIGHT, OUTER_BYTES_IN_FLIGHT // max(1, row_bytes))
     unroll = max(1, min(in_flight, length // threads_y))
-    blocks = -(-columns // threads_x)
-    wanted = 4 * hardware.sm_count
+    blocks = ceil_div(columns, threads_x)
+    wanted = OUTER_BLOCKS_A_SM * hardware.sm_count
     grid = 1
     if blocks < wanted:
-        grid = min(max(1, wanted // blocks), max(1, length // (threads_y * unroll * 2)))
+        grid = min(max(1, wanted // blocks), max(1, length // (threads_y * unroll * MIN_OUTER_STEPS)))
     return ReductionParams(
         fastest_dim=False,
         cross_block_inner_reduction=threads_y > 1,

@@ -14,11 +14,9 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
-from fusewright.schedule.propagate import spanning_walk
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-
-AxisMap = dict[IterDomain, IterDomain]
+from fusewright.schedulers.reference_map import AxisMap, reference_maps
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         return "it has no reduction"
     # That of most dimensions, as for a broadcast of fewer the others would lack some.
     reference = max(reductions, key=lambda t: sum(not a.is_broadcast for a in t.logical))
-    maps: dict[TensorView, AxisMap] = {reference: {a: a for a in reference.logical}}
-    for source, target, mapping in spanning_walk(reference):
-        known = maps[source]
-        maps[target] = {ref: mapping[axis] for ref, axis in known.items() if axis in mapping}
+    maps = reference_maps(reference, reference.logical)
     for other in reductions:
         mapped = maps.get(other, {})
         if len(mapped) != len(reference.logical) or len(other.logical) != len(mapped):

@@ -31,9 +31,16 @@ from fusewright.ir.node import RELABELS, Node
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
-from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    VectorLimits,
+    cache_inputs_and_outputs,
+    inline_rest,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
 ROW_BYTES = 128
@@ -43,7 +50,7 @@ MAX_LONG_TILE = 512
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
-BYTES_IN_FLIGHT = 256
+MAX_LOADED_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +202,7 @@ class TransposeScheduler:
         # A thread's loads are all in flight before the first use; those of group 1 do not wait for the tile.
         if ports.loads:
             schedule.inline_at(firsts[0], 1, best_effort=True, selected=ports.loads)
-        rest = [t for t in fusion.tensors() if t in computed and t.consumers and t not in ports.loads]
-        if rest:
-            schedule.inline_most(rest)
+        inline_rest(schedule, ports.loads)
 
 
 @dataclass(frozen=True)
@@ -245,7 +250,7 @@ class _Proposal:
         wanted1, wanted2 = self.side1.wanted(width1), self.side2.wanted(width2)
         merged1, size1 = _fill(sizes, self.side1, wanted1)
         merged2, size2 = _fill(sizes, self.side2, wanted2)
-        most1, most2 = (max(w, _ceil_power(n)) for w, n in ((width1, size1), (width2, size2)))
+        most1, most2 = (max(w, power_of_two_at_least(n)) for w, n in ((width1, size1), (width2, size2)))
         # A dimension that is smaller than its side of the tile leaves room to the other.
         tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
         if tile2 < wanted2:
@@ -254,11 +259,11 @@ class _Proposal:
             tile2 = min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1)
         shared = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // BLOCKS_PER_SM)
         most = min(
-            shared // self.tile_bytes, TRANSPOSE_THREADS * BYTES_IN_FLIGHT // max(1, self.loaded_bytes)
+            shared // self.tile_bytes, TRANSPOSE_THREADS * MAX_LOADED_BYTES // max(1, self.loaded_bytes)
         )
         others = prod(sizes) // max(1, size1 * size2)
         while tile1 * tile2 > min(MIN_TILE * MIN_TILE, most):
-            blocks = others * -(-size1 // tile1) * -(-size2 // tile2)
+            blocks = others * ceil_div(size1, tile1) * ceil_div(size2, tile2)
             if tile1 * tile2 <= most and blocks >= hardware.sm_count:
                 break
             if tile1 > width1 and (tile1 >= tile2 or tile2 == width2):
@@ -287,10 +292,6 @@ def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ..
         size *= sizes[side.outer[count]]
         count += 1
     return side.outer[:count], size
-
-
-def _ceil_power(size: int) -> int:
-    return 1 << max(0, size - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)

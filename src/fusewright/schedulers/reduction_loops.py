@@ -1,0 +1,100 @@
+"""The loops that schedulers of reductions share: rows and reduced elements, cut, factored and inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.core.enums import ParallelType
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.io import Ports, inline_rest, vectorize_ports
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction_space import ReductionSpace
+
+
+def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError for params that need rows where every dimension is reduced."""
+    if not space.iteration:
+        params.expect("fastest_dim", True, "where every dimension is reduced")
+        params.expect("multiple_reds_per_blk", False, "where every dimension is reduced")
+
+
+def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:
+    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other."""
+    reference = space.reference
+    order = [*space.iteration, *space.reduction]
+    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in positions.items()):
+        schedule.reorder(reference, positions)
+    for _ in range(len(space.reduction) - 1):
+        schedule.merge(reference, len(space.iteration))
+    for _ in range(len(space.iteration) - 1):
+        schedule.merge(reference, 0)
+    return reference
+
+
+def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
+    """[I, ..] -> [BIDx, ..], or [BIDx, TIDy, ..] with several rows a block."""
+    if params.multiple_reds_per_blk:
+        schedule.split(tensor, 0, params.lparams.bdimy)
+        schedule.parallelize(tensor, 1, ParallelType.block_y)
+    schedule.parallelize(tensor, 0, ParallelType.grid_x)
+
+
+def finish(
+    schedule: Schedule,
+    space: ReductionSpace,
+    reference: TensorView,
+    ports: Ports,
+    moved: list[int],
+    width: int,
+    load_position: int,
+) -> None:
+    """Factors the serial axes at `moved` of every reduction, propagates, vectorizes and inlines.
+
+    Loads before a reduction are inlined at `load_position`, so that those of a whole unrolled stretch are in
+    flight together.
+    """
+    schedule.transform_like(reference)
+    partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
+    lead = partials[0]
+    schedule.transform_like(lead)
+    schedule.parallelize_like(lead)
+    vectorize_ports(schedule, ports, width)
+    reduced = set(space.after)
+    early = [load for load in ports.loads if load not in reduced and _feeds(load, set(partials))]
+    if early:
+        schedule.inline_at(lead, load_position, best_effort=True, selected=early)
+    runs = _runs(partials, early) if width > 1 else []
+    if runs:
+        schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
+    inline_rest(schedule, {*early, *runs})
+
+
+def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
+    """What is reduced by an operation that combines values as a run, and so kept side by side."""
+    found: dict[TensorView, None] = {}
+    for partial in partials:
+        node = partial.definition
+        if isinstance(node, Reduction) and node.op.combine_run:
+            found.update(dict.fromkeys(node.tensor_inputs))
+    return [tensor for tensor in found if tensor not in loads]
+
+
+def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:
+    return list({tensor.definition: tensor for tensor in reductions}.values())
+
+
+def _feeds(load: TensorView, targets: set[TensorView]) -> bool:
+    """Whether a reduction is computed from `load`."""
+    stack, seen = [load], {load}
+    while stack:
+        tensor = stack.pop()
+        if tensor in targets:
+            return True
+        for consumer in tensor.consumers:
+            if consumer not in seen:
+                seen.add(consumer)
+                stack.append(consumer)
+    return False

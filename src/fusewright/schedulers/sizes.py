@@ -1,0 +1,12 @@
+"""Arithmetic on sizes in heuristics."""
+
+from __future__ import annotations
+
+
+def ceil_div(size: int, parts: int) -> int:
+    return -(-size // parts)
+
+
+def power_of_two_at_least(size: int) -> int:
+    """The least power of two that is not below `size`; 1 for no elements."""
+    return 1 << max(0, size - 1).bit_length()
