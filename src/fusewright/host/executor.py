@@ -211,19 +211,23 @@ class FusionExecutor:
     def _bound(
         self, setting: _Setting, schedule: FinishedSchedule | None, inputs: Inputs, tracer: Tracer | None
     ) -> BoundProgram:
-        """Checks the inputs and makes their program."""
+        """Checks the inputs and makes their program.
+
+        Threads that ask for the same one at once may make it twice, of the same kernels: to wait for one
+        another would cost more than to bind.
+        """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
             binding = self._binder.bind(inputs, setting.device)
             self._check_written(inputs)
-
-        def make() -> BoundProgram:
+        signature = self.signature(inputs)
+        key = signature if schedule is None else (schedule, signature)
+        program = setting.programs.find(key)
+        if program is None:
             program = self._make(setting, schedule, inputs, binding, tracer)
+            setting.programs.put(key, program)
             tracer.dump("time", tracer.table)
-            return program
-
-        key = self.signature(inputs)
-        return setting.programs.get(key if schedule is None else (schedule, key), make)
+        return program
 
     def _check_written(self, inputs: Inputs) -> None:
         for position in self._written:
@@ -353,6 +357,10 @@ class FusionExecutor:
     ) -> LaunchPlan:
         """The launch of a segment with these parameters. ParamsError for indices that are too narrow."""
         index_dtype = index_dtype_of(params, binding.index_dtype)
+        key = segment, params, index_dtype
+        known = place.launches.find(key)
+        if known is not None:
+            return known
         hardware = place.target.hardware
 
         def compile_() -> CompiledKernel:
@@ -361,12 +369,12 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.kernels.get((segment, params, index_dtype, hardware), compile_)
+            kernel = setting.kernels.get((*key, hardware), compile_)
             values = (*segment.inputs, *segment.outputs)
             op = LaunchKernel(segment.index, kernel, values, segment.outputs)
             return LaunchPlan(op, segment, place.target)
 
-        return place.launches.get((segment, params, index_dtype), make)
+        return place.launches.get(key, make)
 
     def _user_launch(
         self,
