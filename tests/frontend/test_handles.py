@@ -80,7 +80,7 @@ def test_equality_is_identity() -> None:
 def test_comparison_with_values_is_an_operation() -> None:
     x = torch.tensor([0.0, 1.0, 2.0])
     assert evaluated(lambda fd, t: fd.ops.where(t == 0.0, 5.0, t), x).tolist() == [5.0, 1.0, 2.0]
-    assert evaluated(lambda fd, t: fd.ops.where(t != 1, 5.0, t), x).tolist() == [5.0, 1.0, 5.0]
+    assert evaluated(lambda fd, t: fd.ops.where(t != 1.0, 5.0, t), x).tolist() == [5.0, 1.0, 5.0]
     assert evaluated(lambda fd, t: fd.ops.where(2.0 == t, 5.0, t), x).tolist() == [0.0, 1.0, 5.0]  # noqa: SIM300
     assert evaluated(lambda fd, t: t == t.size(0) - 1.0, x).tolist() == [False, False, True]
 

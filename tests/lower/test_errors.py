@@ -11,7 +11,7 @@ from fusewright.ir import Fusion, TensorView
 from fusewright.lower import check_symbols
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_reduction import sum_
+from fusewright.ops.build_reduction import sum_, var_mean
 from fusewright.ops.build_shape import expand, permute
 from fusewright.schedule import Schedule
 from fusewright.sym import symbol
@@ -187,3 +187,75 @@ def test_grid_reduction_of_a_grid_reduction():
     schedule.parallelize(partial, 1, P.grid_y)
     schedule.parallelize(total, 1, P.grid_y)
     refused(schedule, "reads the result of another, which only one block holds", "one step")
+
+
+def row_sums(*shape: int) -> tuple[Schedule, TensorView, TensorView]:
+    """input -> sums of its rows, an output, -> product with the input, an output."""
+    fusion = Fusion()
+    x = define_tensor(fusion, list(shape), True)
+    sums = sum_(fusion, x, [1], True)
+    product = apply_to_tensor(fusion, "mul", x, sums)
+    add_output(fusion, product)
+    fusion.unify_extents()
+    schedule = Schedule(fusion)
+    return schedule, schedule.tensors()[1], schedule.tensors()[-1]
+
+
+def test_what_follows_a_grid_reduction_on_the_blocks_that_it_reduced_across():
+    schedule, sums, product = row_sums(4, 8)
+    schedule.parallelize(sums, 1, P.grid_x)
+    schedule.parallelize(sums, 0, P.block_x)
+    schedule.parallelize_like(sums)
+    schedule.inline_most()
+    refused(schedule, "follows from a reduction across blockIdx.x", "segment_set")
+    assert any(axis.parallel is P.grid_x for axis in product.loop)
+
+
+def test_a_grid_reduction_of_columns_side_by_side_that_are_no_power_of_two():
+    fusion = Fusion()
+    x = define_tensor(fusion, [8, 33], True)
+    add_output(fusion, sum_(fusion, x, [0]))
+    schedule = Schedule(fusion)
+    sums = schedule.tensors()[1]
+    schedule.parallelize(sums, 0, P.grid_y)
+    schedule.parallelize(sums, -1, P.unroll)
+    given = torch.randn(8, 33)
+    torch.testing.assert_close(run(schedule, [given])[0], given.sum(0))
+
+
+@pytest.mark.parametrize("parallel", [P.block_x, P.grid_x])
+def test_an_output_that_others_read_in_the_same_kernel(parallel):
+    def schedule_of() -> tuple[Schedule, TensorView, TensorView]:
+        fusion = Fusion()
+        x = define_tensor(fusion, [4, 8], True)
+        double = apply_to_tensor(fusion, "mul", x, 2.0)
+        add_output(fusion, double)
+        add_output(fusion, apply_to_tensor(fusion, "neg", double))
+        schedule = Schedule(fusion)
+        _, double, negative = schedule.tensors()
+        return schedule, double, negative
+
+    schedule, double, negative = schedule_of()
+    schedule.parallelize(negative, 0, parallel)
+    refused(schedule, "T1 is an output, in global memory, that other threads .* read", "parallelize_like")
+    schedule, double, negative = schedule_of()
+    for tensor in (double, negative):
+        schedule.parallelize(tensor, 0, parallel)
+    given = torch.randn(4, 8)
+    assert torch.equal(run(schedule, [given])[1], -2 * given)
+
+
+def test_results_of_one_statement_that_are_transformed_differently():
+    fusion = Fusion()
+    x = define_tensor(fusion, [5, 8], True)
+    for tensor in var_mean(fusion, x, [1], 0):
+        add_output(fusion, tensor)
+    welford = next(t for t in fusion.tensors() if t.is_reduction)
+    for change in (
+        lambda s: s.split(s.tensor(welford.number), 0, 4),
+        lambda s: s.reorder(s.tensor(welford.number), {0: 1}),
+        lambda s: s.parallelize(s.tensor(welford.number), 0, P.grid_x),
+    ):
+        schedule = Schedule(fusion)
+        change(schedule)
+        refused(schedule, "is computed together with .* but transformed differently", "transform_like")

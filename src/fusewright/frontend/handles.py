@@ -108,6 +108,9 @@ class Arithmetic(Handle):
         __gt__: Callable[[Any, Any], Any]
         __ge__: Callable[[Any, Any], Any]
 
+        def __eq__(self, other: object) -> Any: ...
+        def __ne__(self, other: object) -> Any: ...
+        def __hash__(self) -> int: ...
         def __neg__(self) -> Any: ...
         def __abs__(self) -> Any: ...
         def __invert__(self) -> Any: ...
@@ -145,8 +148,8 @@ def _comparison(operation: str, same: bool) -> Callable[[Arithmetic, Any], Any]:
     return method
 
 
-Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[method-assign,assignment]
-Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[method-assign,assignment]
+Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[method-assign]
+Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[method-assign]
 Arithmetic.__hash__ = Handle.__hash__  # type: ignore[method-assign]
 
 

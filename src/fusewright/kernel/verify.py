@@ -209,7 +209,8 @@ class _Verifier:
         return dtype
 
     def accumulators(self, op: ReductionOp, dst: Sequence[Ref], width: int = 1) -> DataType:
-        self.width(width)
+        if width < 1:  # any other is a loop, no vector
+            self.fail(f"{width} elements side by side")
         for ref in dst:
             if ref.buffer.space is not Space.LOCAL:
                 self.fail(f"the accumulator {ref.buffer.name} is not local")

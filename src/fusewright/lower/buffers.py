@@ -198,13 +198,16 @@ class Buffers:
                 return axis, index
         return None
 
-    def mark_private(
+    def check_readers(
         self, tensor: TensorView, reads: Sequence[tuple[int, NodeIndices]], used: set[ParallelType]
     ) -> None:
-        """Notes that each thread reads of a shared tensor only what it wrote, if that is so.
+        """Notes whether each thread reads of a shared tensor only what it wrote, as it must of a global one.
 
-        `reads`: the operand position and indices of every node that reads it. `used`: the thread axes of the
-        kernel; along one that the tensor lacks, one thread writes for all.
+        `reads`: the operand position and indices of every node that reads it. `used`: the axes of the kernel
+        that share the tensor's memory; along one that the tensor lacks, one thread writes for all.
+
+        Raises:
+            ScheduleError: other threads read a tensor in global memory, which no barrier orders.
         """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before its readers were known"
         own = {
@@ -214,6 +217,14 @@ class Buffers:
         }
         if used <= own and all(self._read_elsewhere(tensor, position, i) is None for position, i in reads):
             self._private.add(tensor)
+        elif tensor.memory is MemoryType.global_:
+            raise ScheduleError(
+                f"{tensor.name} is an output, in global memory, that other threads than those that write it "
+                "read in the same kernel",
+                expected="what follows on the same threads and blocks, or from a copy in registers",
+                given=str(tensor),
+                hint="parallelize_like binds both alike; cache_fork or cache_before makes the copy",
+            )
 
 
 def _is_position(index: Expr, parallel: ParallelType) -> bool:

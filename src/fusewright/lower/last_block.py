@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import Val
 from fusewright.kernel.ir import THREAD_AXES
@@ -26,7 +27,11 @@ class Flag:
 
 
 class LastBlock:
-    """The flags of all nodes, which come in program order."""
+    """The flags of all nodes, which come in program order.
+
+    Raises:
+        ScheduleError: what follows from a grid reduction is spread over the blocks that it reduced across.
+    """
 
     def __init__(self, nodes: Sequence[Node], loops: LoopMap) -> None:
         self._of_value: dict[Val, tuple[Flag, ...]] = {}
@@ -34,6 +39,8 @@ class LastBlock:
         scratch = 0  # a flag has the number of the reduction's first scratch buffer
         for node in nodes:
             flags = self.needed_by(node)
+            for flag in flags:
+                _refuse_spread(node, flag, loops)
             _, grid = reduced_across(node, loops)
             if grid:
                 own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
@@ -50,6 +57,18 @@ class LastBlock:
     def set_by(self, node: Node) -> Flag:
         """The flag of a grid reduction."""
         return self._set_by[node]
+
+
+def _refuse_spread(node: Node, flag: Flag, loops: LoopMap) -> None:
+    for axis, loop in zip(node.output.loop, loops.of(node)):
+        if loop.parallel in flag.axes and as_int(loop.extent) != 1:
+            raise ScheduleError(
+                f"{node.output.name} follows from a reduction across {loop.parallel.ir_name}, whose result "
+                "the last of these blocks alone holds",
+                expected=f"axes that are not bound to {loop.parallel.ir_name}",
+                given=str(axis),
+                hint="reduce across the threads of a block, or cut there into two kernels (segment_set)",
+            )
 
 
 def reduced_across(node: Node, loops: LoopMap) -> tuple[tuple[ParallelType, ...], tuple[ParallelType, ...]]:

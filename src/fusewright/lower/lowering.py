@@ -74,7 +74,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
     ctx = Context(fusion, nodes, domains, loops, buffers, dims)
-    _mark_private(ctx)
+    _check_readers(ctx)
     items: list[Item] = []
     for position, node in enumerate(nodes):
         items += node_items(ctx, node, position * _ORDER_STEP)
@@ -145,16 +145,23 @@ def _moves_with_lane(node: Node) -> bool:
     )
 
 
-def _mark_private(ctx: Context) -> None:
-    """Finds the shared tensors that serve each thread as registers would, which need no barriers."""
-    used = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+def _check_readers(ctx: Context) -> None:
+    """Finds the shared tensors that serve each thread as registers would, which need no barriers.
+
+    Outputs that are read in the kernel have to.
+    """
+    shared = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+    everywhere = shared | {p for p in k.BLOCK_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
     reads: dict[TensorView, list[tuple[int, NodeIndices]]] = {}
     for node in ctx.nodes:
         for position, value in enumerate(node.inputs):
-            if isinstance(value, TensorView) and value.memory is MemoryType.shared:
+            if not isinstance(value, TensorView) or value.memory is MemoryType.local:
+                continue
+            if value.definition is not None:
                 reads.setdefault(value, []).append((position, ctx.indices(node)))
     for tensor, uses in reads.items():
-        ctx.buffers.mark_private(tensor, uses, used)
+        used = shared if tensor.memory is MemoryType.shared else everywhere
+        ctx.buffers.check_readers(tensor, uses, used)
 
 
 def _allocations(ctx: Context) -> list[k.Stmt]:

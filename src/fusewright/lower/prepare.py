@@ -6,9 +6,11 @@ register copy that is looped over and parallelized alike.
 
 from __future__ import annotations
 
+from fusewright.analyze.axis_map import sibling_keys
 from fusewright.core.enums import MemoryType
+from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView, Val
 from fusewright.ir.verify import verify_fusion
 from fusewright.schedule.caching import cache_before
@@ -20,14 +22,32 @@ def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
     """A copy in which every reduction accumulates in registers, and the map from its values back.
 
     Raises:
+        ScheduleError: results that one statement computes are not scheduled alike.
         VerifyError: the fusion is not well-formed, by the fault of what scheduled it.
     """
     verify_fusion(fusion, "scheduling")
+    for node in fusion.nodes:
+        if not node.is_scalar:
+            _check_siblings(node)
     fusion, copies = fusion.clone()
     for tensor in fusion.tensors():
         if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:
             _accumulate_in_registers(fusion, tensor)
     return fusion, {copy: value for value, copy in copies.items()}
+
+
+def _check_siblings(node: Node) -> None:
+    first, *others = (out for out in node.outputs if isinstance(out, TensorView))
+    for other in others:
+        ours, theirs = sibling_keys(first, other)
+        bound, elsewhere = ([a.parallel for a in t.loop] for t in (first, other))
+        if ours != theirs or bound != elsewhere:
+            raise ScheduleError(
+                f"{other.name} is computed together with {first.name} but transformed differently",
+                expected=str(first),
+                given=str(other),
+                hint=f"transform_like and parallelize_like make {other.name} follow {first.name}",
+            )
 
 
 def _accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> None:
