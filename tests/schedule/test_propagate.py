@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
 from fusewright.ir import Fusion, TensorView, verify_fusion
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -169,3 +170,52 @@ def test_the_walk_prefers_the_edge_that_carries_more():
     load, _, _, out = schedule.tensors()[1:]
     sources = {target: source for source, target, _ in spanning_walk(out)}
     assert sources[load] is out
+
+
+def test_a_swizzle_with_an_axis_that_is_missing_leaves_the_other():
+    fusion = Fusion()
+    x, y = define_tensor(fusion, [8], True), define_tensor(fusion, [8, 8], True)
+    narrow = copy_tensor(fusion, x)
+    wide = broadcast(fusion, narrow, [False, True])
+    add_output(fusion, apply_to_tensor(fusion, "add", wide, y))
+    schedule = Schedule(fusion)
+    out = schedule.fusion.output_tensors()[0]
+    schedule.split(out, 0, 4)
+    schedule.split(out, 2, 4)
+    schedule.swizzle(out, 1, 3)
+    schedule.transform_like(out)
+    assert shape(schedule.tensor(narrow.number)) == "i2 i4"
+    values = [torch.randn(8), torch.randn(8, 8)]
+    torch.testing.assert_close(run(schedule, values)[0], values[0][:, None] + values[1])
+
+
+def test_rows_are_not_merged_into_what_is_reduced():
+    """As the reduction would be over all rows then."""
+    schedule = normalization()
+    out = schedule.fusion.output_tensors()[0]
+    before = {tensor: shape(tensor) for tensor in schedule.tensors() if tensor is not out}
+    schedule.merge(out, 0)
+    with pytest.raises(
+        ScheduleError, match="T2 cannot loop alike: it reduces one of two axes that are merged"
+    ):
+        schedule.transform_like(out)
+    assert shape(out) == "i96" and {tensor: shape(tensor) for tensor in before} == before
+
+
+def test_columns_are_not_exchanged_by_a_row_that_is_reduced():
+    """As a column's sum would then be of elements of several."""
+    fusion = Fusion()
+    x = define_tensor(fusion, [8, 8], True)
+    add_output(fusion, sum_(fusion, copy_tensor(fusion, x), [0]))
+    schedule = Schedule(fusion)
+    x, load, total = schedule.tensors()
+    for tensor in (load, total):
+        schedule.split(tensor, 0, 4)
+        schedule.split(tensor, 2, 4)
+    with pytest.raises(ScheduleError, match="swizzle: both axes, or neither, must be reduced"):
+        schedule.swizzle(total, 1, 3)
+    schedule.swizzle(load, 1, 3)
+    with pytest.raises(
+        ScheduleError, match="T2 cannot loop alike: it reduces one of two axes that are swizzled"
+    ):
+        schedule.transform_like(load)

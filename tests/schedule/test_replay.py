@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fusewright import FusionDefinition
+from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
@@ -96,6 +97,14 @@ def test_a_line_added_to_a_printed_schedule_moves_no_name(name: str) -> None:
         call for call in schedule.trace() if call.args != (TensorRef(number),) or call.method != "cache_after"
     ]
     assert others == [_renumbered(call, number) for call in original.trace()]
+
+
+def test_a_member_named_like_a_keyword_prints_as_python() -> None:
+    segment, _ = scheduled(next(c for c in CASES if c.name == "layer_norm"))[0]
+    schedule, again = Schedule(segment.fusion), Schedule(segment.fusion)
+    schedule.set_memory_type(schedule.tensor(0), MemoryType.global_)
+    _function(schedule.to_python())(again)
+    assert again.trace() == schedule.trace()
 
 
 def test_what_a_primitive_took_away_is_no_tensor() -> None:

@@ -8,12 +8,12 @@ neighbour.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from fusewright.analyze.axis_map import loop_keys, producer_map, sibling_keys
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.axis import IterDomain, Merge, Transform, transforms_between
+from fusewright.ir.axis import IterDomain, Merge, Swizzle, Transform, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.transforms import check_binding
@@ -86,26 +86,55 @@ def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[T
     """
     chosen = set(selected)
     before: dict[TensorView, list[IterDomain]] = {reference: reference.loop}
-    for source, target, mapping in spanning_walk(reference):
-        if (not chosen or target in chosen) and source in before:
-            before[target] = target.loop
-            if any(tensor.inline_at for tensor in (target, *target.producers)):
-                for tensor, loop in before.items():
-                    tensor.loop = loop
-                raise ScheduleError(
-                    f"transform_like: loops of {target.name} are inlined already",
-                    given=str(target),
-                    hint="transform before inlining",
-                )
-            replay_loops(fusion, source, target, mapping)
+    try:
+        for source, target, mapping in spanning_walk(reference):
+            if (not chosen or target in chosen) and source in before:
+                before[target] = target.loop
+                _check_not_inlined(target)
+                replay_loops(fusion, source, target, mapping)
+    except ScheduleError:
+        for tensor, loop in before.items():
+            tensor.loop = loop
+        raise
+
+
+def _check_not_inlined(tensor: TensorView) -> None:
+    if any(t.inline_at for t in (tensor, *tensor.producers)):
+        raise ScheduleError(
+            f"transform_like: loops of {tensor.name} are inlined already",
+            given=str(tensor),
+            hint="transform before inlining",
+        )
+
+
+def _forwarded(transform: Transform, ins: Sequence[IterDomain | None]) -> tuple[IterDomain | None, ...]:
+    """What a transform makes where some of its inputs are lacking."""
+    if isinstance(transform, Swizzle):
+        return tuple(ins)
+    left = next((a for a in ins if a is not None), None) if isinstance(transform, Merge) else None
+    return tuple(left for _ in transform.outputs)
+
+
+def _check_kinds(transform: Transform, ins: Sequence[IterDomain], target: TensorView) -> None:
+    kinds = {axis.is_reduction for axis in ins if not axis.is_broadcast}
+    if len(kinds) > 1:
+        what = "merged" if isinstance(transform, Merge) else "swizzled"
+        raise ScheduleError(
+            f"{target.name} cannot loop alike: it reduces one of two axes that are {what}",
+            given=" and ".join(map(str, ins)),
+            hint="select the tensors to transform, without it",
+        )
 
 
 def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping: AxisMap) -> None:
     """Gives `target` the loops of `source`, over `mapping`: source's leaf axis -> target's.
 
-    An axis that `target` lacks drops out, a merge with it leaves the other axis. Axes that
+    An axis that `target` lacks drops out, a merge or a swizzle with it leaves the other axis. Axes that
     `source` lacks stay innermost. Transforms that made target's logical axes (rfactor) are kept: a replayed
     transform that equals one of them is that one.
+
+    Raises:
+        ScheduleError: `target` reduces one of two axes that are merged or swizzled. Nothing is changed then.
     """
     fixed: dict[tuple[tuple[object, ...], tuple[IterDomain, ...]], Transform] = {}
     frozen: set[IterDomain] = set()
@@ -126,11 +155,11 @@ def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping
             ins = [build(a) for a in transform.inputs]
             present = [a for a in ins if a is not None]
             if len(present) < len(ins):
-                forwarded = present[0] if present and isinstance(transform, Merge) else None
-                outputs[transform] = tuple(forwarded for _ in transform.outputs)
+                outputs[transform] = _forwarded(transform, ins)
             else:
                 twin = fixed.get((transform.key(), tuple(present)))
                 if twin is None and frozen.isdisjoint(present):
+                    _check_kinds(transform, present, target)
                     twin = transform.replay(present, fusion.plain_axis)
                 if twin is None:  # would undo how target's logical axes were made
                     outputs[transform] = tuple(None for _ in transform.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -34,7 +35,8 @@ class Call:
 
 def _text(value: Any) -> str:
     if isinstance(value, Enum):
-        return f"{type(value).__name__}.{value.name}"
+        # A member that is named like a keyword is also spelled with an underscore.
+        return f"{type(value).__name__}.{value.name}{'_' * keyword.iskeyword(value.name)}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_text(k)}: {_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):

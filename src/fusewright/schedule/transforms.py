@@ -141,6 +141,8 @@ def swizzle(fusion: Fusion, tensor: TensorView, x: int, y: int) -> Swizzle:
         raise ScheduleError(
             "swizzle: axes must have the same constant power-of-two extent", given=f"{a} and {b}"
         )
+    if a.is_reduction != b.is_reduction:
+        raise ScheduleError("swizzle: both axes, or neither, must be reduced", given=f"{a} and {b}")
     for position in (x, y):
         _check_free(tensor, position, "swizzle")
     transform = Swizzle(a, b, fusion.plain_axis)
