@@ -1,7 +1,8 @@
 """What every scheduled fusion is brought to before it is lowered, so that the rules need not ask.
 
 A reduction accumulates in registers: one that was scheduled to be an output or in shared memory gets a
-register copy that is looped over and parallelized alike.
+register copy that is looped over and parallelized alike. Registers are as many as the compiler sees: a tensor
+that would take as many as a size says is inlined as far as it can be.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView, Val
 from fusewright.ir.verify import verify_fusion
 from fusewright.schedule.caching import cache_before
-from fusewright.schedule.inlining import max_inline_position
+from fusewright.schedule.inlining import inline_most, max_inline_position
 from fusewright.schedule.propagate import parallelize_like, replay_loops
+from fusewright.sym import as_int
 
 
 def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
@@ -33,6 +35,9 @@ def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
     for tensor in fusion.tensors():
         if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:
             _accumulate_in_registers(fusion, tensor)
+    variable = [tensor for tensor in fusion.tensors() if _is_of_variable_size(tensor)]
+    if variable:
+        inline_most(fusion, variable)
     return fusion, {copy: value for value, copy in copies.items()}
 
 
@@ -48,6 +53,15 @@ def _check_siblings(node: Node) -> None:
                 given=str(other),
                 hint=f"transform_like and parallelize_like make {other.name} follow {first.name}",
             )
+
+
+def _is_of_variable_size(tensor: TensorView) -> bool:
+    """Whether a thread would hold as many elements of it as a size says."""
+    return tensor.memory is MemoryType.local and any(
+        as_int(axis.extent) is None
+        for axis in tensor.loop[tensor.inline_at :]
+        if not axis.is_reduction and not axis.parallel.is_thread
+    )
 
 
 def _accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> None:
