@@ -116,9 +116,11 @@ def _forwarded(transform: Transform, ins: Sequence[IterDomain | None]) -> tuple[
 
 
 def _check_kinds(transform: Transform, ins: Sequence[IterDomain], target: TensorView) -> None:
-    kinds = {axis.is_reduction for axis in ins if not axis.is_broadcast}
+    # A merged broadcast adds nothing; one that a swizzle takes for its rows exchanges what is reduced.
+    is_merge = isinstance(transform, Merge)
+    kinds = {axis.is_reduction for axis in ins if not (is_merge and axis.is_broadcast)}
     if len(kinds) > 1:
-        what = "merged" if isinstance(transform, Merge) else "swizzled"
+        what = "merged" if is_merge else "swizzled"
         raise ScheduleError(
             f"{target.name} cannot loop alike: it reduces one of two axes that are {what}",
             given=" and ".join(map(str, ins)),
