@@ -305,3 +305,14 @@ def test_threads_that_define_the_same_share_one_fusion(cache: FusionCache) -> No
     assert len({id(fd._complete()) for fd in found}) == 1
     assert cache.num_fusions() == 1 + 20 + 8 * 20
     assert sorted(d.id for d in cache._definitions) == list(range(cache.num_fusions()))
+
+
+def test_what_a_definition_is_made_with_is_checked() -> None:
+    for wrong in ({"id": "a"}, {"max_length": "a"}, {"max_length": None}, {"options": 3}):
+        (name,) = wrong
+        with pytest.raises(ArgumentTypeError, match=rf"FusionDefinition\(\).*{name}: "):
+            FusionDefinition(**wrong)  # type: ignore[arg-type]
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]))
+        with pytest.raises(DtypeError, match=r"one of those of DataType, but got torch\.int8"):
+            fd.from_pytorch(torch.ones(3, dtype=torch.int8))

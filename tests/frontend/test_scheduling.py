@@ -15,6 +15,7 @@ from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
     InputError,
+    OptionError,
     ParamsError,
     ScheduleError,
 )
@@ -347,3 +348,64 @@ def test_primitives_say_which_argument_is_wrong(fd: Sum) -> None:
     ):
         sched.splt(x, 0, 2)
     assert not hasattr(sched, "schedule_hyperparameters")
+
+
+# ---- what goes wrong stays where it went wrong
+
+
+class ColumnSums(FusionDefinition):
+    def definition(self) -> None:
+        x = self.define_tensor([-1, -1], contiguity=True)
+        e = self.ops.exp(x)
+        self.sums = self.ops.sum(e, -1)
+        self.add_output(e / self.ops.sum(e, -1, keepdim=True))
+        self.add_output(self.sums)
+
+
+class WrongColumnSums(ColumnSums):
+    def schedule(self) -> None:
+        self.sched.parallelize(self.sums, 0, ParallelType.grid_x)  # but not what e is computed by
+
+
+class AutomaticColumnSums(ColumnSums):
+    def schedule(self) -> None:
+        self.sched.schedule(SchedulerType.inner_persistent)
+
+
+def test_a_refused_schedule_is_not_kept_for_equal_definitions() -> None:
+    x = torch.randn(4, 8)
+    wrong = WrongColumnSums()
+    for _ in range(2):
+        with pytest.raises(ScheduleError):
+            wrong.execute([x])
+    for other in (AutomaticColumnSums(), ColumnSums(), FusionDefinition(wrong.id())):
+        assert torch.allclose(other.execute([x])[1], x.exp().sum(-1))
+
+
+def test_handles_of_another_definition_are_refused() -> None:
+    with FusionDefinition() as other:
+        theirs = other.ops.neg(other.define_tensor([-1, -1]))
+        other.add_output(theirs)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([-1, -1])))
+    fd._setup_schedule([torch.ones(2, 2)])
+    for call in (
+        lambda s: s.split(theirs, 0, 2),
+        lambda s: s.to_string(theirs),
+        lambda s: s.is_reduction(theirs),
+    ):
+        with pytest.raises(DefinitionError, match="belongs to another definition"):
+            call(fd.sched)
+
+
+def test_schedulers_that_are_not_there_reject() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.exp(fd.define_tensor([-1, -1])))
+    fd._setup_schedule([torch.ones(2, 2)])
+    for type_ in (SchedulerType.none, SchedulerType.matmul, SchedulerType.expr_eval):
+        taken, reason = fd.sched.can_schedule(type_)
+        assert not taken and reason.strip() == (
+            f"Scheduler _{type_.name}_ ***rejected*** because : there is no such scheduler (yet)"
+        )
+    with pytest.raises(OptionError, match="unknown scheduler"):
+        fd.sched.can_schedule("nothing")

@@ -16,9 +16,11 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
+    DtypeError,
     ExecutionOrderError,
     MissingDefinitionError,
     ProfileError,
+    ScheduleError,
     UnsupportedDeviceError,
 )
 from fusewright.core.options import Options
@@ -80,6 +82,17 @@ class FusionDefinition:
         options: Options | None = None,
         registry: Registry | None = None,
     ) -> None:
+        for name, value, kind in (
+            ("id", id, int),
+            ("max_length", max_length, int),
+            ("options", options, Options),
+        ):
+            if not (isinstance(value, kind) or (value is None and name != "max_length")):
+                raise ArgumentTypeError(
+                    function="FusionDefinition",
+                    expected=f"{name}: {kind.__name__}",
+                    given=describe_argument(value),
+                )
         self.ops = Operators(self)
         self.sched = SchedOperators(self)
         self._max_length = max_length
@@ -220,7 +233,7 @@ class FusionDefinition:
 
         Raises:
             UnsupportedDeviceError: it is neither on a CPU nor on a CUDA device.
-            ArgumentTypeError: it is no tensor.
+            ArgumentTypeError: it is no tensor. DtypeError: fusions have no such dtype.
         """
         if not isinstance(tensor, torch.Tensor):
             raise ArgumentTypeError(
@@ -229,9 +242,13 @@ class FusionDefinition:
         if tensor.device.type not in ("cpu", "cuda"):
             raise UnsupportedDeviceError(given=tensor.device.type)
         is_cpu = tensor.device.type == "cpu" and tensor.ndim == 0
-        return self._define_strided(
-            tensor.shape, tensor.stride(), from_torch(tensor.dtype), static_sizes, is_cpu
-        )
+        try:
+            dtype = from_torch(tensor.dtype)
+        except KeyError:
+            raise DtypeError(
+                what="a tensor of a definition", expected="one of those of DataType", given=tensor.dtype
+            ) from None
+        return self._define_strided(tensor.shape, tensor.stride(), dtype, static_sizes, is_cpu)
 
     def add_output(self, *args: Any, **kwargs: Any) -> None:
         """The next output: `(output)`, `(output, alias_input)` or `(output, stride_order)`.
@@ -290,21 +307,31 @@ class FusionDefinition:
         schedule = None
         if (leaf.schedules.kept or self._has_schedule) and not override_user_schedule:
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
-        if not capture_debug_output and not profile:
-            return executor.execute(
-                arguments, device=place, options=options, tracer=tracer, user_schedule=schedule
-            )
-        stream = io.StringIO()
+        stream = None
         if capture_debug_output:
+            stream = io.StringIO()
             tracer = Tracer(options, stream)
-        settings: Any = {"device": place, "options": options, "tracer": tracer, "user_schedule": schedule}
         try:
             if not profile:
-                return executor.execute(arguments, **settings)
-            outputs, self._profile = executor.profile(arguments, **settings, fusion_id=leaf.id)
+                return executor.execute(
+                    arguments, device=place, options=options, tracer=tracer, user_schedule=schedule
+                )
+            outputs, self._profile = executor.profile(
+                arguments,
+                device=place,
+                options=options,
+                tracer=tracer,
+                user_schedule=schedule,
+                fusion_id=leaf.id,
+            )
             return outputs
+        except ScheduleError:
+            # It would be found, and fail, for every definition like this one; the next call writes it anew.
+            if schedule is not None and self._has_schedule:
+                leaf.schedules.forget(self._signature(leaf, arguments, place))
+            raise
         finally:
-            if capture_debug_output:
+            if stream is not None:
                 self._debug_output = stream.getvalue()
 
     def profile(self) -> FusionProfile:

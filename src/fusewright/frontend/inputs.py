@@ -11,6 +11,9 @@ from fusewright.core.errors import ArgumentTypeError, DeviceError
 from fusewright.ops import describe_argument
 from fusewright.runtime.hardware import default_device
 
+# Numbers of devices; torch keeps them in a byte, and would take 300 for 44.
+_INDICES = range(256)
+
 Inputs = Sequence[Any]
 Device = int | str | torch.device
 
@@ -48,6 +51,8 @@ def listed(inputs: Iterable[Any]) -> list[Any]:
 def device_named(device: Device) -> torch.device:
     """Where to run. DeviceError for what names no device."""
     try:
+        if isinstance(device, int) and device not in _INDICES:
+            raise TypeError
         return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except (RuntimeError, TypeError):
         raise DeviceError(

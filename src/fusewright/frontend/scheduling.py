@@ -122,6 +122,8 @@ class SchedOperators:
     def _unwrapped(self, value: Any) -> Any:
         """Arguments with handles replaced by the tensors of the workbench."""
         if isinstance(value, Tensor):
+            if value._fd is not self._fd:
+                raise DefinitionError(f"{value!r} belongs to another definition")
             return self._open().tensor(value.index)
         if isinstance(value, (list, tuple, set, frozenset)):
             return type(value)(self._unwrapped(item) for item in value)
@@ -141,12 +143,11 @@ class SchedOperators:
 
     def is_reduction(self, tensor: Tensor) -> bool:
         """Whether computing the tensor, no input, reduces an axis."""
-        user = self._open()
-        return user.schedule.is_reduction(user.tensor(tensor.index))
+        return self._open().schedule.is_reduction(self._unwrapped(tensor))
 
     def to_string(self, tensor: Tensor) -> str:
         """The tensor with its loop axes."""
-        return str(self._open().tensor(tensor.index))
+        return str(self._unwrapped(tensor))
 
     def user_schedule_ir(self) -> str:
         """The scheduled fusion as text."""
@@ -163,7 +164,10 @@ class SchedOperators:
     def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
         """Whether a scheduler takes the fusion and, if not, why not."""
         user = self._open()
-        scheduler = self._registry().get(scheduler_type)
+        registry = self._registry()
+        if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
+            return False, rejection_text(scheduler_type, "there is no such scheduler (yet)")
+        scheduler = registry.get(scheduler_type)
         verdict = scheduler.can_schedule(user.leaf.fusion)
         return (
             (False, rejection_text(scheduler.type, verdict.reason))

@@ -144,6 +144,10 @@ class Binder:
                 )
         elif device is not None:
             place = device
+            if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+                raise DeviceError(
+                    what="a call", expected=f"one of {torch.cuda.device_count()} GPUs here", given=place
+                )
         else:
             place = default_device()
         if place.type not in ("cpu", "cuda"):

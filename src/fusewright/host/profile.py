@@ -70,7 +70,7 @@ class FusionProfile:
     percentage_peak_bandwith: float
     input_bytes: int
     output_bytes: int
-    kernel_profiles: tuple[KernelProfile, ...]
+    kernel_profiles: list[KernelProfile]
 
 
 class _Clock:
@@ -140,7 +140,7 @@ def run_profiled(
         percentage_peak_bandwith=100 * bandwidth / target.hardware.memory_bandwidth_gbs,
         input_bytes=read,
         output_bytes=written,
-        kernel_profiles=tuple(kernels),
+        kernel_profiles=kernels,
     )
 
 
