@@ -255,6 +255,22 @@ def test_aliased_input_that_a_later_kernel_reads(target):
     torch.testing.assert_close(value, before * 2)
 
 
+def test_memory_that_several_elements_share_is_not_written_in_place(target):
+    d = Definition()
+    x = d.tensor(contiguity=False)
+    d.output(d.add(x, x), x)
+    executor = d.executor()
+    shared = torch.zeros(1, 4, device=target).expand(3, 4)
+    with pytest.raises(
+        InputError, match=r"(?s)written in place.*several of whose elements are one in memory"
+    ):
+        executor.execute([shared])
+    assert not shared.any()
+    own = torch.ones(3, 4, device=target)
+    executor.execute([own])
+    assert torch.equal(own, torch.full_like(own, 2))
+
+
 def test_alias_of_a_strided_input(target):
     d = Definition()
     x = d.tensor(contiguity=False)

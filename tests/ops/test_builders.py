@@ -365,6 +365,16 @@ def test_only_tensors_are_outputs(output: str) -> None:
         d.add_output(d.define_scalar() if output == "scalar" else 2.0)
 
 
+def test_an_input_is_written_by_one_output() -> None:
+    d = Definition()
+    x = d.define_tensor([-1], dtype=Half)
+    y = d.add(x, 1.0)
+    d.add_output(y, x)
+    d.add_output(y, x)
+    with pytest.raises(OutputError, match=r"a second output written into T0 .* is written there already"):
+        d.add_output(d.mul(x, 2.0), x)
+
+
 def test_only_inputs_are_aliased() -> None:
     d = Definition()
     x = d.define_tensor([-1])

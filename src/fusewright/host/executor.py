@@ -231,12 +231,18 @@ class FusionExecutor:
 
     def _check_written(self, inputs: Inputs) -> None:
         for position in self._written:
-            if inputs[position].is_conj():
+            given, name = inputs[position], self.fusion.inputs[position].name
+            problem = None
+            if given.is_conj():
+                problem = "a lazily conjugated view"
+            elif any(stride == 0 and size > 1 for size, stride in zip(given.shape, given.stride())):
+                problem = "an expanded one, several of whose elements are one in memory"
+            if problem is not None:
                 raise InputError(
                     index=position,
-                    name=self.fusion.inputs[position].name,
+                    name=name,
                     expected="a tensor that can be written in place",
-                    given="a lazily conjugated view",
+                    given=problem,
                 )
 
     def _make(

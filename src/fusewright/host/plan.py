@@ -179,11 +179,10 @@ def in_place_outputs(
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
     if not aliases:
         return {}
-    homes = list(aliases.values())
     found: dict[TensorView, TensorView] = {}
     for tensor, home in aliases.items():
         position = next((i for i, launch in enumerate(launches) if tensor in launch.op.outputs), None)
-        if position is None or homes.count(home) > 1 or tensor.dtype is not home.dtype:
+        if position is None or tensor.dtype is not home.dtype:
             continue
         if any(home in launch.op.values for launch in launches[position + 1 :]):
             continue

@@ -183,6 +183,12 @@ def _add_aliased(fusion: Fusion, output: TensorView, alias: TensorView) -> None:
             problem="alias_input must be an input of the fusion",
             hint="pass the tensor that define_tensor returned",
         )
+    for known in fusion.outputs:
+        if known.alias is alias and output is not known.tensor and output not in known.tensor.producers:
+            raise OutputError(
+                what=f"a second output written into {alias.name}",
+                problem=f"{known.tensor.name} is written there already",
+            )
     if output.ndim != alias.ndim:
         raise RankError(what=f"the output that aliases {alias.name}", expected=alias.ndim, given=output.ndim)
     for i, (ours, theirs) in enumerate(zip(output.extents, alias.extents)):
