@@ -8,7 +8,7 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ScheduleError, VerifyError
-from fusewright.ir import RELABELS, Fusion, Node, TensorView, Traits, Val, fusion_text, verify_fusion
+from fusewright.ir import Fusion, Node, TensorView, Traits, Val, fusion_text, verify_fusion
 from fusewright.lower.nodes import is_vector_access
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -70,7 +70,6 @@ def fusion() -> Fusion:
 def test_every_kind_states_its_traits():
     assert {kind.__name__: kind.traits for kind in KINDS} == STATED
     assert all("traits" in vars(kind) for kind in KINDS), "inherited traits are not stated"
-    assert set(RELABELS) == {kind for kind in KINDS if kind.traits.relabel}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,6 @@ It may import core and sym. Start reading at `value.TensorView`, then `node`.
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle, Transform
 from fusewright.ir.fusion import Fusion, Output
 from fusewright.ir.node import (
-    RELABELS,
     Broadcast,
     Copy,
     Expand,
@@ -29,7 +28,6 @@ from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.verify import verify_fusion
 
 __all__ = [
-    "RELABELS",
     "Broadcast",
     "Copy",
     "Expand",

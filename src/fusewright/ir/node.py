@@ -223,10 +223,6 @@ class Relabel(Node):
         return self.dims
 
 
-#: The classes whose traits say `relabel`.
-RELABELS = (Broadcast, Squeeze, Permute, Relabel)
-
-
 class Expand(Node):
     """Gives size-1 axes a visible size; no data moves."""
 

@@ -27,7 +27,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import RELABELS, Node
+from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
@@ -100,7 +100,7 @@ def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
         stored = [a for a in tensor.allocation if not a.is_broadcast and a in to_space]
         order = tuple(to_space[a] for a in stored)
         wanted = {a for a in space.axes if not a.is_broadcast}
-        key = tensor, node if isinstance(node, RELABELS) else None
+        key = tensor, node if node.traits.relabel else None
         found.setdefault(key, _Access(tensor, node, axis, order, wanted <= set(order)))
 
     for node in fusion.ordered_nodes():
@@ -241,7 +241,7 @@ class _Proposal:
             value.dtype.size
             for value in fusion.inputs
             if isinstance(value, TensorView) and not value.is_cpu
-            for _ in {node if isinstance(node, RELABELS) else None for node in value.uses}
+            for _ in {node if node.traits.relabel else None for node in value.uses}
         )
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> TransposeParams:
