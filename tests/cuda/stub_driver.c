@@ -30,7 +30,13 @@ static int device_attribute(int *value, int attribute, int device) {
   *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute * 1024;
   return 0;
 }
-static int device_name(char *name, int length, int device) { strcpy(name, "NVIDIA Stub"); return 0; }
+/* As the real one: nothing is said of what follows the name in the buffer. */
+static int device_name(char *name, int length, int device) {
+  memset(name, 0, length);
+  name[length - 1] = ' ';
+  strcpy(name, "NVIDIA Stub");
+  return 0;
+}
 static int device_memory(size_t *bytes, int device) { *bytes = (size_t)1 << 36; return 0; }
 static int error_string(int code, const char **text) { *text = "described"; return 0; }
 static int load(void **library) { *library = (void *)0x10; printf("load\n"); return outcome("cuLibraryLoadData"); }

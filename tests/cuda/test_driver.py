@@ -65,6 +65,11 @@ launcher(0x55, [False, 0x2000, 3, 1.5, 0j, bytes(16)])
     assert second.split(" args ")[1].split()[:3] == ["0:00", "0:0020000000000000", "0:03000000"]
 
 
+def test_the_name_of_a_device_ends_where_it_ends(stub_directory: Path) -> None:
+    script = "from fusewright.cuda import driver; print('name', repr(driver.device_name(0)))"
+    assert "name 'NVIDIA Stub'" in run(stub_directory, script, STUB_QUIET="1")
+
+
 def test_more_shared_memory_than_the_default_is_asked_for_once(stub_directory: Path) -> None:
     script = """
 for shared in (47 * 1024, 48 * 1024, 100_000, 90_000):  # the stub's kernel has 1024 static bytes

@@ -89,7 +89,7 @@ def device_count() -> int:
 
 def device_name(device: int) -> str:
     name: bytes = check("cuDeviceGetName", _driver().cuDeviceGetName(256, _device(device)))
-    return name.rstrip(b"\0").decode()
+    return name.partition(b"\0")[0].decode()  # what stands behind it in the buffer is anything
 
 
 def device_memory(device: int) -> int:

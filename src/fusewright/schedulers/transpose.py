@@ -100,7 +100,7 @@ def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
         stored = [a for a in tensor.allocation if not a.is_broadcast and a in to_space]
         order = tuple(to_space[a] for a in stored)
         wanted = {a for a in space.axes if not a.is_broadcast}
-        key = tensor, node if node.traits.relabel else None
+        key = tensor, node if node is not None and node.traits.relabel else None
         found.setdefault(key, _Access(tensor, node, axis, order, wanted <= set(order)))
 
     for node in fusion.ordered_nodes():
