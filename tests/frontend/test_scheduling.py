@@ -180,7 +180,7 @@ def test_scalars_that_are_sizes_are_part_of_the_signature() -> None:
 
     fd = Filled()
     for n, value, scheduled in ((1024, 1.0, 1), (1024, 2.0, 1), (3, 1.0, 2)):
-        assert torch.equal(fd.execute([n, value])[0], torch.full((n,), value))
+        assert torch.equal(fd.execute([n, value])[0].cpu(), torch.full((n,), value))
         assert fd.scheduled == scheduled
 
 
