@@ -99,7 +99,9 @@ class Context:
     def thread_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """That an element of `node` is the thread's to compute."""
         guarded = node in self.guarded
-        found = [guard for axis, guard in indices.guards if guarded or not axis.is_broadcast]
+        # Shared memory has room for all points of the loops, and readers go over those of a broadcast.
+        fills = node.output.memory is MemoryType.shared
+        found = [guard for axis, guard in indices.guards if (guarded and not fills) or not axis.is_broadcast]
         for axis, loop in zip(node.output.loop, self.loops.of(node)):
             if not guarded and axis.is_broadcast:
                 continue
@@ -165,8 +167,8 @@ def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
     """Nodes whose work stands under the guards of their broadcast axes as well.
 
     What is the same along a broadcast axis may be read by threads beyond the axis' extent, so registers hold
-    it everywhere, unless all readers stand in the same loops under the same guards. Memory has room for the
-    extent only.
+    it everywhere, unless all readers stand in the same loops under the same guards. Shared memory has room
+    for no threads beyond; one thread stores to global memory anyway (`_write_once`).
     """
     guarded: set[Node] = set()
     computed = set(nodes)
