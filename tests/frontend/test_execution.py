@@ -233,6 +233,8 @@ def test_inputs_are_any_iterable_but_a_tensor() -> None:
     for number in (300, -1):
         with pytest.raises(DeviceError, match=f"{number}"):
             fd.execute([x, 2.0], device=number)
+    with pytest.raises(DeviceError):
+        fd.validate([x, 2.0], device=255)
     with pytest.raises(DeviceError, match="bogus"):
         fd.execute([x, 2.0], device="bogus")
     with pytest.raises(DeviceError, match=r"(?s)the device of a call.*cpu, as its tensors.*cuda:0"):

@@ -113,7 +113,8 @@ _STATES: OnceCache[torch.device, RandomStates] = OnceCache()
 
 
 def random_states(device: torch.device) -> RandomStates:
-    """Those of a device, one object a process."""
-    if device.type == "cuda":
-        return _STATES.get(device, lambda: CudaRandomStates(device.index))
-    return _STATES.get(device, CpuRandomStates)
+    """Those of a device, one object a process; a GPU that is not there has the CPU's, as calls refuse it."""
+    if device.type == "cuda" and (device.index or 0) < torch.cuda.device_count():
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return _STATES.get(torch.device("cuda", index), lambda: CudaRandomStates(index))
+    return _STATES.get(torch.device("cpu"), CpuRandomStates)

@@ -66,15 +66,6 @@ class SegmentedFusion:
     scalar_nodes: tuple[Node, ...]
     attempts: tuple[Attempt, ...] = ()
 
-    def last_uses(self) -> dict[TensorView, int]:
-        """For each tensor that crosses a segment's border: the index of the last segment that touches it."""
-        last: dict[TensorView, int] = {}
-        for segment in self.segments:
-            for value in (*segment.inputs, *segment.outputs):
-                if isinstance(value, TensorView):
-                    last[value] = segment.index
-        return last
-
     def log(self) -> str:
         """Why the partition is what it is: every question to the schedulers, in order."""
         return "\n".join(map(str, self.attempts))
