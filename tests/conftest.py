@@ -8,6 +8,7 @@ Options:
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import shutil
 import tempfile
@@ -116,6 +117,20 @@ def every_kernel_compiles(request: pytest.FixtureRequest, compile_check: Compile
     compile_check.test = request.node.nodeid
     yield
     compile_check.compile(least=BATCH)
+
+
+@pytest.fixture(autouse=True)
+def no_internal_faults(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test in which a fault of Fusewright was logged and worked around, unless it is marked `faults`."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("fusewright")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    if records and request.node.get_closest_marker("faults") is None:
+        pytest.fail("\n".join(record.getMessage() for record in records), pytrace=False)
 
 
 @pytest.fixture

@@ -83,10 +83,22 @@ def test_axes_made_alike_have_equal_keys_and_others_do_not(fusion):
 def test_merge_with_an_absent_axis_passes_the_other_through_only_when_forwarding(fusion):
     x = tensor(fusion, 4)
     wide = broadcast(fusion, x, [False, True])
+    apply_to_tensor(fusion, "add", wide, tensor(fusion, 4, 8))  # what wide is broadcast to
     transforms.merge(fusion, wide, 0)
     ours, theirs = loop_keys(x, wide)
     assert ours != theirs
     ours, theirs = loop_keys(x, wide, forward_absent=True)
+    assert ours == theirs and None not in ours
+
+
+def test_merge_with_an_absent_axis_of_one_point_is_the_other_axis(fusion):
+    x = tensor(fusion, 4)
+    wide = broadcast(fusion, x, [False, True])
+    apply_to_tensor(fusion, "neg", wide)
+    transforms.merge(fusion, wide, 0)
+    transforms.split(fusion, wide, 0, 2)
+    transforms.split(fusion, x, 0, 2)
+    ours, theirs = loop_keys(x, wide)
     assert ours == theirs and None not in ours
 
 

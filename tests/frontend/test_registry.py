@@ -14,10 +14,10 @@ from fusewright.core.hardware import HardwareInfo, described
 from fusewright.ir import Fusion, Reduction
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
-    Accept,
     Facts,
-    Heuristic,
     HeuristicParams,
+    Planner,
+    Proposal,
     Registry,
     Reject,
     default_registry,
@@ -34,16 +34,14 @@ class Serial:
     def __init__(self) -> None:
         self.prepared = self.asked = 0
 
-    def can_schedule(self, fusion: Fusion) -> Accept | Reject:
-        has_reduction = any(isinstance(node, Reduction) for node in fusion.nodes)
-        return Reject("there is a reduction") if has_reduction else Accept()
-
-    def prepare(self, fusion: Fusion) -> Heuristic:
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
+        if any(isinstance(node, Reduction) for node in fusion.nodes):
+            return Reject("there is a reduction")
         self.prepared += 1
 
-        def always(facts: Facts, hardware: HardwareInfo) -> HeuristicParams:
+        def always(facts: Facts, hardware: HardwareInfo) -> Proposal:
             self.asked += 1
-            return HeuristicParams(reason="always")
+            return Proposal(HeuristicParams(reason="always"))
 
         return always
 
@@ -133,7 +131,7 @@ def test_what_it_rejects_it_says_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("builtin", list(default_registry()), ids=lambda s: s.type.name)
-def test_a_heuristic_remembers_no_call(builtin: Any) -> None:
+def test_a_planner_remembers_no_call(builtin: Any) -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True)
         if builtin.type is SchedulerType.pointwise:
@@ -146,8 +144,8 @@ def test_a_heuristic_remembers_no_call(builtin: Any) -> None:
     leaf = fd._leaf
     assert leaf is not None
     fusion, hardware = leaf.executor.segments().segments[0].fusion, described("h200")
-    heuristic = builtin.prepare(fusion)
+    planner = builtin.prepare(fusion)
     for rows, columns in ((1, 4096), (5000, 7), (12, 300)):
         sizes = dict(zip((a.extent for a in fusion.inputs[0].logical), (rows, columns)))
         facts = Facts(sizes, ((columns, 1),), (16,))
-        assert heuristic(facts, hardware) == propose(builtin, fusion, facts, hardware)
+        assert planner(facts, hardware).params == propose(builtin, fusion, facts, hardware)

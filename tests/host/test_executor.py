@@ -14,17 +14,16 @@ from fusewright.core.errors import (
     ExecutionOrderError,
     InputError,
     InternalError,
-    ParamsError,
-    ScheduleError,
+    RejectedError,
+    SchedulerError,
 )
 from fusewright.core.options import Options
-from fusewright.host import FinishedSchedule, FusionExecutor
+from fusewright.host import FinishedSchedule, FusionExecutor, selection
 from fusewright.host import executor as host_executor
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     CompileParams,
-    Declined,
     InnerPersistentScheduler,
     PointwiseScheduler,
     ReductionScheduler,
@@ -330,7 +329,7 @@ class FailsOnce(PointwiseScheduler):
     def apply(self, schedule, params) -> None:
         if self.failures:
             self.failures -= 1
-            raise InternalError("broken")
+            raise ValueError("broken")
         super().apply(schedule, params)
 
 
@@ -338,24 +337,118 @@ def test_failed_call_leaves_the_next_one_intact():
     d = Definition()
     d.output(d.neg(d.tensor()))
     executor = d.executor(Registry([FailsOnce()]))
-    executor.repro = lambda inputs: f"script for {len(inputs)} inputs"
     x = torch.randn(2, 4)
-    with pytest.raises(InternalError, match="script for 1 inputs"):
+    with pytest.raises(SchedulerError, match="_pointwise_ failed in apply: ValueError: broken"):
         executor.execute([x])
     torch.testing.assert_close(executor.execute([x])[0], -x)
+
+
+class Fault:
+    """Makes `apply` of a built-in scheduler fail for fusions that `fails` holds for, as a fault would."""
+
+    def __init__(self, monkeypatch, scheduler, fails):
+        original = scheduler.apply
+
+        def apply(this, schedule, params):
+            if fails(schedule.fusion):
+                raise AssertionError("planted fault")
+            original(this, schedule, params)
+
+        monkeypatch.setattr(scheduler, "apply", apply)
+
+
+def labels(fusion):
+    return {node.label for node in fusion.nodes}
+
+
+@pytest.mark.faults
+def test_fault_of_a_built_in_scheduler_is_logged_and_other_kernels_serve(monkeypatch, caplog):
+    Fault(monkeypatch, InnerPersistentScheduler, lambda fusion: True)
+    executor = softmax(*default_registry())
+    executor.repro = lambda inputs: f"script for {len(inputs)} inputs"
+    x = torch.randn(5, 100)
+    torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
+    assert "inner_persistent" not in {kernel.scheduler for kernel in executor.kernels_for([x])}
+    [record] = caplog.records
+    assert record.name == "fusewright" and record.levelname == "ERROR"
+    assert "inner_persistent scheduler proposed a kernel for T" in record.message
+    assert "planted fault" in record.message and "script for 1 inputs" in record.message
+    caplog.clear()
+    torch.testing.assert_close(executor.execute([x + 1])[0], x.softmax(1))
+    assert not caplog.records  # the program is bound
+
+
+@pytest.mark.faults
+def test_fault_where_only_one_scheduler_takes_the_nodes_keeps_them_apart(monkeypatch, caplog):
+    Fault(monkeypatch, PointwiseScheduler, lambda fusion: {"exp", "sin"} <= labels(fusion))
+    d = Definition()
+    d.output(d.sin(d.exp(d.neg(d.tensor()))))
+    executor = d.executor()
+    x = torch.randn(5, 100)
+    torch.testing.assert_close(executor.execute([x])[0], x.neg().exp().sin())
+    assert len(executor.kernels_for([x])) > 1 and len(caplog.records) == 1
+
+
+@pytest.mark.faults
+def test_fault_that_nothing_avoids_is_an_internal_error(monkeypatch):
+    Fault(monkeypatch, PointwiseScheduler, lambda fusion: "exp" in labels(fusion))
+    d = Definition()
+    d.output(d.exp(d.tensor()))
+    executor = d.executor()
+    executor.repro = lambda inputs: f"script for {len(inputs)} inputs"
+    with pytest.raises(InternalError, match="cannot be made: planted fault") as error:
+        executor.execute([torch.randn(5, 100)])
+    assert error.value.repro == "script for 1 inputs"
+
+
+def test_sizes_that_a_planner_rejects_go_to_others():
+    class Short(InnerPersistentScheduler):
+        def prepare(self, fusion):
+            planner = super().prepare(fusion)
+
+            def rejecting(facts, hardware):
+                return Reject("long rows") if max(facts.sizes.values()) > 64 else planner(facts, hardware)
+
+            return planner if isinstance(planner, Reject) else rejecting
+
+    executor = softmax(ReductionScheduler(), PointwiseScheduler(), Short())
+    for length, several in ((32, False), (100, True)):
+        x = torch.randn(5, length)
+        torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
+        assert (len(executor.kernels_for([x])) > 1) == several
+    with pytest.raises(RejectedError, match=r"_inner_persistent_ .*long rows"):
+        softmax(Short()).execute([torch.randn(5, 100)])
+
+
+@pytest.mark.parametrize(
+    "answer, planned, message",
+    [
+        (None, None, "failed in prepare: expected a planner or Reject, got None"),
+        ("planner", None, "failed in planner: expected Proposal or Reject, got None"),
+    ],
+)
+def test_wrong_answers_of_a_registered_scheduler(answer, planned, message):
+    class Wrong(PointwiseScheduler):
+        def prepare(self, fusion):
+            return answer and (lambda facts, hardware: planned)
+
+    d = Definition()
+    d.output(d.neg(d.tensor()))
+    with pytest.raises(SchedulerError, match=message):
+        d.executor(Registry([Wrong()])).execute([torch.randn(2, 4)])
 
 
 class Declines(InnerPersistentScheduler):
     """Leaves rows of more than 64 elements to several kernels."""
 
     def prepare(self, fusion):
-        heuristic = super().prepare(fusion)
+        planner = super().prepare(fusion)
 
-        def propose(facts, hardware):
-            params = heuristic(facts, hardware)
-            return Declined(params, "long rows") if max(facts.sizes.values()) > 64 else params
+        def declining(facts, hardware):
+            proposal = planner(facts, hardware)
+            return replace(proposal, better_split="long rows") if max(facts.sizes.values()) > 64 else proposal
 
-        return propose
+        return planner if isinstance(planner, Reject) else declining
 
 
 def softmax(*schedulers):
@@ -402,7 +495,7 @@ def partitions(monkeypatch):
         made.append(args)
         return partition(*args)
 
-    monkeypatch.setattr(host_executor, "partition", counted)
+    monkeypatch.setattr(selection, "partition", counted)
     return made
 
 
@@ -427,10 +520,10 @@ def test_declines_that_nothing_else_takes_cost_one_partition(partitions):
 class NoExponentials:
     """Of a scheduler that takes none, so that a softmax cannot be cut up."""
 
-    def can_schedule(self, fusion):
+    def prepare(self, fusion):
         if any(getattr(node, "label", "") == "exp" for node in fusion.nodes):
             return Reject("an exponential")
-        return super().can_schedule(fusion)
+        return super().prepare(fusion)
 
 
 class PlainReductions(NoExponentials, ReductionScheduler):
@@ -457,11 +550,11 @@ def test_one_decline_is_cut_up_next_to_one_that_cannot_be(partitions):
 
 def test_error_of_a_scheduler_is_not_taken_for_a_rejection():
     class Broken(PointwiseScheduler):
-        def can_schedule(self, fusion):
-            raise ScheduleError("broken plug-in")
+        def prepare(self, fusion):
+            raise ValueError("broken plug-in")
 
     executor = softmax(Declines(), Broken())
-    with pytest.raises(ScheduleError, match="broken plug-in"):
+    with pytest.raises(SchedulerError, match="_pointwise_ failed in prepare: ValueError: broken plug-in"):
         executor.execute([torch.randn(5, 100)])
 
 
@@ -555,11 +648,22 @@ def test_threads_with_many_signatures_and_a_few_programs(monkeypatch):
     assert len(executor._latest.programs) == 2
 
 
+def with_index_type(planner, index_type):
+    """The planner, with params of this index type."""
+
+    def plan(facts, hardware):
+        proposal = planner(facts, hardware)
+        return replace(
+            proposal, params=replace(proposal.params, cparams=CompileParams(index_type=index_type))
+        )
+
+    return planner if isinstance(planner, Reject) else plan
+
+
 def test_indices_that_are_too_narrow_are_refused():
     class Narrow(PointwiseScheduler):
         def prepare(self, fusion):
-            propose = super().prepare(fusion)
-            return lambda *args: replace(propose(*args), cparams=CompileParams(index_type=DataType.Int32))
+            return with_index_type(super().prepare(fusion), DataType.Int32)
 
     d = Definition()
     d.output(d.neg(d.tensor(contiguity=False)))
@@ -568,7 +672,7 @@ def test_indices_that_are_too_narrow_are_refused():
     [kernel] = executor.compile([small]).kernels
     assert kernel.index_dtype is DataType.Int32
     with pytest.raises(
-        ParamsError, match=r"`cparams\.index_type`: expected Int or None, for offsets beyond 32"
+        SchedulerError, match=r"`cparams\.index_type`: expected Int or None, for offsets beyond 32"
     ):
         executor.compile([large])
 
@@ -576,8 +680,7 @@ def test_indices_that_are_too_narrow_are_refused():
 def test_heuristics_may_choose_wide_indices():
     class Wide(PointwiseScheduler):
         def prepare(self, fusion):
-            propose = super().prepare(fusion)
-            return lambda *args: replace(propose(*args), cparams=CompileParams(index_type=DataType.Int))
+            return with_index_type(super().prepare(fusion), DataType.Int)
 
     d = Definition()
     d.output(d.neg(d.tensor()))

@@ -112,7 +112,7 @@ def test_schedulers_refuse_a_new_kind_by_name(fusion, scheduler: Scheduler, with
     if with_reduction:
         y = apply_to_tensor(fusion, "sub", y, broadcast(fusion, sum_(fusion, y, [1]), [False, True]))
     add_output(fusion, y)
-    verdict = scheduler.can_schedule(fusion)
+    verdict = scheduler.prepare(fusion)
     assert verdict == Reject("Scan, which computes T1, is neither pointwise nor a reduction")
 
 

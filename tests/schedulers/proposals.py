@@ -52,7 +52,6 @@ def propose(
     scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo = H200
 ) -> tuple[Any, Launch]:
     """The params, and the launch of the kernel that they make."""
-    assert scheduler.can_schedule(fusion), scheduler.can_schedule(fusion)
     params = schedulers.propose(scheduler, fusion, facts, hardware)
     schedule = Schedule(fusion)
     scheduler.apply(schedule, params)

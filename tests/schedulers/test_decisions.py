@@ -31,8 +31,8 @@ from tests.schedulers import proposals as p
 
 
 def chosen(fusion: Fusion) -> str:
-    scheduler, _ = first_accepting(default_registry(), fusion)
-    return "none" if scheduler is None else scheduler.type.name
+    taker, _ = first_accepting(default_registry(), fusion)
+    return "none" if taker is None else taker[0].type.name
 
 
 def outer_normalization() -> Fusion:
@@ -58,7 +58,7 @@ def test_default_choice(fusion, name):
 
 
 def test_a_pointwise_scheduler_needs_a_reference():
-    verdict = PointwiseScheduler().can_schedule(p.reduced([1]))
+    verdict = PointwiseScheduler().prepare(p.reduced([1]))
     assert isinstance(verdict, Reject) and verdict.reason == "cannot find reference tensor"
     assert rejection_text(SchedulerType.pointwise, verdict.reason) == (
         "Scheduler _pointwise_ ***rejected*** because : cannot find reference tensor"
@@ -76,7 +76,7 @@ def test_a_pointwise_scheduler_needs_a_reference():
     ],
 )
 def test_rejections_give_the_reason(scheduler, fusion, reason):
-    verdict = scheduler.can_schedule(fusion)
+    verdict = scheduler.prepare(fusion)
     assert isinstance(verdict, Reject)
     assert any(part in verdict.reason for part in reason.split("|"))
 
@@ -86,7 +86,7 @@ def test_reductions_of_other_dimensions_are_two_kernels():
     x = define_tensor(fusion, [-1, -1], True)
     for dim in (0, 1):
         add_output(fusion, sum_(fusion, x, [dim]))
-    verdict = ReductionScheduler().can_schedule(fusion)
+    verdict = ReductionScheduler().prepare(fusion)
     assert isinstance(verdict, Reject) and "reduce different dimensions" in verdict.reason
 
 

@@ -97,7 +97,7 @@ def vector_of(scheduler: Scheduler, params) -> int:
 def test_vectors_fit_size_and_alignment(make, dtype, columns, alignment, widest):
     """Rows may start anywhere in one dimension only, so an odd row makes its vectors single elements."""
     fusion = make(2, dtype)
-    scheduler = next(s for s in (REDUCTION, POINTWISE, PERSISTENT) if s.can_schedule(fusion))
+    scheduler = next(s for s in (REDUCTION, POINTWISE, PERSISTENT) if s.prepare(fusion))
     params = propose(scheduler, fusion, p.facts_of(fusion, [(511, columns)], alignment=alignment), p.H200)
     assert vector_of(scheduler, params) == widest
 

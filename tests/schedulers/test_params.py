@@ -29,6 +29,7 @@ from fusewright.schedulers import (
     ReductionParams,
     TransposeParams,
     default_registry,
+    propose,
 )
 from tests.integration.tolerance import assert_close
 from tests.schedulers import proposals as p
@@ -338,7 +339,7 @@ def test_a_wrong_fusion_is_rejected_with_the_reason(type_: SchedulerType, name: 
         lambda: fd.sched.schedule(type_),
         lambda: fd.sched.schedule({"scheduler": type_.name}),
         lambda: fd.sched.compute_heuristics(type_),
-        lambda: scheduler.prepare(user.leaf.fusion),
+        lambda: propose(scheduler, user.leaf.fusion, user.facts, user.hardware),
         lambda: scheduler.apply(user.schedule, FITTING[type_]),
     ):
         with pytest.raises(RejectedError) as caught:

@@ -24,7 +24,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.schedule import Schedule, replay
-from fusewright.schedulers import Accept, Facts, LaunchParams, Reject, TransposeParams, TransposeScheduler
+from fusewright.schedulers import Facts, LaunchParams, Planner, Reject, TransposeParams, TransposeScheduler
 from fusewright.sim import SimReport, simulate
 from tests.compilation import ARCHITECTURES
 from tests.integration.cases import widened
@@ -274,8 +274,8 @@ def edited(params: TransposeParams) -> st.SearchStrategy[TransposeParams]:
 # ---- structure
 
 
-def verdict(body: Define, *inputs: torch.Tensor) -> Accept | Reject:
-    return TransposeScheduler().can_schedule(define(body, inputs)._finished().fusion)
+def verdict(body: Define, *inputs: torch.Tensor) -> Planner | Reject:
+    return TransposeScheduler().prepare(define(body, inputs)._finished().fusion)
 
 
 def test_rejections() -> None:
@@ -301,7 +301,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
     for tensor, x in zip(fusion.inputs, inputs):
         sizes |= {a.extent: n for a, n in zip(tensor.shape, x.shape) if a.extent.free_symbols}
     facts = Facts(sizes, tuple(x.stride() for x in inputs), (256,) * len(inputs))
-    params = TransposeScheduler().prepare(fusion)(facts, described("h200"))
+    params = TransposeScheduler().prepare(fusion)(facts, described("h200")).params
     params.validate()
     return params
 

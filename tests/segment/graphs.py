@@ -9,7 +9,7 @@ from fusewright.core.enums import SchedulerType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Rule
 from fusewright.ir import Copy, Fusion, Pointwise, Reduction, Scalar, TensorView
 from fusewright.ir.axis import IterKind
-from fusewright.schedulers.base import Accept, Reject
+from fusewright.schedulers.base import Proposal, Reject
 
 ADD = ElementwiseOp("add", 2, Rule.SAME_UP, {})
 NEG = ElementwiseOp("neg", 1, Rule.SAME_UP, {})
@@ -79,14 +79,11 @@ class Rules:
         self.shown = 0
         self.calls = 0
 
-    def can_schedule(self, fusion: Fusion):
+    def prepare(self, fusion: Fusion):
         self.shown += len(fusion.nodes)
         self.calls += 1
         reason = self.rule(fusion)
-        return Reject(reason) if reason else Accept()
-
-    def prepare(self, fusion):
-        return lambda facts, hardware: None
+        return Reject(reason) if reason else lambda facts, hardware: Proposal(None)
 
     def apply(self, schedule, params) -> None:
         pass

@@ -10,7 +10,7 @@ import pytest
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import NoSchedulerError, ScheduleError
 from fusewright.ir import Copy, Fusion, Reduction, TensorView
-from fusewright.segment import SegmentedFusion, partition
+from fusewright.segment import NO_EXCLUSIONS, Exclusions, SegmentedFusion, partition
 from tests.segment.graphs import Graph, Rules, at_most, names, one_reduction
 
 
@@ -202,38 +202,53 @@ def test_error_of_a_scheduler_is_not_taken_for_a_rejection():
         partition(fusion, [Rules(broken)])
 
 
-# ---- barred nodes
+# ---- exclusions
 
 
-def test_barred_scheduler_is_not_asked_about_groups_with_the_node():
+def test_excluded_scheduler_is_not_asked_about_groups_with_the_node():
     g = Graph()
     a = g.op(g.input())
     b = g.op(a)
     fusion = g.output(g.op(b))
     first, second = Rules(lambda f: "", SchedulerType.reduction), Rules(lambda f: "")
     assert [s.scheduler for s in partition(fusion, [first, second]).segments] == [first]
-    barred = frozenset({("reduction", b.definition)})
+    excluded = NO_EXCLUSIONS.without_nodes("reduction", [b.definition])
     # What takes everything is preferred to what is asked first.
-    assert [s.scheduler for s in partition(fusion, [first, second], barred=barred).segments] == [second]
+    assert [s.scheduler for s in partition(fusion, [first, second], exclusions=excluded).segments] == [second]
     one = Rules(at_most(1))
-    result = partition(fusion, [first, one], barred=barred)
+    result = partition(fusion, [first, one], exclusions=excluded)
     check(result)
     assert [s.scheduler for s in result.segments if b.definition in s.nodes] == [one]
     for segment in result.segments:
         assert segment.scheduler is one or b.definition not in segment.nodes
 
 
-def test_node_barred_for_all_is_an_error():
+def test_node_excluded_for_all_is_an_error():
     g = Graph()
     a = g.op(g.input())
     fusion = g.output(g.op(a))
     with pytest.raises(NoSchedulerError) as error:
-        partition(fusion, [Rules(lambda f: "")], barred=frozenset({("pointwise", a.definition)}))
+        partition(
+            fusion, [Rules(lambda f: "")], exclusions=NO_EXCLUSIONS.without_nodes("pointwise", [a.definition])
+        )
     assert error.value.nodes == {a.definition}
 
 
-def test_barred_nodes_of_other_segments_cost_nothing():
-    """Looking up what is barred takes as long as the group, however much is barred elsewhere."""
+def test_nodes_that_a_scheduler_may_not_merge():
+    g = Graph()
+    a = g.op(g.input())
+    b = g.op(a)
+    c = g.op(b)
+    fusion = g.output(c)
+    apart = NO_EXCLUSIONS.without_merges("pointwise", [a.definition, b.definition])
+    result = partition(fusion, [Rules(lambda f: "")], exclusions=apart)
+    check(result)
+    assert [len(s.nodes) for s in result.segments] in ([1, 2], [2, 1])
+    assert [a.definition in s.nodes and b.definition in s.nodes for s in result.segments] == [False, False]
+
+
+def test_excluded_nodes_of_other_segments_cost_nothing():
+    """Looking up what is excluded takes as long as the group, however much is excluded elsewhere."""
 
     class Counted(frozenset):
         rounds = 0
@@ -247,8 +262,8 @@ def test_barred_nodes_of_other_segments_cost_nothing():
     for _ in range(100):
         value = g.op(value)
     fusion = g.output(value)
-    barred = Counted(("reduction", node) for node in fusion.nodes)
-    partition(fusion, [Rules(at_most(10))], barred=barred)
+    excluded = Exclusions(Counted(("reduction", node) for node in fusion.nodes))
+    partition(fusion, [Rules(at_most(10))], exclusions=excluded)
     assert Counted.rounds == 1
 
 

@@ -16,6 +16,9 @@ from fusewright.ir.value import TensorView
 
 Key = int
 
+#: The key of an axis of one point: to merge with it changes nothing.
+ONE_POINT: Key = -1
+
 
 def operand_map(node: Node, operand: int) -> dict[IterDomain, IterDomain]:
     """Producer axis -> root axis of the node's first output, for the tensor at `node.inputs[operand]`."""
@@ -79,7 +82,9 @@ class AxisKeys:
         for i in transform.inputs:
             self._add(i, keys, forward_absent)
         ins = tuple([keys[i] for i in transform.inputs])
-        if None in ins:
+        if isinstance(transform, Merge) and ONE_POINT in ins:
+            keys[transform.outputs[0]] = ins[1] if ins[0] == ONE_POINT else ins[0]
+        elif None in ins:
             present = [k for k in ins if k is not None]
             forwarded = present[0] if forward_absent and isinstance(transform, Merge) and present else None
             for out in transform.outputs:
@@ -99,19 +104,41 @@ def loop_keys(
     """
     table = AxisKeys()
     mapped = producer_map(producer, consumer)
-    consumer_leaves: dict[IterDomain, Key | None] = {}
     matched = set(mapped.values())
-    for axis in consumer.maybe_root:
-        consumer_leaves[axis] = table.leaf(axis) if axis in matched or not forward_absent else None
-    producer_leaves: dict[IterDomain, Key | None] = {}
-    for axis in producer.logical:
-        if axis in mapped:
-            producer_leaves[axis] = consumer_leaves[mapped[axis]]
-        else:
-            producer_leaves[axis] = None if forward_absent else table.leaf(axis)
+
+    def absent(tensor: TensorView, axis: IterDomain) -> Key | None:
+        """The key of an axis that the other side lacks."""
+        if forward_absent:
+            return None
+        return ONE_POINT if stays_one_point(tensor, axis) else table.leaf(axis)
+
+    consumer_leaves = {
+        axis: table.leaf(axis) if axis in matched else absent(consumer, axis) for axis in consumer.maybe_root
+    }
+    producer_leaves = {
+        axis: consumer_leaves[mapped[axis]] if axis in mapped else absent(producer, axis)
+        for axis in producer.logical
+    }
     p = table.of_axes(producer.loop, producer_leaves, forward_absent=forward_absent)
     c = table.of_axes(consumer.loop, consumer_leaves, forward_absent=forward_absent)
     return [p[a] for a in producer.loop], [c[a] for a in consumer.loop]
+
+
+def stays_one_point(tensor: TensorView, axis: IterDomain) -> bool:
+    """Whether a dimension has one point in `tensor` and in all that is computed from it along that dimension.
+
+    Any other broadcast takes the extent of a consumer that it is inlined into.
+    """
+    stack = [(tensor, axis)]
+    while stack:
+        tensor, axis = stack.pop()
+        if not axis.is_broadcast or axis not in tensor.logical:
+            return False
+        for consumer in tensor.consumers:
+            theirs = producer_map(tensor, consumer).get(axis)
+            if theirs is not None:
+                stack.append((consumer, theirs))
+    return True
 
 
 def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[Key | None]]:
@@ -131,20 +158,26 @@ def sizes_differ(covered: Mapping[IterDomain, IterDomain]) -> bool:
     return any(not ours.is_broadcast and ours.extent is not axis.extent for axis, ours in covered.items())
 
 
+def is_own_load(fusion: Fusion, node: Node) -> bool:
+    """Whether `node` only relabels an input: it is then a load of its own, as all other uses share one."""
+    return node.traits.relabel and fusion.is_input(node.inputs[0])
+
+
 def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, IterDomain]]) -> str | None:
     """Why the tensors cannot all follow one reference, or None.
 
     `maps` gives for each tensor its axis for each of the reference's. Where a tensor is read along another
-    axis than the one that was assigned to it, say `x + permute(x)`, no assignment serves both readers. Inputs
-    are loaded once for each reader, so they do not count.
+    axis than the one that was assigned to it, say `s + permute(s)`, no assignment serves both readers. An
+    input that is relabeled first is loaded for that reader alone, so it may be read along any.
     """
-    inputs = set(fusion.inputs)
     for node in fusion.ordered_nodes():
         if node.is_scalar or node.output not in maps:
             continue
+        if is_own_load(fusion, node):
+            continue
         reader = maps[node.output]
         for position, producer in enumerate(node.inputs):
-            if not isinstance(producer, TensorView) or producer not in maps or producer in inputs:
+            if not isinstance(producer, TensorView) or producer not in maps:
                 continue
             to_reader = operand_map(node, position)
             for axis, ours in maps[producer].items():

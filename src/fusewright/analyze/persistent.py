@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -40,28 +40,6 @@ class Reach:
     def reductions(self) -> Sequence[TensorView]:
         """One output of every reduction, producers first."""
         return self._reductions
-
-    def outlives(self, tensor: TensorView, reduction: TensorView, held: Collection[TensorView] = ()) -> bool:
-        """Whether `tensor`, perhaps an input, feeds `reduction` and is needed again with its result.
-
-        Unlike `reductions_between` this sees through the elementwise work between the tensor and its uses,
-        but for the tensors of `held`: what is computed from those needs no other.
-        """
-        stack = [c for c in tensor.consumers if c in self._bit]
-        if not any(self.reaches(c, reduction) for c in stack):
-            return False
-        below = self._below[reduction] & ~self._bit[reduction]
-        seen = set(stack)
-        while stack:
-            found = stack.pop()
-            if found in held or not self._beside[found] & below:
-                continue
-            if self._bit[found] & below:
-                return True
-            consumers = [c for c in found.consumers if c not in seen and c in self._bit]
-            seen.update(consumers)
-            stack += consumers
-        return False
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
         """Reductions that one consumer of `tensor` feeds and that another's results meet later.

@@ -256,6 +256,12 @@ class RejectedError(ScheduleError):
     template = "Scheduler _{scheduler}_ ***rejected*** because : {reason}"
 
 
+class SchedulerError(ScheduleError):
+    """A scheduler that the user registered raised an error, or answered with something unexpected."""
+
+    template = "Scheduler _{scheduler}_ failed in {step}: {problem}"
+
+
 class ParamsError(UserError):
     """Heuristic parameters that are malformed or contradict one another. `path` names the field."""
 

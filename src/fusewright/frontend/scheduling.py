@@ -27,6 +27,7 @@ from fusewright.schedulers import (
     Reject,
     Scheduler,
     default_registry,
+    prepare,
     propose,
     rejection_text,
     type_name,
@@ -168,17 +169,17 @@ class SchedOperators:
         if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
             return False, rejection_text(scheduler_type, "there is no such scheduler (yet)")
         scheduler = registry.get(scheduler_type)
-        verdict = scheduler.can_schedule(user.leaf.fusion)
+        answer = prepare(scheduler, user.leaf.fusion)
         return (
-            (False, rejection_text(scheduler.type, verdict.reason))
-            if isinstance(verdict, Reject)
+            (False, rejection_text(scheduler.type, answer.reason))
+            if isinstance(answer, Reject)
             else (True, "")
         )
 
     def find_compatible_schedulers(self) -> list[SchedulerType | str]:
         """The types of all schedulers that take the fusion, the preferred first."""
         user = self._open()
-        return [s.type for s in self._registry() if s.can_schedule(user.leaf.fusion)]
+        return [s.type for s in self._registry() if not isinstance(prepare(s, user.leaf.fusion), Reject)]
 
     def compute_heuristics(self, scheduler_type: SchedulerType | str) -> EditableParams:
         """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
@@ -189,7 +190,7 @@ class SchedOperators:
         user = self._open()
         if user.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
-        user.editing = EditableParams(self._params(user, self._accepting(user, scheduler_type)))
+        user.editing = EditableParams(self._params(user, self._registry().get(scheduler_type)))
         return user.editing
 
     def compute_pointwise_heuristics(self) -> EditableParams:
@@ -197,13 +198,6 @@ class SchedOperators:
 
     def compute_reduction_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.reduction)
-
-    def _accepting(self, user: UserSchedule, scheduler_type: SchedulerType | str) -> Scheduler:
-        scheduler = self._registry().get(scheduler_type)
-        verdict = scheduler.can_schedule(user.leaf.fusion)
-        if isinstance(verdict, Reject):  # a third party's `prepare` need not look
-            raise RejectedError(scheduler=type_name(scheduler.type), reason=verdict.reason)
-        return scheduler
 
     def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
         return propose(scheduler, user.leaf.fusion, user.facts, user.hardware)
@@ -230,7 +224,7 @@ class SchedOperators:
         if isinstance(heuristic, EditableParams):
             heuristic = heuristic.freeze()
         if isinstance(heuristic, (SchedulerType, str)):
-            scheduler = self._accepting(user, heuristic)
+            scheduler = self._registry().get(heuristic)
             params = self._params(user, scheduler)
         elif isinstance(heuristic, Mapping):
             scheduler, params = self._from_dict(user, heuristic)
@@ -251,19 +245,22 @@ class SchedOperators:
                 expected="the name of a scheduler's type, as reduction",
                 given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
             )
-        scheduler = self._accepting(user, name)
+        scheduler = self._registry().get(name)
         editable = EditableParams(self._params(user, scheduler))
         _update(editable, fields)
         return scheduler, editable.freeze()
 
     def _scheduler_of(self, user: UserSchedule, params_type: type) -> Scheduler:
         candidates = [s for s in self._registry() if s.params_type is params_type]
-        taking = [s for s in candidates if s.can_schedule(user.leaf.fusion)]
-        if taking:
-            return taking[0]
         if not candidates:
             raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
-        return self._accepting(user, candidates[0].type)  # raises its reason
+        answers = [(s, prepare(s, user.leaf.fusion)) for s in candidates]
+        for scheduler, answer in answers:
+            if not isinstance(answer, Reject):
+                return scheduler
+        scheduler, answer = answers[0]
+        assert isinstance(answer, Reject)
+        raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
 
 
 def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, NoSchedulerError
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -16,31 +17,23 @@ from fusewright.host.binding import Binder, Binding
 from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import LaunchKernel
 from fusewright.host.layout import Layout
-from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs
+from fusewright.host.plan import BoundProgram, LaunchError, LaunchPlan, Memory, Programs
 from fusewright.host.profile import FusionProfile, run_profiled
+from fusewright.host.selection import Partitions, Selection
 from fusewright.host.signature import compile_key_function
-from fusewright.ir import Fusion, Node, TensorView
+from fusewright.ir import Fusion, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedulers import (
-    Declined,
-    Facts,
-    Heuristic,
-    Registry,
-    default_registry,
-    type_name,
-)
-from fusewright.segment import Barred, Segment, SegmentedFusion, partition
+from fusewright.schedulers import Facts, Proposal, Registry, Reject, default_registry, is_built_in, plan
+from fusewright.segment import Segment, SegmentedFusion
 
-# What is kept of one fusion; the oldest goes when more come. Programs: by signature, of the same options and
-# device. Kernels: likewise, and so many heuristics and launches. Settings: options with a device. Cuts:
-# partitions, by what was declined.
+# Cache limits per fusion. Programs are kept by signature, for options and device; kernels likewise, and as
+# many launches; settings are options with a device.
 MAX_PROGRAMS = 4096
 MAX_KERNELS = 4096
 MAX_SETTINGS = 64
-MAX_CUTS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
@@ -73,10 +66,7 @@ class FusionExecutor:
         self._binder = Binder(fusion)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
-        self._cuts: OnceCache[Barred, SegmentedFusion] = OnceCache(MAX_CUTS)
-        #: barred nodes with which there is no partition, and why not: the nodes that nobody then takes
-        self._without_cut: OnceCache[Barred, frozenset[Node]] = OnceCache(MAX_CUTS)
-        self._heuristics: OnceCache[Segment, Heuristic] = OnceCache(MAX_KERNELS)
+        self._partitions = Partitions(fusion, self.registry)
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts: dict[TensorView, Layout] = {}
@@ -187,14 +177,9 @@ class FusionExecutor:
             )
         return program.kernels
 
-    def segments(self, tracer: Tracer | None = None, barred: Barred = frozenset()) -> SegmentedFusion:
-        """The partition of the fusion into kernels, where schedulers are not asked about barred nodes."""
-
-        def cut() -> SegmentedFusion:
-            with (tracer or Tracer()).stage("segment"):
-                return partition(self.fusion, self.registry, tracer, barred)
-
-        return self._cuts.get(barred, cut)
+    def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
+        """The partition of the fusion into kernels, whatever the sizes."""
+        return self._partitions.find(tracer or Tracer())
 
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
@@ -253,24 +238,55 @@ class FusionExecutor:
         binding: Binding,
         tracer: Tracer,
     ) -> BoundProgram:
+        repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, tracer)
+            return self._compiled(setting, schedule, binding, repro, tracer)
         except InternalError as error:
-            if error.repro is None and self.repro is not None:
-                error.repro = self.repro(inputs)
+            error.repro = error.repro or repro() or None
             raise
 
     def _compiled(
-        self, setting: _Setting, schedule: FinishedSchedule | None, binding: Binding, tracer: Tracer
+        self,
+        setting: _Setting,
+        schedule: FinishedSchedule | None,
+        binding: Binding,
+        repro: Callable[[], str],
+        tracer: Tracer,
     ) -> BoundProgram:
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
         if schedule is not None:
-            launches = [self._user_launch(setting, schedule, binding, place, tracer)]
-        else:
-            launches = self._launches(setting, binding, memory, place, tracer)
-            if len(launches) > 1:
-                place.target.load([launch.op.kernel for launch in launches], tracer)
+            launch = self._user_launch(setting, schedule, binding, place, tracer)
+            return self._bind(place, [launch], binding, memory, tracer)
+
+        def plan_(segment: Segment) -> Proposal | Reject:
+            return self._proposal(segment, binding, memory, place, tracer)
+
+        def make(segment: Segment, proposal: Proposal) -> LaunchPlan:
+            return self._launch(setting, segment, proposal.params, binding, place, tracer)
+
+        selection = Selection(self._partitions, plan_, make, repro, tracer)
+        while True:
+            launches = selection.launches()
+            try:
+                return self._bind(place, launches, binding, memory, tracer)
+            except LaunchError as error:
+                segment, cause = error.launch.segment, error.cause
+                assert segment is not None
+                if not is_built_in(segment.scheduler):
+                    raise
+                selection.report_fault(segment, cause)
+
+    def _bind(
+        self,
+        place: _Place,
+        launches: Sequence[LaunchPlan],
+        binding: Binding,
+        memory: Memory,
+        tracer: Tracer,
+    ) -> BoundProgram:
+        if len(launches) > 1:
+            place.target.load([launch.op.kernel for launch in launches], tracer)
         with tracer.stage("host program"):
             return place.programs.bind(launches, binding, memory, tracer)
 
@@ -284,63 +300,10 @@ class FusionExecutor:
 
         return setting.places.get(device, make)
 
-    def _launches(
-        self, setting: _Setting, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
-    ) -> list[LaunchPlan]:
-        """The launches of all segments; those that their schedulers decline for these sizes are cut up."""
-        barred: Barred = frozenset()
-        settled: Barred = frozenset()
-        while True:
-            segments = self.segments(tracer, barred).segments
-            answers = [self._proposal(segment, binding, memory, place, tracer) for segment in segments]
-            declined = [
-                frozenset((type_name(segment.scheduler.type), node) for node in segment.nodes)
-                for segment, answer in zip(segments, answers)
-                if isinstance(answer, Declined)
-            ]
-            wider = barred
-            if declined:
-                wider, settled = self._without(declined, barred, settled, tracer)
-            if wider == barred:
-                return [
-                    self._launch(
-                        setting, segment, a.params if isinstance(a, Declined) else a, binding, place, tracer
-                    )
-                    for segment, a in zip(segments, answers)
-                ]
-            barred = wider
-
-    def _without(
-        self, declined: Sequence[Barred], barred: Barred, settled: Barred, tracer: Tracer
-    ) -> tuple[Barred, Barred]:
-        """What is barred, and what is settled, after segments were declined, each given by its nodes.
-
-        All of them are barred at once, so that a round costs one partition, or one more where nodes prove
-        to be settled: nothing takes them but the scheduler that declined.
-        """
-        while wanted := frozenset().union(*(nodes for nodes in declined if settled.isdisjoint(nodes))):
-            untaken = self._untaken(barred | wanted, tracer)
-            if not untaken:
-                return barred | wanted, settled
-            settled |= frozenset(pair for pair in wanted if pair[1] in untaken) or wanted
-        return barred, settled
-
-    def _untaken(self, barred: Barred, tracer: Tracer) -> frozenset[Node]:
-        """The nodes that no scheduler takes where these are barred; empty if there is a partition."""
-
-        def cut() -> frozenset[Node]:
-            try:
-                self.segments(tracer, barred)
-            except NoSchedulerError as error:
-                return error.nodes
-            return frozenset()
-
-        return self._without_cut.get(barred, cut)
-
     def _proposal(
         self, segment: Segment, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
-    ) -> Any:
-        """What the scheduler of a segment answers for this call: params, or Declined."""
+    ) -> Proposal | Reject:
+        """What the scheduler of a segment proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
         facts = Facts(
             binding.sizes,
@@ -349,8 +312,7 @@ class FusionExecutor:
             binding.index_dtype,
         )
         with tracer.stage("heuristic"):
-            propose = self._heuristics.get(segment, lambda: segment.scheduler.prepare(segment.fusion))
-            return propose(facts, place.target.hardware)
+            return plan(segment.scheduler, segment.planner, facts, place.target.hardware)
 
     def _launch(
         self,

@@ -54,6 +54,15 @@ class BoundProgram:
         return tuple(launch.op.kernel for launch in self.launches)
 
 
+class LaunchError(ScheduleError):
+    """The kernel of a segment cannot be launched with the sizes, or at the addresses, of a call."""
+
+    def __init__(self, launch: LaunchPlan, cause: ScheduleError) -> None:
+        super().__init__(cause.message, hint=cause.hint, location=cause.location, **cause.facts)
+        self.launch = launch
+        self.cause = cause
+
+
 class Memory:
     """Shape, strides and alignment of every tensor that kernels touch in one call.
 
@@ -250,7 +259,10 @@ class Programs:
         for tensor, shape, strides in template.allocated:
             names[shape], names[strides], _ = memory.of(tensor)
         for launch in launches:
-            names.update(launch.bind(memory, tracer, partial(self._zeroed, launch.op.kernel)))
+            try:
+                names.update(launch.bind(memory, tracer, partial(self._zeroed, launch.op.kernel)))
+            except ScheduleError as error:
+                raise error if launch.segment is None else LaunchError(launch, error) from error
         return BoundProgram(template.code.bind(names), names, launches, template.program, template.code)
 
     def _zeroed(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusewright.analyze.axis_map import AxisKeys, Key, operand_map
+from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
@@ -43,13 +43,17 @@ class NodeIndices:
         self._keys = AxisKeys()
         self._by_key: dict[Key, Expr] = {}
         self._leaf_keys: dict[IterDomain, Key | None] = {
-            axis: self._keys.leaf(axis) for axis in self.tensor.maybe_root
+            axis: self._leaf_key(self.tensor, axis) for axis in self.tensor.maybe_root
         }
         keyed = self._keys.of_axes(self.tensor.loop, self._leaf_keys)
         for axis, key in keyed.items():
-            if key is not None and axis in self._index:
+            if key is not None and key != ONE_POINT and axis in self._index:
                 self._by_key.setdefault(key, self._index[axis])
         self._operands: dict[int, tuple[dict[IterDomain, Key | None], dict[IterDomain, Expr]]] = {}
+
+    def _leaf_key(self, tensor: TensorView, axis: IterDomain) -> Key:
+        one_point = axis.is_broadcast and self._domains.extent(tensor, axis) is ONE
+        return ONE_POINT if one_point else self._keys.leaf(axis)
 
     def _extent(self, axis: IterDomain) -> Expr:
         return self._domains.extent(self.tensor, axis)
@@ -122,7 +126,9 @@ class NodeIndices:
         if axis in known:
             return known[axis]
         key = keys.get(axis)
-        if key is not None and key in self._by_key:
+        if key == ONE_POINT:
+            known[axis] = ZERO
+        elif key is not None and key in self._by_key:
             known[axis] = self._by_key[key]
         elif axis.definition is None:
             known[axis] = ZERO  # reduced by the producer: not part of its result
@@ -140,7 +146,7 @@ class NodeIndices:
         if operand not in self._operands:
             mapped = self._mapped(operand)
             leaves = {
-                axis: self._leaf_keys[mapped[axis]] if axis in mapped else self._keys.leaf(axis)
+                axis: self._leaf_keys[mapped[axis]] if axis in mapped else self._leaf_key(producer, axis)
                 for axis in producer.logical
             }
             self._operands[operand] = leaves, self.logical_of(operand)

@@ -17,26 +17,37 @@ from fusewright.ir.node import Copy, Node, Relabel
 from fusewright.ir.value import TensorView, Val
 from fusewright.sym import const
 
+#: A tensor that was relabeled, by what was relabeled and how.
+Lifted = dict[tuple[TensorView, tuple[int | None, ...]], TensorView]
+
 
 def lift_relabels(fusion: Fusion) -> Fusion:
     """`fusion` itself, rewritten until none can move further up."""
     reduced = _depends_on_more(fusion)
     outputs = set(fusion.output_tensors())
     work: list[Node] = [n for n in fusion.nodes if n.traits.relabel]
+    lifted: Lifted = {}
     while work:
         node = work.pop()
         if node.output.definition is not node:
             continue  # rewritten away meanwhile
         source = node.tensor_inputs[0]
         above = source.definition
-        if above is None or source in reduced or source in outputs or not above.traits.carries_relabels:
+        if above is None or source in reduced or not above.traits.carries_relabels:
             continue
+        if source in outputs and not _meets_others(node):
+            continue  # a store in another order costs less than to compute it again
         if isinstance(above, Copy) and above.segment:
             continue
-        work += _lift(fusion, node, above)
-        if not source.uses and above in fusion.nodes:
+        work += _lift(fusion, node, above, lifted)
+        if not source.uses and source not in outputs and above in fusion.nodes:
             _remove_dead(fusion, above, outputs)
     return fusion
+
+
+def _meets_others(relabel: Node) -> bool:
+    """Whether what is relabeled meets other tensors, which may be related to its source in another way."""
+    return any(len(use.tensor_inputs) > 1 for use in relabel.output.uses)
 
 
 def _depends_on_more(fusion: Fusion) -> set[Val]:
@@ -58,8 +69,11 @@ def _remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
             stack += [n for n in above if n is not None]
 
 
-def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
-    """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new relabels."""
+def _lift(fusion: Fusion, node: Node, above: Node, lifted: Lifted) -> list[Node]:
+    """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new relabels.
+
+    A tensor is relabeled in the same way once: what is shared above stays shared.
+    """
     out, dims = node.output, node.axis_map(0)
     fusion.remove_node(node)
     if above.traits.relabel:
@@ -72,9 +86,13 @@ def _lift(fusion: Fusion, node: Node, above: Node) -> list[Node]:
     made: list[Node] = []
     for value in dict.fromkeys(above.inputs):
         if isinstance(value, TensorView) and not value.is_cpu:
+            known = lifted.get((value, tuple(dims)))
+            if known is not None and known.definition is not None:
+                values[value] = known
+                continue
             twin = fusion.new_tensor(_relabeled(fusion, value.shape, dims), value.dtype)
             made.append(fusion.add_node(Relabel(value, twin, dims)))
-            values[value] = twin
+            values[value] = lifted[value, tuple(dims)] = twin
     fusion.add_node(above.copy(values))
     return made
 

@@ -52,19 +52,21 @@ def _carried(leaves: set[IterDomain], mapping: AxisMap, target: TensorView) -> s
 def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorView, AxisMap]]:
     """(from, to, leaf map) for every tensor that the reference reaches, best-informed edge first.
 
-    Axes of one point count least. Of edges that carry as much, those that leave an input come last: its
-    readers may read it along different dimensions, and each is closer to its own consumers.
+    Axes of one point count least. Of edges that carry as much, those that leave an input come last, and after
+    all others those between an input and what relabels it, which each reader does for itself: they may read
+    it along different dimensions.
     """
     info = {reference: {*reference.maybe_root, *reference.logical}}
-    heap: list[tuple[tuple[int, bool, int, int], TensorView, TensorView, AxisMap, set[IterDomain]]] = []
+    heap: list[tuple[tuple[bool, int, bool, int, int], TensorView, TensorView, AxisMap, set[IterDomain]]] = []
     count = 0
 
     def push(source: TensorView) -> None:
         nonlocal count
         for target, mapping in _neighbours(source, info):
+            crosses = _is_own_load(source, target) or _is_own_load(target, source)
             carried = _carried(info[source], mapping, target)
             concrete = sum(not axis.is_broadcast for axis in carried)
-            rank = (-concrete, source.definition is None, -len(carried), count)
+            rank = (crosses, -concrete, source.definition is None, -len(carried), count)
             heapq.heappush(heap, (rank, source, target, mapping, carried))
             count += 1
 
@@ -76,6 +78,12 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
         info[target] = carried
         yield source, target, mapping
         push(target)
+
+
+def _is_own_load(source: TensorView, target: TensorView) -> bool:
+    """Whether `target` is an input, `source`, relabeled."""
+    node = target.definition
+    return node is not None and source.definition is None and node.traits.relabel
 
 
 def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[TensorView] = ()) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.errors import OptionError, ParamsError, RejectedError, ScheduleError
+from fusewright.core.errors import OptionError, ParamsError, RejectedError, ScheduleError, SchedulerError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.schedule.schedule import Schedule
@@ -16,16 +17,8 @@ from fusewright.sym import Expr, Symbol, evaluate
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
-    """The scheduler takes the fusion."""
-
-    def __bool__(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True)
 class Reject:
-    """The scheduler does not take the fusion, and why, as the user reads it."""
+    """The scheduler does not take the fusion, or not at these sizes; the reason is for the user."""
 
     reason: str
 
@@ -33,7 +26,20 @@ class Reject:
         return False
 
 
-Verdict = Accept | Reject
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """How a scheduler would make one kernel of a fusion for one call.
+
+    A proposal is a promise: `apply` with its params succeeds, and so does lowering what it scheduled.
+
+    Attributes:
+        params: what `apply` takes; their `reason` says why.
+        better_split: why several kernels would be faster at these sizes, or None. The fusion is then split
+            if other schedulers take its parts.
+    """
+
+    params: Any
+    better_split: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +60,13 @@ class Facts:
         return evaluate(extent, self.sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """A heuristic's answer where several kernels are quicker at these sizes; `params` would work."""
-
-    params: Any
-    reason: str
-
-
-#: What a scheduler knows of one fusion's structure, as a function: the facts of a call, and the GPU that it
-#: runs on, give the params, whose `reason` says why, or `Declined`. It reads nothing but its arguments.
-Heuristic = Callable[[Facts, HardwareInfo], Any]
+#: Knows the structure of one fusion; from the facts of a call and the GPU it derives a proposal. It reads
+#: nothing but its arguments.
+Planner = Callable[[Facts, HardwareInfo], Proposal | Reject]
 
 
 class Scheduler(Protocol):
-    """Turns a fusion into one kernel. Structure decides `can_schedule`; sizes decide the heuristic."""
+    """Turns a fusion into one kernel: `prepare` decides on the structure, the planner on sizes."""
 
     params_type: Any
 
@@ -77,13 +75,11 @@ class Scheduler(Protocol):
         """Tells it from others; a third party's may be any string."""
         ...
 
-    def can_schedule(self, fusion: Fusion) -> Verdict:
-        """Whether this scheduler can make one kernel of `fusion`, whatever the sizes."""
-        ...
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
+        """The planner of a fusion that this scheduler takes at some sizes at least, or why it does not.
 
-    def prepare(self, fusion: Fusion) -> Heuristic:
-        """The heuristic of a fusion that it takes: looks at the structure once, so that a call with a new
-        size costs arithmetic only.
+        It analyses the structure once, so that a call with a new size costs arithmetic only. Segmentation
+        prepares many candidates and plans few: leave to the first plan what only a plan needs.
         """
         ...
 
@@ -126,10 +122,64 @@ def check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
             )
 
 
+def prepare(scheduler: Scheduler, fusion: Fusion) -> Planner | Reject:
+    """`scheduler.prepare(fusion)`, checked.
+
+    Raises:
+        SchedulerError: a registered scheduler failed, or returned something else.
+    """
+    with naming(scheduler, "prepare"):
+        answer = scheduler.prepare(fusion)
+    if not isinstance(answer, Reject) and not callable(answer):
+        raise _wrong_answer(scheduler, "prepare", "a planner or Reject", answer)
+    return answer
+
+
+def plan(scheduler: Scheduler, planner: Planner, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
+    """`planner(facts, hardware)`, checked as `prepare` is."""
+    with naming(scheduler, "planner"):
+        answer = planner(facts, hardware)
+    if not isinstance(answer, (Proposal, Reject)):
+        raise _wrong_answer(scheduler, "planner", "Proposal or Reject", answer)
+    return answer
+
+
 def propose(scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:
-    """The params that a scheduler chooses for one call, where it is asked for by name."""
-    answer = scheduler.prepare(fusion)(facts, hardware)
-    return answer.params if isinstance(answer, Declined) else answer
+    """The params that a scheduler chooses for one call, where it is asked for by name.
+
+    Raises:
+        RejectedError: it does not take the fusion, or not at these sizes.
+    """
+    planner = prepare(scheduler, fusion)
+    answer = planner if isinstance(planner, Reject) else plan(scheduler, planner, facts, hardware)
+    if isinstance(answer, Reject):
+        raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
+    return answer.params
+
+
+@contextmanager
+def naming(scheduler: Scheduler, step: str) -> Iterator[None]:
+    """What a scheduler that is not built in raises names it: a SchedulerError, from the error itself."""
+    try:
+        yield
+    except SchedulerError:
+        raise
+    except Exception as error:
+        if is_built_in(scheduler):
+            raise
+        raise SchedulerError(
+            scheduler=type_name(scheduler.type), step=step, problem=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def is_built_in(scheduler: Scheduler) -> bool:
+    """Whether the scheduler is one of this package's own, as they are."""
+    return type(scheduler).__module__.startswith(__name__.rpartition(".")[0] + ".")
+
+
+def _wrong_answer(scheduler: Scheduler, step: str, expected: str, given: object) -> SchedulerError:
+    problem = f"expected {expected}, got {given!r}"
+    return SchedulerError(scheduler=type_name(scheduler.type), step=step, problem=problem)
 
 
 @dataclass
@@ -169,13 +219,15 @@ def rejection_text(type_: SchedulerType | str, reason: str) -> str:
     return f"Scheduler _{type_name(type_)}_ ***rejected*** because : {reason}"
 
 
-def first_accepting(registry: Iterable[Scheduler], fusion: Fusion) -> tuple[Scheduler | None, list[str]]:
-    """The first scheduler that takes `fusion`, and the rejections before it."""
+def first_accepting(
+    registry: Iterable[Scheduler], fusion: Fusion
+) -> tuple[tuple[Scheduler, Planner] | None, list[str]]:
+    """The first scheduler that takes `fusion`, with its planner, and the rejections before it."""
     reasons = []
     for scheduler in registry:
-        verdict = scheduler.can_schedule(fusion)
-        if isinstance(verdict, Reject):
-            reasons.append(rejection_text(scheduler.type, verdict.reason))
+        answer = prepare(scheduler, fusion)
+        if isinstance(answer, Reject):
+            reasons.append(rejection_text(scheduler.type, answer.reason))
         else:
-            return scheduler, reasons
+            return (scheduler, answer), reasons
     return None, reasons

@@ -10,10 +10,10 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from fusewright.analyze.persistent import Reach, persistent_tensors
+from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
@@ -23,17 +23,8 @@ from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import (
-    Accept,
-    Declined,
-    Facts,
-    Heuristic,
-    Reject,
-    Verdict,
-    accepted,
-    check_start,
-)
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -47,9 +38,9 @@ from fusewright.sym import as_int, product
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
-# Shared memory that a row which is held there leaves to reductions across the block, for each of its threads.
-PARTIAL_BYTES_A_THREAD = 16
 REGISTER_BYTES = 4
+# Bytes that the alignment of all buffers in shared memory may take together.
+SHARED_SLACK = 1024
 # A thread needs this many registers besides the row: addresses, partial results, work in flight.
 REGISTERS_TO_WORK = 32
 # More than this for the row leaves room for too few blocks on an SM.
@@ -74,10 +65,15 @@ MAX_GROWTH = 4
 
 @dataclass(frozen=True)
 class _Held:
-    """Bytes to hold for each element of a row: of everything, and of what is loaded alone."""
+    """Bytes to hold for each element of a row.
 
-    all: int
-    projected: int
+    Attributes:
+        at_once: the most that is held across any one reduction.
+        in_all: of all tensors that are held across some reduction.
+    """
+
+    at_once: int
+    in_all: int
 
 
 class InnerPersistentScheduler:
@@ -86,26 +82,9 @@ class InnerPersistentScheduler:
     type = SchedulerType.inner_persistent
     params_type = ReductionParams
 
-    def can_schedule(self, fusion: Fusion) -> Verdict:
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else Accept()
-
-    def prepare(self, fusion: Fusion) -> Heuristic:
-        space = accepted(self, _space(fusion))
-        vectors = space.vector_limits(fusion)
-        held = _held_bytes(fusion, space)
-
-        def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams | Declined:
-            width = vectors.width(facts) if vectors is not None else 1
-            rows, length = space.iteration_size(facts), space.reduction_size(facts)
-            params = _params(rows, length, width, held, hardware)
-            if not params.batches_per_block_inner_reduction:
-                return _unless_idle(params, rows, length * held.projected, hardware)
-            if len(space.reduction) > 1:
-                params = replace(params, lparams=replace(params.lparams, bdimx=-1))
-            return params
-
-        return propose
+        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         check_start(self, schedule, params)
@@ -115,19 +94,12 @@ class InnerPersistentScheduler:
         check_rows(original, params)
         _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
-        ports = cache_inputs_and_outputs(schedule)
-        if holds:  # otherwise a second pass would read the row again
-            for tensor in _welford_outputs(schedule.fusion):
-                schedule.two_pass(tensor)
-        everything = params.project_persistent_buffers
-        _recompute(schedule, _row_mask(original), everything=everything, loads=not holds)
-        ports = Ports(find_loads(schedule.fusion), ports.stores)
+        ports = _make_buffers(schedule, original, holds, params.project_persistent_buffers)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         if params.persistent_in_shared_memory:
-            for tensor in persistent_tensors(schedule.fusion):
-                if space.reduction[0] in space.maps[tensor]:
-                    schedule.set_memory_type(tensor, MemoryType.shared)
+            for tensor in _held_tensors(schedule.fusion, space):
+                schedule.set_memory_type(tensor, MemoryType.shared)
         if holds and params.lparams.bdimx > 0 and len(space.reduction) == 1:
             _assume_row_length(schedule, reference, params)
         moved = _cut(schedule, reference, params, bool(space.iteration))
@@ -136,13 +108,84 @@ class InnerPersistentScheduler:
         finish(schedule, space, reference, ports, moved, width, position)
 
 
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Derives params from the sizes of a call."""
+
+    fusion: Fusion
+    space: ReductionSpace
+
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        return self.space.vector_limits(self.fusion)
+
+    @cached_property
+    def everything(self) -> _Held:
+        """What is held if what is computed before a reduction and needed after it is."""
+        return self._held(everything=False)
+
+    @cached_property
+    def projected(self) -> _Held:
+        """What is held if inputs alone are."""
+        return self._held(everything=True)
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        """Shared memory of the reductions across a block, for each of its threads."""
+        states = {
+            tuple(out.dtype for out in n.outputs) for n in self.fusion.nodes if isinstance(n, Reduction)
+        }
+        return sum(dtype.size for dtypes in states for dtype in dtypes)
+
+    def _held(self, everything: bool) -> _Held:
+        """As `apply` makes the buffers, so that a proposal counts what is there."""
+        schedule = Schedule(self.fusion)
+        _make_buffers(schedule, self.space, True, everything)
+        space = reduction_space(schedule.fusion)
+        assert isinstance(space, ReductionSpace), space
+        held = _held_tensors(schedule.fusion, space)
+        across: dict[TensorView, int] = {}
+        for tensor, reductions in held.items():
+            for reduction in reductions:
+                across[reduction] = across.get(reduction, 0) + tensor.dtype.size
+        return _Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held))
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        space = self.space
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        params = _params(rows, length, width, self, hardware)
+        if not params.batches_per_block_inner_reduction:
+            row_bytes = length * self.projected.at_once
+            return Proposal(params, _better_split(rows, row_bytes, hardware))
+        if len(space.reduction) > 1:
+            params = replace(params, lparams=replace(params.lparams, bdimx=-1))
+        return Proposal(params)
+
+
+def _make_buffers(schedule: Schedule, space: ReductionSpace, holds: bool, everything: bool) -> Ports:
+    """Loads and stores, and new computation of what is not held. `everything`: hold inputs alone."""
+    ports = cache_inputs_and_outputs(schedule)
+    if holds:  # otherwise a second pass would read the row again
+        for tensor in _welford_outputs(schedule.fusion):
+            schedule.two_pass(tensor)
+    _recompute(schedule, _row_mask(space), everything=everything, loads=not holds)
+    return Ports(find_loads(schedule.fusion), ports.stores)
+
+
+def _held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
+    """What is read before and after a reduction and has an element for each point, with those reductions."""
+    return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
+
+
 def _space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion that the scheduler takes, or why it does not."""
     space = reduction_space(fusion)
     if isinstance(space, str):
         return space
     if not space.is_inner:
-        return f"the contiguous dimension of {space.main_input.name} is not reduced"
+        main = space.main.tensor if space.main is not None else space.reference
+        return f"the contiguous dimension of {main.name} is not reduced"
     if not space.after:
         return "nothing uses the result of the reduction"
     if _times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
@@ -150,7 +193,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareInfo) -> ReductionParams:
+def _params(rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo) -> ReductionParams:
     """How to cut up `rows` of `length` elements, read in vectors of `width`."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
@@ -162,18 +205,21 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
     shared = False
     unroll = 1
     where = "registers"
-    words = batches * width * held.all // REGISTER_BYTES
+    words = batches * width * planner.everything.at_once // REGISTER_BYTES
     if words > room:
         project = True
-        words = batches * width * held.projected // REGISTER_BYTES
+        words = batches * width * planner.projected.at_once // REGISTER_BYTES
         where = "registers, inputs only"
     if words > room:
-        row_bytes = batches * threads * width * held.projected
-        shared = row_bytes + WIDEST_BLOCK * PARTIAL_BYTES_A_THREAD <= hardware.shared_memory_per_block_optin
+        bytes_a_thread = batches * width * planner.projected.in_all + planner.partial_bytes
+        most = hardware.shared_memory_per_block_optin - SHARED_SLACK
+        shared = threads * bytes_a_thread <= most
         where = "shared memory, inputs only" if shared else "not held, loaded again"
     if words > room and not shared:
         batches = 0
-        unroll = max(1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * held.projected)))
+        unroll = max(
+            1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once))
+        )
     row_threads = 1
     while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
         row_threads *= 2
@@ -198,22 +244,20 @@ def _params(rows: int, length: int, width: int, held: _Held, hardware: HardwareI
     )
 
 
-def _unless_idle(
-    params: ReductionParams, rows: int, row_bytes: int, hardware: HardwareInfo
-) -> ReductionParams | Declined:
-    """`params`, unless more kernels, in which several blocks share a row, would save more than they cost.
+def _better_split(rows: int, row_bytes: int, hardware: HardwareInfo) -> str | None:
+    """Why more kernels, in which several blocks share a row that is not held, would save more than they cost.
 
     They read a row once each, and so does one kernel that does not hold it: what it gains is that it finds
     the row in L2, if all rows that are worked on fit there. Rows that are fewer than the SMs leave some idle,
     and are read at no more than the others' share of the memory's speed.
     """
     if rows >= hardware.sm_count and row_bytes * hardware.sm_count > hardware.l2_bytes:
-        return Declined(params, f"{hardware.sm_count} rows of {row_bytes} bytes do not fit in L2 together")
+        return f"{hardware.sm_count} rows of {row_bytes} bytes do not fit in L2 together"
     idle = max(0, hardware.sm_count - rows)
     lost = row_bytes * idle / (hardware.memory_bandwidth_gbs * 1e9)
     if lost < LAUNCH_SECONDS:
-        return params
-    return Declined(params, f"{rows} rows that are not held leave {idle} of {hardware.sm_count} SMs idle")
+        return None
+    return f"{rows} rows that are not held leave {idle} of {hardware.sm_count} SMs idle"
 
 
 def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int]:
@@ -237,30 +281,6 @@ def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tup
 
 def _whole_warps(threads: int) -> int:
     return ceil_div(threads, WARP_SIZE) * WARP_SIZE
-
-
-def _held_bytes(fusion: Fusion, space: ReductionSpace) -> _Held:
-    """The most at any reduction: what is computed before it and needed after it, and inputs likewise."""
-    reach, rows = Reach(fusion), _row_mask(space)
-    inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v.uses]
-    inputs = [v for v in inputs if space.has_every_element(v)]
-    computed = {
-        tensor: reductions
-        for tensor, reductions in persistent_tensors(fusion).items()
-        if not _is_cheap(fusion, tensor, rows) and space.has_every_element(tensor)
-    }
-    most = _Held(0, 0)
-    for reduction in reach.reductions:
-        held = [tensor for tensor, reductions in computed.items() if reduction in reductions]
-        held += [v for v in inputs if reach.outlives(v, reduction, held)]
-        projected = [v for v in inputs if reach.outlives(v, reduction)]
-        most = _Held(max(most.all, _bytes(held)), max(most.projected, _bytes(projected)))
-    return most
-
-
-def _bytes(tensors: Sequence[TensorView]) -> int:
-    """Of an element of each."""
-    return sum(tensor.dtype.size for tensor in tensors)
 
 
 def _times_computed(fusion: Fusion) -> int:

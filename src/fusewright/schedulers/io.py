@@ -4,9 +4,10 @@ what lies between them, inlined.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from fusewright.analyze.axis_map import is_own_load
 from fusewright.analyze.vectorize import (
     loads_along_lane,
     power_of_two_divisor,
@@ -21,6 +22,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
+from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Expr, const
 
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
@@ -38,13 +40,13 @@ class Ports:
 def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
-    Where an input is read in another order or rank, that relabeling is a load of its own.
+    What relabels an input is a load already; all other uses of an input share one.
     """
     fusion = schedule.fusion
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
-        plain = [use.output for use in value.uses if not use.traits.relabel]
+        plain = [use.output for use in value.uses if not is_own_load(fusion, use)]
         if len(plain) == len(value.uses):
             schedule.cache_after(value)
         elif plain:
@@ -108,11 +110,14 @@ def _innermost_is(tensor: TensorView, width: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
-    """A tensor in global memory whose unit-stride dimension a vector runs along.
+class _Limit:
+    """What one access to a tensor in global memory, along its unit-stride dimension, asks of a vector.
 
-    element_bytes: of its dtype. size: the extent of that dimension. position: of the input that it is or is
-    stored in, None for fresh memory. outer: the input's other dimensions, and their extents.
+    Attributes:
+        element_bytes: of its dtype.
+        size: the extent of that dimension.
+        position: of the input that it reads or is stored in; None for fresh memory.
+        outer: that input's other dimensions, and their extents.
     """
 
     element_bytes: int
@@ -125,45 +130,36 @@ class VectorLimits:
     """What bounds the width of vectors along one dimension of a fusion's iteration space.
 
     Args:
-        inner: the dimension. mapped: for each input and output the dimension that corresponds to it, or
-            None. A tensor whose unit-stride dimension is another is accessed element by element and sets no
-            limit.
+        inner: the dimension, of the reference.
+        accesses: the loads and stores that may be vectors. One whose unit-stride dimension is another is done
+            element by element and sets no limit.
     """
 
-    def __init__(
-        self, fusion: Fusion, inner: IterDomain, mapped: Mapping[TensorView, IterDomain | None]
-    ) -> None:
+    def __init__(self, fusion: Fusion, inner: IterDomain, accesses: Iterable[Access]) -> None:
         self._size = inner.extent
-        touched: list[tuple[TensorView, int | None]] = [
-            (value, position)
-            for position, value in enumerate(fusion.inputs)
-            if isinstance(value, TensorView) and not value.is_cpu and value.uses
-        ]
-        for output in fusion.outputs:
-            if output.tensor.definition is not None:
-                alias = output.alias
-                touched.append((output.tensor, fusion.inputs.index(alias) if alias is not None else None))
-        self._accesses = [
-            _access(tensor, unit, position)
-            for tensor, position in touched
-            if (unit := unit_stride_axis(tensor)) is not None and mapped.get(tensor) is unit
-        ]
+        aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
+        self._limits: list[_Limit] = []
+        for access in accesses:
+            unit = unit_stride_axis(access.tensor)
+            if unit is not None and access.axes.get(inner) is unit:
+                home = aliases.get(access.tensor, access.tensor)
+                position = fusion.inputs.index(home) if fusion.is_input(home) else None
+                self._limits.append(_limit(access.tensor, unit, position))
 
     def width(self, facts: Facts) -> int:
-        """The widest vector, in elements, that all inputs and outputs of this call allow."""
-        limit = power_of_two_divisor(facts.value(self._size), MAX_VECTOR_BYTES)
-        for access in self._accesses:
+        """The widest vector, in elements, that all of the accesses allow in this call."""
+        width = power_of_two_divisor(facts.value(self._size), MAX_VECTOR_BYTES)
+        for limit in self._limits:
             alignment, strides = FRESH_ALIGNMENT, []
-            if access.position is not None:
-                alignment = facts.alignment[access.position]
-                own = facts.strides[access.position]
-                strides = [own[dim] for dim, size in access.outer if facts.value(size) > 1]
-            size = facts.value(access.size)
-            limit = widest_access(access.element_bytes, size, strides, alignment, limit)
-        return max(1, limit)
+            if limit.position is not None:
+                alignment = facts.alignment[limit.position]
+                own = facts.strides[limit.position]
+                strides = [own[dim] for dim, size in limit.outer if facts.value(size) > 1]
+            width = widest_access(limit.element_bytes, facts.value(limit.size), strides, alignment, width)
+        return max(1, width)
 
 
-def _access(tensor: TensorView, unit: IterDomain, position: int | None) -> _Access:
+def _limit(tensor: TensorView, unit: IterDomain, position: int | None) -> _Limit:
     axes = enumerate(tensor.shape)
     outer = tuple((dim, a.extent) for dim, a in axes if a is not unit and not a.is_broadcast)
-    return _Access(tensor.dtype.size, unit.extent, position, outer if position is not None else ())
+    return _Limit(tensor.dtype.size, unit.extent, position, outer if position is not None else ())

@@ -12,6 +12,8 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -21,10 +23,11 @@ from fusewright.core.hardware import MAX_GRID, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
+from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
@@ -42,12 +45,9 @@ class PointwiseScheduler:
     type = SchedulerType.pointwise
     params_type = PointwiseParams
 
-    def can_schedule(self, fusion: Fusion) -> Verdict:
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = pointwise_space(fusion)
-        return Reject(space) if isinstance(space, str) else Accept()
-
-    def prepare(self, fusion: Fusion) -> Heuristic:
-        return _Proposal(fusion, accepted(self, pointwise_space(fusion)))
+        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         check_start(self, schedule, params)
@@ -74,39 +74,48 @@ def _check_break_point(space: PointwiseSpace, params: PointwiseParams) -> None:
         )
 
 
-class _Proposal:
-    """The heuristic of one fusion: what it reads of the structure, and the params that follow for a call.
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Derives params from the sizes of a call."""
 
-    broadcasts: for each input that is a broadcast along some dimensions, where it is not. loaded_bytes: of
-    one element of all inputs that come from memory; those that are broadcasts come from the caches.
-    """
+    fusion: Fusion
+    space: PointwiseSpace
 
-    def __init__(self, fusion: Fusion, space: PointwiseSpace) -> None:
-        inner = unit_stride_axis(space.reference)
-        self.vectors: VectorLimits | None = None
-        if inner is not None:
-            self.vectors = VectorLimits(fusion, inner, {t: m.get(inner) for t, m in space.maps.items()})
-        self.extents = [axis.extent for axis in space.axes]
-        self.broadcasts: list[list[bool]] = []
-        self.loaded_bytes = 0
-        for tensor in fusion.inputs:
-            if not isinstance(tensor, TensorView) or tensor.is_cpu:
-                continue
-            covered = space.maps.get(tensor, {})
-            present = [a in covered and not covered[a].is_broadcast for a in space.axes]
-            if any(present) and not all(present):
-                self.broadcasts.append(present)
-            if tensor.uses and all(there or a.is_broadcast for there, a in zip(present, space.axes)):
-                self.loaded_bytes += tensor.dtype.size
+    @cached_property
+    def _accesses(self) -> list[Access]:
+        return self.space.accesses(self.fusion)
 
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> PointwiseParams:
-        width = self.vectors.width(facts) if self.vectors is not None else 1
-        sizes = [facts.value(extent) for extent in self.extents]
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        inner = unit_stride_axis(self.space.reference)
+        return VectorLimits(self.fusion, inner, self._accesses) if inner is not None else None
+
+    @cached_property
+    def _loads(self) -> list[Sequence[bool]]:
+        """For each load, along which of the dimensions it has all of their points."""
+        reads = (access.concrete for access in self._accesses if self.fusion.is_input(access.tensor))
+        return [[axis.is_broadcast or axis in read for axis in self.space.axes] for read in reads]
+
+    @cached_property
+    def _broadcasts(self) -> list[Sequence[bool]]:
+        """Those of `_loads` that are broadcasts along some dimensions but not along all."""
+        return [present for present in self._loads if any(present) and not all(present)]
+
+    @cached_property
+    def _loaded_bytes(self) -> int:
+        """Of one element of all loads that come from memory; those of broadcasts come from the caches."""
+        wanted = [axis for axis in self.space.axes if not axis.is_broadcast]
+        inputs = (access for access in self._accesses if self.fusion.is_input(access.tensor))
+        return sum(a.tensor.dtype.size for a in inputs if a.concrete.issuperset(wanted))
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        break_point, why = _break_point(self.broadcasts, sizes)
-        unroll = _unroll(self.loaded_bytes * width, width, total, hardware)
+        break_point, why = _break_point(self._broadcasts, sizes)
+        unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
         split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
-        return PointwiseParams(
+        params = PointwiseParams(
             break_point=break_point,
             split_grid_y_dim=split,
             flip_grid_binding=flip,
@@ -116,6 +125,7 @@ class _Proposal:
             lparams=LaunchParams(bdimx=THREADS),
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight",
         )
+        return Proposal(params)
 
 
 def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParams) -> int:

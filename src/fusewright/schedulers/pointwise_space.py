@@ -10,18 +10,26 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.schedulers.reference_map import AxisMap, reference_maps
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
 
 
 @dataclass(frozen=True)
 class PointwiseSpace:
-    """The reference, its dimensions in memory order and, for every other input and output, its dimension for
-    each of the reference's.
+    """What all tensors of the fusion are iterated over.
+
+    Attributes:
+        reference: the output that the loops are taken from.
+        axes: its dimensions in memory order.
+        maps: of every computed tensor.
     """
 
     reference: TensorView
     axes: tuple[IterDomain, ...]
     maps: dict[TensorView, AxisMap]
+
+    def accesses(self, fusion: Fusion) -> list[Access]:
+        """All loads and stores."""
+        return [*loads(fusion, self.maps), *stores(fusion, self.maps)]
 
 
 def _concrete(tensor: TensorView) -> int:

@@ -13,13 +13,16 @@ The serial part is factored into partial results of each thread, which one colle
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
-from fusewright.schedulers.io import cache_inputs_and_outputs
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -62,27 +65,9 @@ class ReductionScheduler:
     type = SchedulerType.reduction
     params_type = ReductionParams
 
-    def can_schedule(self, fusion: Fusion) -> Verdict:
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else Accept()
-
-    def prepare(self, fusion: Fusion) -> Heuristic:
-        space = accepted(self, _space(fusion))
-        vectors = space.vector_limits(fusion)
-        is_inner = space.is_inner or not space.iteration
-        inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu]
-        element_bytes = sum(v.dtype.size for v in inputs if space.has_every_element(v))
-        stores = any(space.has_every_element(tensor) for tensor in fusion.output_tensors())
-
-        def propose(facts: Facts, hardware: HardwareInfo) -> ReductionParams:
-            width = vectors.width(facts) if vectors is not None else 1
-            rows, length = space.iteration_size(facts), space.reduction_size(facts)
-            if is_inner:
-                return _inner_params(rows, length, width, hardware)
-            columns = width if stores else min(width, COLUMNS)
-            return _outer_params(rows, length, columns, columns * element_bytes, hardware)
-
-        return propose
+        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         check_start(self, schedule, params)
@@ -100,6 +85,33 @@ class ReductionScheduler:
             moved = _cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         finish(schedule, space, reference, ports, moved, width, load_position=moved[0] + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Derives params from the sizes of a call."""
+
+    fusion: Fusion
+    space: ReductionSpace
+
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        return self.space.vector_limits(self.fusion)
+
+    @cached_property
+    def _element_bytes(self) -> int:
+        """Of all loads of every point."""
+        return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        space = self.space
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        if space.is_inner or not space.iteration:
+            return Proposal(_inner_params(rows, length, width, hardware))
+        stores_all = any(space.is_full(access) for access in space.stores)
+        columns = width if stores_all else min(width, COLUMNS)
+        return Proposal(_outer_params(rows, length, columns, columns * self._element_bytes, hardware))
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

@@ -16,51 +16,71 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-from fusewright.schedulers.reference_map import AxisMap, reference_maps
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReductionSpace:
-    """reference: the reduction of most dimensions. iteration, reduction: its axes in the memory order of the
-    main input.
+    """What all tensors of the fusion are iterated over.
 
-    maps: for every tensor, its axis for each of the reference's. after: tensors computed from a reduction.
+    Attributes:
+        reference: the reduction of most dimensions.
+        reductions: the first output of every reduction, producers first.
+        iteration, reduction: the reference's axes in the memory order of the main load.
+        maps: for every computed tensor, its axis for each of the reference's.
+        after: tensors computed from a reduction.
+        loads, stores: the accesses to global memory.
+        main: the load that has most of the reference's dimensions, if one has any.
     """
 
     reference: TensorView
     reductions: tuple[TensorView, ...]
-    main_input: TensorView
     iteration: tuple[IterDomain, ...]
     reduction: tuple[IterDomain, ...]
     maps: dict[TensorView, AxisMap]
     after: frozenset[TensorView]
+    loads: tuple[Access, ...]
+    stores: tuple[Access, ...]
+    main: Access | None
 
     @property
     def is_inner(self) -> bool:
-        """Whether the dimension that is contiguous in the main input is reduced."""
-        unit = unit_stride_axis(self.main_input)
-        mapped = self.maps[self.main_input]
-        return any(mapped.get(axis) is unit for axis in self.reduction) if unit is not None else True
+        """Whether the dimension that is contiguous in the main load is reduced."""
+        inner = self.inner_axis
+        return inner.is_reduction if inner is not None else True
 
     @property
     def inner_axis(self) -> IterDomain | None:
-        """The reference's axis that is contiguous in the main input."""
-        unit = unit_stride_axis(self.main_input)
-        mapped = self.maps[self.main_input]
-        return next((a for a in (*self.iteration, *self.reduction) if mapped.get(a) is unit), None)
+        """The reference's axis that is contiguous in the main load."""
+        if self.main is None:
+            unit, axes = unit_stride_axis(self.reference), {a: a for a in self.reference.logical}
+        else:
+            unit, axes = unit_stride_axis(self.main.tensor), self.main.axes
+        if unit is None:
+            return None
+        return next((a for a in (*self.iteration, *self.reduction) if axes.get(a) is unit), None)
 
     def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
-        """What bounds vectors along the dimension that is contiguous in the main input, if there is one."""
+        """What bounds vectors along the dimension that is contiguous in the main load, if there is one."""
         inner = self.inner_axis
         if inner is None:
             return None
-        return VectorLimits(fusion, inner, {t: m.get(inner) for t, m in self.maps.items()})
+        return VectorLimits(fusion, inner, (*self.loads, *self.stores))
+
+    def is_full(self, access: Access) -> bool:
+        """Whether an access touches an element for each point of the space."""
+        return access.concrete.issuperset(self.concrete)
 
     def has_every_element(self, tensor: TensorView) -> bool:
-        """Whether `tensor` is a broadcast along none of the dimensions."""
+        """Whether a computed tensor has an element for each point of the space."""
         covered = self.maps.get(tensor, {})
-        axes = [a for a in (*self.iteration, *self.reduction) if not a.is_broadcast]
-        return all(a in covered and not covered[a].is_broadcast for a in axes)
+        own = (covered.get(axis) for axis in self.concrete)
+        return all(axis is not None and not axis.is_broadcast and not axis.is_reduction for axis in own)
+
+    @property
+    def concrete(self) -> tuple[IterDomain, ...]:
+        """The reference's axes that are no broadcasts."""
+        return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
 
     def iteration_size(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.iteration)
@@ -89,29 +109,33 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         if any(a.is_reduction != mapped[a].is_reduction for a in reference.logical):
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
     after = _after(fusion, reductions)
-    inputs = [v for v in fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in maps]
-    before = [v for v in inputs if len([a for a in maps[v].values() if not a.is_broadcast]) > 0]
-    main = max(before, key=lambda v: sum(not a.is_broadcast for a in maps[v].values()), default=None)
-    several = len(reductions) > 1 or _is_welford(reference)  # which a scheduler may compute in two passes
-    if several and any(a.is_broadcast and all(a not in maps[v] for v in before) for a in reference.logical):
-        # Nothing but the results of one reduction would tell the next which of its dimensions that is.
-        return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
-    order = list(reference.logical)
-    if main is not None:
-        place = {axis: i for i, axis in enumerate(main.allocation)}
-        mapped = maps[main]
-        order.sort(key=lambda a: place.get(mapped.get(a), -1))  # type: ignore[arg-type]
     problem = _uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
     if problem is not None:
         return problem
+    reads = loads(fusion, maps)
+    several = len(reductions) > 1 or _is_welford(reference)  # which a scheduler may compute in two passes
+    expanded = (a for a in reference.logical if a.is_broadcast)
+    if several and any(all(a not in read.axes for read in reads) for a in expanded):
+        # Nothing but the results of one reduction would tell the next which of its dimensions that is.
+        return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
+    main = max(reads, key=lambda read: len(read.concrete), default=None)
+    if main is not None and not main.concrete:
+        main = None
+    order = list(reference.logical)
+    if main is not None:
+        place = {axis: i for i, axis in enumerate(main.tensor.allocation)}
+        axes = main.axes
+        order.sort(key=lambda a: place.get(axes.get(a), -1))  # type: ignore[arg-type]
     return ReductionSpace(
         reference,
         reductions,
-        main if main is not None else reference,
         tuple(a for a in order if not a.is_reduction),
         tuple(a for a in order if a.is_reduction),
         maps,
         frozenset(after),
+        tuple(reads),
+        tuple(stores(fusion, maps)),
+        main,
     )
 
 
@@ -160,8 +184,11 @@ def _uncovered(
                 return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
             if sizes_differ(covered):
                 return f"{tensor.name} has other sizes than the reduction {reference.name}"
-            if tensor in outputs and any(covered[a].is_broadcast for a in wanted):
+            # The loops of an output go over every point, or once over each row.
+            stored = {a for a in concrete if a in covered and not covered[a].is_broadcast}
+            if tensor in outputs and stored not in (set(concrete), set(iteration)):
                 return (
-                    f"output {tensor.name} is a broadcast along a dimension of the reduction {reference.name}"
+                    f"output {tensor.name} has neither all dimensions of {reference.name} nor just those "
+                    "that it keeps"
                 )
     return None

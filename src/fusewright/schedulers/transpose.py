@@ -16,21 +16,20 @@ the rows that one thread reads together, the r-th such group, is stored at colum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
-from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Accept, Facts, Heuristic, Reject, Verdict, accepted, check_start
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
 from fusewright.schedulers.io import (
     Ports,
     VectorLimits,
@@ -40,6 +39,7 @@ from fusewright.schedulers.io import (
 )
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
+from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
@@ -53,19 +53,28 @@ BLOCKS_PER_SM = 8
 MAX_LOADED_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Access:
-    """The global memory of `tensor`, read by `node` or (None) written.
+    """A load or store of which neighbours in memory lie along a dimension of the reference.
 
-    axis: the reference's dimension that its neighbours lie along. order: the reference's dimensions as they
-    lie in its memory. full: whether it has all of the reference's dimensions.
+    Attributes:
+        access: the load or store.
+        axis: that dimension.
+        order: the reference's dimensions as they lie in its memory.
+        full: whether it has all of the reference's dimensions.
     """
 
-    tensor: TensorView
-    node: Node | None
+    access: Access
     axis: IterDomain
     order: tuple[IterDomain, ...]
     full: bool
+
+    @property
+    def tensor(self) -> TensorView:
+        return self.access.tensor
+
+    def is_store(self, fusion: Fusion) -> bool:
+        return not fusion.is_input(self.tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,40 +96,18 @@ class _Groups:
 
 
 def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
-    """The accesses to tensors with neighbouring elements along one of the space's dimensions: one for each
-    output, each relabeling of an input, and all other uses of an input, which share a load.
-    """
-    found: dict[tuple[TensorView, Node | None], _Access] = {}
-
-    def add(tensor: TensorView, node: Node | None, to_space: dict[IterDomain, IterDomain]) -> None:
-        unit = unit_stride_axis(tensor)
+    """The accesses to tensors with neighbouring elements along one of the space's dimensions."""
+    found = []
+    wanted = {a for a in space.axes if not a.is_broadcast}
+    for access in space.accesses(fusion):
+        to_space = {ours: axis for axis, ours in access.axes.items()}
+        unit = unit_stride_axis(access.tensor)
         axis = to_space.get(unit) if unit is not None else None
-        if axis is None:
-            return
-        stored = [a for a in tensor.allocation if not a.is_broadcast and a in to_space]
-        order = tuple(to_space[a] for a in stored)
-        wanted = {a for a in space.axes if not a.is_broadcast}
-        key = tensor, node if node is not None and node.traits.relabel else None
-        found.setdefault(key, _Access(tensor, node, axis, order, wanted <= set(order)))
-
-    for node in fusion.ordered_nodes():
-        for position, value in enumerate(node.inputs):
-            if isinstance(value, TensorView) and fusion.is_input(value) and not value.is_cpu:
-                to_reader = operand_map(node, position)
-                of_reader = _inverse(space, node.output)
-                add(value, node, {ours: of_reader[a] for ours, a in to_reader.items() if a in of_reader})
-    for tensor in fusion.output_tensors():
-        if tensor.definition is not None:
-            add(tensor, None, _inverse(space, tensor))
-    return list(found.values())
-
-
-def _inverse(space: PointwiseSpace, tensor: TensorView) -> dict[IterDomain, IterDomain]:
-    return {ours: axis for axis, ours in space.maps.get(tensor, {}).items()}
-
-
-def _bytes(accesses: Iterable[_Access]) -> int:
-    return sum(a.tensor.dtype.size for a in accesses)
+        if axis is not None:
+            stored = [a for a in access.tensor.allocation if not a.is_broadcast and a in to_space]
+            order = tuple(to_space[a] for a in stored)
+            found.append(_Access(access, axis, order, wanted <= set(order)))
+    return found
 
 
 def _groups(fusion: Fusion, reference: TensorView | None = None) -> _Groups | str:
@@ -138,16 +125,21 @@ def _groups(fusion: Fusion, reference: TensorView | None = None) -> _Groups | st
             full.setdefault(access.axis, []).append(access)
     if len(full) < 2:
         return "all tensors of full rank are contiguous along the same dimension"
+
+    def moved(axis: IterDomain) -> tuple[int, int]:
+        """By bytes; of equal ones the inner dimension, so that caches change nothing."""
+        return sum(a.tensor.dtype.size for a in full[axis]), space.axes.index(axis)
+
     if reference is None:
-        stored = [axis for axis, members in full.items() if any(a.node is None for a in members)]
+        stored = [axis for axis, members in full.items() if any(a.is_store(fusion) for a in members)]
         if not stored:
             return "no output is contiguous along a dimension"
-        inner = max(stored, key=lambda axis: _bytes(full[axis]))
-        chosen = next(a.tensor for a in full[inner] if a.node is None)
+        inner = max(stored, key=moved)
+        chosen = next(a.tensor for a in full[inner] if a.is_store(fusion))
         if chosen is not space.reference:
             return _groups(fusion, chosen)
-    inner1 = next(a.axis for a in accesses if a.node is None and a.tensor is space.reference)
-    inner2 = max((axis for axis in full if axis is not inner1), key=lambda axis: _bytes(full[axis]))
+    inner1 = next(a.axis for a in accesses if a.tensor is space.reference)
+    inner2 = max((axis for axis in full if axis is not inner1), key=moved)
     second = tuple(full[inner2])
     outer1 = _outer(space, space.axes, inner1, {inner2})
     widest = max(second, key=lambda a: a.tensor.dtype.size)
@@ -174,12 +166,9 @@ class TransposeScheduler:
     type = SchedulerType.transpose
     params_type = TransposeParams
 
-    def can_schedule(self, fusion: Fusion) -> Verdict:
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
         groups = _groups(fusion)
-        return Reject(groups) if isinstance(groups, str) else Accept()
-
-    def prepare(self, fusion: Fusion) -> Heuristic:
-        return _Proposal(fusion, accepted(self, _groups(fusion)))
+        return Reject(groups) if isinstance(groups, str) else _Planner(fusion, groups)
 
     def apply(self, schedule: Schedule, params: TransposeParams) -> None:
         check_start(self, schedule, params)
@@ -221,35 +210,38 @@ class _Side:
         return max(width, min(MAX_TILE, ROW_BYTES // self.element_bytes)) if width > 1 else MIN_TILE
 
 
-class _Proposal:
-    """The heuristic of one fusion: what it reads of the structure, and the params that follow for a call."""
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Derives params from the sizes of a call."""
 
-    def __init__(self, fusion: Fusion, groups: _Groups) -> None:
-        axes = groups.space.axes
+    fusion: Fusion
+    groups: _Groups
 
-        def side(inner: IterDomain, members: Sequence[_Access], outer: tuple[int, ...]) -> _Side:
-            limits = VectorLimits(fusion, inner, {a.tensor: unit_stride_axis(a.tensor) for a in members})
-            return _Side(
-                limits, axes.index(inner), outer, min(a.tensor.dtype.size for a in members if a.full)
-            )
+    @cached_property
+    def _sides(self) -> tuple[_Side, _Side]:
+        groups = self.groups
+        first = self._side(groups.inner1, groups.first, groups.outer1)
+        return first, self._side(groups.inner2, groups.second, groups.outer2)
 
-        self.side1 = side(groups.inner1, groups.first, groups.outer1)
-        self.side2 = side(groups.inner2, groups.second, groups.outer2)
-        self.extents = [axis.extent for axis in axes]
-        self.tile_bytes = sum(a.tensor.dtype.size for a in groups.second)
-        self.loaded_bytes = sum(
-            value.dtype.size
-            for value in fusion.inputs
-            if isinstance(value, TensorView) and not value.is_cpu
-            for _ in {node if node.traits.relabel else None for node in value.uses}
-        )
+    def _side(self, inner: IterDomain, members: Sequence[_Access], outer: tuple[int, ...]) -> _Side:
+        limits = VectorLimits(self.fusion, inner, [member.access for member in members])
+        smallest = min(member.tensor.dtype.size for member in members if member.full)
+        return _Side(limits, self.groups.space.axes.index(inner), outer, smallest)
 
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> TransposeParams:
-        sizes = [facts.value(extent) for extent in self.extents]
-        width1, width2 = self.side1.vectors.width(facts), self.side2.vectors.width(facts)
-        wanted1, wanted2 = self.side1.wanted(width1), self.side2.wanted(width2)
-        merged1, size1 = _fill(sizes, self.side1, wanted1)
-        merged2, size2 = _fill(sizes, self.side2, wanted2)
+    @cached_property
+    def _loaded_bytes(self) -> int:
+        """Of one element of all loads."""
+        accesses = self.groups.space.accesses(self.fusion)
+        return sum(a.tensor.dtype.size for a in accesses if self.fusion.is_input(a.tensor))
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        sizes = [facts.value(axis.extent) for axis in self.groups.space.axes]
+        side1, side2 = self._sides
+        width1, width2 = side1.vectors.width(facts), side2.vectors.width(facts)
+        wanted1, wanted2 = side1.wanted(width1), side2.wanted(width2)
+        merged1, size1 = _fill(sizes, side1, wanted1)
+        merged2, size2 = _fill(sizes, side2, wanted2)
+        tile_bytes = sum(member.tensor.dtype.size for member in self.groups.second)
         most1, most2 = (max(w, power_of_two_at_least(n)) for w, n in ((width1, size1), (width2, size2)))
         # A dimension that is smaller than its side of the tile leaves room to the other.
         tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
@@ -258,9 +250,7 @@ class _Proposal:
         elif tile1 < wanted1:
             tile2 = min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1)
         shared = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // BLOCKS_PER_SM)
-        most = min(
-            shared // self.tile_bytes, TRANSPOSE_THREADS * MAX_LOADED_BYTES // max(1, self.loaded_bytes)
-        )
+        most = min(shared // tile_bytes, TRANSPOSE_THREADS * MAX_LOADED_BYTES // max(1, self._loaded_bytes))
         others = prod(sizes) // max(1, size1 * size2)
         while tile1 * tile2 > min(MIN_TILE * MIN_TILE, most):
             blocks = others * ceil_div(size1, tile1) * ceil_div(size2, tile2)
@@ -273,7 +263,7 @@ class _Proposal:
             else:
                 break
         threads = min(TRANSPOSE_THREADS, max(hardware.warp_size, tile1 * tile2 // max(width1, width2)))
-        return TransposeParams(
+        params = TransposeParams(
             tile_size1=tile1,
             tile_size2=tile2,
             vectorize_factor1=width1,
@@ -283,6 +273,7 @@ class _Proposal:
             lparams=LaunchParams(bdimx=threads),
             reason=f"{size1} x {size2} in tiles of {tile1} x {tile2}; vectors of {width1} and {width2}",
         )
+        return Proposal(params)
 
 
 def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ...], int]:
@@ -311,8 +302,9 @@ def _stage(schedule: Schedule, groups: _Groups, ports: Ports) -> _Staged:
     """load -> use  becomes  load -> tile -> element -> use;  value -> store  value -> tile -> element ->
     store.
     """
-    nodes = {a.node for a in groups.second}
-    stored = {a.tensor for a in groups.second if a.node is None}
+    fusion = schedule.fusion
+    nodes = {a.access.node for a in groups.second}
+    stored = {a.tensor for a in groups.second if a.is_store(fusion)}
     loads = tuple(t for t in ports.loads if t.definition in nodes)
     stores = tuple(t for t in ports.stores if t in stored)
     input_tiles, output_tiles, elements = [], [], []

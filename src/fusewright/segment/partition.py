@@ -8,7 +8,8 @@ from contextlib import suppress
 from fusewright.core.errors import NoSchedulerError
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node, TensorView
-from fusewright.schedulers.base import Scheduler, first_accepting, type_name
+from fusewright.schedulers.base import Planner, Scheduler, first_accepting, type_name
+from fusewright.segment.exclusions import NO_EXCLUSIONS, ExclusionIndex, Exclusions
 from fusewright.segment.extract import Extraction, Extractor
 from fusewright.segment.groups import GroupGraph
 from fusewright.segment.recompute import owned_borders, recompute_borders
@@ -21,20 +22,16 @@ MAX_REFUSALS = 8
 FIRST_BATCH = 8
 
 
-#: Nodes that a scheduler, by the name of its type, is not asked about.
-Barred = frozenset[tuple[str, Node]]
-
-
 def partition(
     fusion: Fusion,
     registry: Iterable[Scheduler],
     tracer: Tracer | None = None,
-    barred: Barred = frozenset(),
+    exclusions: Exclusions = NO_EXCLUSIONS,
 ) -> SegmentedFusion:
     """Cuts `fusion` into segments, each accepted by a scheduler of `registry`, in launch order.
 
-    The result depends on the structure of the fusion, and on `barred`, alone, so it serves every call. Nodes
-    that compute scalars are left to the host. If one scheduler takes everything, there is one segment.
+    The result depends on the structure of the fusion, and on `exclusions`, alone, so it serves every call.
+    Nodes that compute scalars are left to the host. If one scheduler takes everything, there is one segment.
 
     The search merges groups in rounds. In a round every group takes part in one merge at most, so the
     sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
@@ -47,29 +44,35 @@ def partition(
     nodes = fusion.ordered_nodes()
     scalar_nodes = tuple(node for node in nodes if node.is_scalar)
     kernel_nodes = [node for node in nodes if not node.is_scalar]
-    search = _Search(Extractor(fusion, tracer), kernel_nodes, list(registry), barred)
+    search = _Search(Extractor(fusion, tracer), kernel_nodes, list(registry), exclusions)
     segments = search.run()
     result = SegmentedFusion(fusion, segments, scalar_nodes, tuple(search.attempts))
     tracer.dump("segments", lambda: f"{result}\n{result.log()}")
     return result
 
 
+#: The scheduler that takes a group, if one does, and the rejections before it.
+Answer = tuple[Scheduler | None, list[str]]
+
+
 class _Search:
     """The state of one partition."""
 
     def __init__(
-        self, extractor: Extractor, nodes: Sequence[Node], registry: Sequence[Scheduler], barred: Barred
+        self,
+        extractor: Extractor,
+        nodes: Sequence[Node],
+        registry: Sequence[Scheduler],
+        exclusions: Exclusions,
     ) -> None:
         self.graph = GroupGraph(nodes)
         self.extractor = extractor
         self.registry = registry
-        self._barred: dict[Node, set[str]] = {}
-        for name, node in barred:
-            self._barred.setdefault(node, set()).add(name)
+        self._excluded = ExclusionIndex(exclusions)
         self.attempts: list[Attempt] = []
-        self._asked: dict[tuple[Node, ...], tuple[Scheduler | None, list[str]]] = {}
+        self._asked: dict[tuple[Node, ...], Answer] = {}
         # What groups that were taken look like, until they merge: a group that stays is a segment as it is.
-        self._extracted: dict[tuple[Node, ...], Extraction] = {}
+        self._extracted: dict[tuple[Node, ...], tuple[Extraction, Planner]] = {}
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
         # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
         self._refused: dict[int, set[int]] = {}
@@ -78,7 +81,7 @@ class _Search:
     def run(self) -> tuple[Segment, ...]:
         graph = self.graph
         everything = graph.groups()
-        if everything and not graph.has_boundary() and self._taken(everything) is not None:
+        if everything and not graph.has_boundary() and self._is_taken(everything):
             graph.merge(everything)
         else:
             self._merge_until_stable()
@@ -156,7 +159,7 @@ class _Search:
     def _absorb_batch(self, group: int, partners: Sequence[int]) -> int:
         """Merges with the partners all at once if they are taken, else by halves."""
         groups = [group, *partners]
-        if self.graph.can_merge(groups) and self._taken(groups) is not None:
+        if self.graph.can_merge(groups) and self._is_taken(groups):
             self._refusals = 0
             return self._merge(groups)
         if len(partners) == 1:
@@ -187,24 +190,22 @@ class _Search:
 
     # ---- asking the schedulers
 
-    def _taken(self, groups: Sequence[int]) -> Scheduler | None:
-        """The scheduler that takes the union of the groups."""
-        return self._ask(groups)[0]
+    def _is_taken(self, groups: Sequence[int]) -> bool:
+        """Whether a scheduler takes the union of the groups."""
+        return self._offer(self.graph.nodes(groups))[0] is not None
 
-    def _ask(self, groups: Sequence[int]) -> tuple[Scheduler | None, list[str]]:
-        """The scheduler that takes the union of the groups, and the rejections before it."""
-        return self._offer(self.graph.nodes(groups))
-
-    def _offer(self, nodes: Sequence[Node]) -> tuple[Scheduler | None, list[str]]:
+    def _offer(self, nodes: Sequence[Node]) -> Answer:
         """Shows the schedulers a group of nodes, producers first; asks once for each group."""
         key = tuple(nodes)
         if key in self._asked:
             return self._asked[key]
         extraction = self.extractor.extract(nodes)
         fusion, _ = extraction
-        scheduler, reasons = first_accepting(self._schedulers(nodes), fusion)
-        if scheduler is not None:
-            self._extracted[key] = extraction
+        taker, reasons = first_accepting(self._schedulers(nodes), fusion)
+        scheduler = None
+        if taker is not None:
+            scheduler, planner = taker
+            self._extracted[key] = extraction, planner
         taken_by = type_name(scheduler.type) if scheduler is not None else None
         results = tuple(output.tensor.name for output in fusion.outputs)
         self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
@@ -216,24 +217,26 @@ class _Search:
     ) -> Segment | list[str]:
         """The segment of a group, or the rejections where no scheduler takes it."""
         outputs = self.extractor.outputs_of(nodes, read_elsewhere)
-        if outputs == self.extractor.outputs_of(nodes):
-            scheduler, reasons = self._offer(nodes)
-            extraction = self._extracted.get(tuple(nodes))
-        else:
-            extraction = self.extractor.extract(nodes, read_elsewhere)
-            scheduler, reasons = first_accepting(self._schedulers(nodes), extraction[0])
-        if scheduler is None:
+        is_known = outputs == self.extractor.outputs_of(nodes)
+        scheduler, reasons = self._offer(nodes) if is_known else (None, [])
+        if is_known and scheduler is None:
             return reasons
-        fusion, to_segment = extraction or self.extractor.extract(nodes)
+        known = self._extracted.get(tuple(nodes)) if is_known else None
+        if scheduler is None or known is None:
+            extraction = self.extractor.extract(nodes, read_elsewhere)
+            taker, reasons = first_accepting(self._schedulers(nodes), extraction[0])
+            if taker is None:
+                return reasons
+            scheduler, planner = taker
+            known = extraction, planner
+        (fusion, to_segment), planner = known
         inputs = self.extractor.inputs_of(nodes)
-        return Segment(index, fusion, scheduler, inputs, outputs, tuple(nodes), to_segment)
+        return Segment(index, fusion, scheduler, planner, inputs, outputs, tuple(nodes), to_segment)
 
     def _schedulers(self, nodes: Sequence[Node]) -> Sequence[Scheduler]:
         """Those that are asked about these nodes."""
-        if not self._barred:
-            return self.registry
-        barred = set().union(*(self._barred[node] for node in nodes if node in self._barred))
-        return [s for s in self.registry if type_name(s.type) not in barred]
+        excluded = self._excluded.names(nodes)
+        return [s for s in self.registry if type_name(s.type) not in excluded]
 
 
 def _untaken_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fusewright.ir import Fusion, Node, Output, TensorView, Val
-from fusewright.schedulers.base import Scheduler, type_name
+from fusewright.schedulers.base import Planner, Scheduler, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,19 @@ class Attempt:
 class Segment:
     """One kernel's worth of a fusion.
 
-    index: its place in launch order. fusion: the computation, with the values that cross its border as
-    inputs and outputs. inputs, outputs: the whole fusion's values that those of `fusion` stand for, in the
-    same order. nodes: of the whole fusion. to_segment: from values of the whole fusion to those of `fusion`.
+    Attributes:
+        index: its place in launch order.
+        fusion: the computation, with the values that cross its border as inputs and outputs.
+        scheduler, planner: who makes its kernel, and what decides how for given sizes.
+        inputs, outputs: the whole fusion's values that those of `fusion` stand for, in the same order.
+        nodes: of the whole fusion.
+        to_segment: from values of the whole fusion to those of `fusion`.
     """
 
     index: int
     fusion: Fusion
     scheduler: Scheduler
+    planner: Planner
     inputs: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
     nodes: tuple[Node, ...] = field(repr=False)
