@@ -121,7 +121,7 @@ def every_kernel_compiles(request: pytest.FixtureRequest, compile_check: Compile
 
 @pytest.fixture(autouse=True)
 def no_internal_faults(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test in which a fault of Fusewright was logged and worked around, unless it is marked `faults`."""
+    """Fails a test in which a fault was logged and worked around, unless it is marked `faults`."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = records.append  # type: ignore[method-assign]
