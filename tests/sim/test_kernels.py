@@ -125,7 +125,8 @@ def test_elements_of_the_storage_that_the_kernel_does_not_write_are_kept() -> No
 
 def test_an_empty_grid_runs_nothing() -> None:
     x = torch.zeros(4, 10)
-    assert simulate(builders.row_softmax(F32), [x, x.clone(), 4, 10], grid=(0, 1, 1)).statements == 0
+    arguments = [x, torch.zeros(0, 10), 4, 10]
+    assert simulate(builders.row_softmax(F32), arguments, grid=(0, 1, 1)).statements == 0
 
 
 def test_launch_from_the_kernels_own_expressions() -> None:

@@ -51,6 +51,7 @@ class SimOptions:
     Attributes:
         races: look for data races.
         uninitialized: raise when memory is read that nothing wrote.
+        outputs: raise when the kernel ends and an element of an output was never written.
         on_statement: called before each statement with it and the machine, for debugging.
         max_lanes: how many threads to simulate at once, in whole blocks; a kernel with a grid reduction
             always runs as a whole.
@@ -58,6 +59,7 @@ class SimOptions:
 
     races: bool = True
     uninitialized: bool = True
+    outputs: bool = True
     on_statement: Callable[[Stmt, Machine], None] | None = None
     max_lanes: int = 1 << 17
 
