@@ -83,6 +83,11 @@ def _layer_norm(fd: FusionDefinition, t: list[Any]) -> None:
     fd.add_output(mean)
 
 
+def _below_maximum(fd: FusionDefinition, t: list[Any]) -> None:
+    """The maxima of columns, and then sums of rows: two kernels."""
+    fd.add_output(fd.ops.sum(t[0] - fd.ops.max(t[0], [0], keepdim=True), [1]))
+
+
 def _in_place(fd: FusionDefinition, t: list[Any]) -> None:
     fd.add_output(t[0] * 2.0 + t[1], t[0])
 
@@ -109,6 +114,7 @@ CASES: dict[str, Case] = {
     "vectors": Case(_pointwise, _random((3, 1028), (1028,)), _add_exp),
     "column broadcast": Case(_pointwise, _random((5, 33), (5, 1)), _add_exp),
     "padded rows": Case(_pointwise, lambda: [_padded(5, 37, 40), torch.randn(37)], _add_exp),
+    "padded vectors": Case(_pointwise, lambda: [_padded(3, 1028, 1032), torch.randn(1028)], _add_exp),
     "in place": Case(_in_place, lambda: [_padded(5, 37, 40), torch.randn(5, 37)], lambda x, y: [x * 2 + y]),
     "transpose": Case(_transpose, _random((45, 70)), lambda x: [x.T + 1]),
     "transpose of two": Case(_add_transposed, _random((45, 37), (37, 45)), lambda x, y: [y + x.T, -y]),
@@ -130,6 +136,9 @@ CASES: dict[str, Case] = {
     ),
     "outer variance": Case(
         _var_mean(0), _random((70, 45)), lambda x: torch.var_mean(x, 0, correction=0), COLUMNS
+    ),
+    "two kernels": Case(
+        _below_maximum, _random((70, 45)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
     ),
     "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),
     "layer norm": Case(
