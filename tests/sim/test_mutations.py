@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from unittest import mock
 
@@ -19,6 +19,7 @@ import torch
 from fusewright.core.errors import SimulationError
 from fusewright.kernel.access import read_refs, written_buffers, written_refs
 from fusewright.kernel.ir import Barrier, BlockReduce, Combine, GridReduce, Kernel, Ref, Space, Stmt, walk
+from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import SimOptions
 from fusewright.sim.activity import Activity
 from fusewright.sim.machine import Machine
@@ -32,8 +33,10 @@ REPORTED = {"predicate dropped", "barrier dropped", "initialisation dropped", "i
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)  # the launches are small
+def one_thread() -> Iterator[None]:
+    """The launches are small, and on a busy machine several threads would wait for one another."""
+    with SINGLE_THREAD:
+        yield
 
 
 # ---- why a mistake changes nothing ----------------------------------------------------------------
