@@ -46,6 +46,10 @@ LANE = B * THREADS + T
 STEP = symbol("i", hi=3)
 
 
+# Most kernels here stop short of writing their output; test_outputs.py is about that.
+PARTIAL = SimOptions(outputs=False)
+
+
 class Case:
     """Two blocks of eight threads, an input `x` and an output `y` of 16 floats, registers `r`, shared `s`."""
 
@@ -59,7 +63,7 @@ class Case:
 
     def run(self, *body: Stmt, races: bool = True, uninitialized: bool = True) -> SimReport:
         args = [torch.arange(float(LANES)), torch.empty(LANES)]
-        options = SimOptions(races=races, uninitialized=uninitialized)
+        options = replace(PARTIAL, races=races, uninitialized=uninitialized)
         return simulate(self.kernel(body), args, options=options)
 
     def load(self, index: Expr | int = LANE, into: int = 0) -> Copy:
@@ -160,6 +164,52 @@ def test_reading_unwritten_shared_memory(case: Case) -> None:
         case.run(case.load(), case.put(), Barrier(), Alloc(other), Copy(at(case.r), at(other, T)))
 
 
+# ---- values of an earlier iteration -----------------------------------------------------------
+
+
+def _rounds(case: Case, load_guard: Expr, *rest: Stmt) -> For:
+    """Three rounds, each of which loads a register where the guard holds, and then does the rest."""
+    return For(STEP, const(3), (If(load_guard, (case.load(),)), *rest))
+
+
+def test_a_register_that_this_iteration_did_not_write(case: Case) -> None:
+    within = lt(STEP * THREADS + T, 20)
+    use = Copy(at(case.s, T), at(case.r))
+    case.run(_rounds(case, within, If(within, (use,))))
+    with pytest.raises(UninitializedReadError, match=r"element 0 of `r`.*thread \(4, 0, 0\)"):
+        case.run(_rounds(case, within, use))
+    case.run(_rounds(case, within, use), uninitialized=False)
+
+
+def test_shared_memory_that_this_iteration_did_not_write(case: Case) -> None:
+    within = lt(STEP * THREADS + T, 20)
+    other = THREADS - 1 - T
+    reversed_ = If(lt(STEP * THREADS + other, 20), (Copy(at(case.r, 1), at(case.s, other)),))
+    unguarded = Copy(at(case.r, 1), at(case.s, other))
+    round_ = (case.load(), If(within, (case.put(),)), Barrier())
+    case.run(For(STEP, const(3), (*round_, reversed_, Barrier())))
+    with pytest.raises(UninitializedReadError, match=r"element 7 of `s`.*thread \(0, 0, 0\)"):
+        case.run(For(STEP, const(3), (*round_, unguarded, Barrier())))
+
+
+def test_values_that_a_kernel_carries_from_one_iteration_to_the_next(case: Case) -> None:
+    """An accumulator, a pipeline, a vector that several iterations use, what is read after the loop."""
+    first = eq(mod(STEP, 2), 0)
+    use, total = Copy(at(case.s, T), at(case.r)), local("total", F32)
+    increment = Compute(ADD, at(total), (at(total), at(case.r)), F32)
+    case.run(Alloc(total), Init(SUM, (at(total),)), _rounds(case, TRUE, increment))
+    case.run(case.load(), For(STEP, const(3), (use, case.load())))
+    case.run(_rounds(case, eq(STEP, 0)), use)
+    pair = (If(first, (case.load(into=0), case.load(into=1))), Copy(at(case.s, T), at(case.r, mod(STEP, 2))))
+    case.run(For(STEP, const(3), pair))
+    index = symbol("index", hi=1)
+    named = (pair[0], Let(index, mod(STEP, 2)), Copy(at(case.s, T), at(case.r, index)))
+    case.run(For(STEP, const(3), named))
+
+
+# ---- outputs ----------------------------------------------------------------------------------
+
+
 def test_reading_an_output_before_it_is_written(case: Case) -> None:
     read = Copy(at(case.r), at(case.y.buffer, LANE))
     with pytest.raises(UninitializedReadError, match="element 0 of `y`"):
@@ -170,7 +220,7 @@ def test_reading_an_output_before_it_is_written(case: Case) -> None:
 
 def test_unwritten_outputs_hold_nan(case: Case) -> None:
     args = [torch.arange(float(LANES)), torch.zeros(LANES)]
-    simulate(case.kernel([case.load(), If(eq(T, 0), (case.store(),))]), args)
+    simulate(case.kernel([case.load(), If(eq(T, 0), (case.store(),))]), args, options=PARTIAL)
     assert args[1].isnan().sum() == LANES - BLOCKS
 
 
@@ -320,6 +370,7 @@ class GridCase(Case):
                 torch.empty(partials),
                 torch.full((1,), semaphore, dtype=torch.int32),
             ],
+            options=PARTIAL,
         )
         return y
 

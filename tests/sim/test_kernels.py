@@ -11,6 +11,7 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import SimulationError
 from fusewright.kernel.ir import Stmt
+from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import SimOptions, launch_of, simulate
 from fusewright.sim.simulator import HANDLERS
 from tests.kernel import builders
@@ -125,7 +126,8 @@ def test_elements_of_the_storage_that_the_kernel_does_not_write_are_kept() -> No
 
 def test_an_empty_grid_runs_nothing() -> None:
     x = torch.zeros(4, 10)
-    assert simulate(builders.row_softmax(F32), [x, x.clone(), 4, 10], grid=(0, 1, 1)).statements == 0
+    arguments = [x, torch.zeros(0, 10), 4, 10]
+    assert simulate(builders.row_softmax(F32), arguments, grid=(0, 1, 1)).statements == 0
 
 
 def test_launch_from_the_kernels_own_expressions() -> None:
@@ -160,10 +162,12 @@ def test_layer_norm_of_a_million_elements_in_time(width: int) -> None:
     x, weight, bias = _random(1024, 1024), _random(1024), _random(1024).flip(0)
     y = torch.empty_like(x)
     kernel = layer_norm(width=width)
-    start = time.perf_counter()
-    simulate(kernel, [x, weight, bias, y, 1024])
-    elapsed = time.perf_counter() - start
+    with SINGLE_THREAD:
+        start = time.process_time()
+        simulate(kernel, [x, weight, bias, y, 1024])
+        elapsed = time.process_time() - start
     torch.testing.assert_close(
         y, torch.nn.functional.layer_norm(x, (1024,), weight, bias, 1e-5), rtol=1e-4, atol=1e-5
     )
-    assert elapsed < 2  # the budget; it takes about 0.03 s on two idle cores
+    # The budget. It takes less than 0.1 s of one core, and about that on a busy machine, too.
+    assert elapsed < 2

@@ -361,5 +361,21 @@ class UninitializedReadError(SimulationError):
     """A read of memory that nothing has written."""
 
 
+class UnwrittenOutputError(SimulationError):
+    """A kernel ended and left an element of an output unwritten.
+
+    Facts: `kernel`, `tensor` (their names), `element` (its position along each dimension of the tensor),
+    `index` (in the buffer), `missing` and `elements` (how many there are).
+    """
+
+    template = (
+        "`{kernel}` ended, and element {position} of the output `{tensor}` was never written "
+        "(index {index} of the buffer; {missing} of its {elements} elements are missing)"
+    )
+
+    def __init__(self, message: str | None = None, *, element: tuple[int, ...], **facts: object) -> None:
+        super().__init__(message, position=list(element), element=element, **facts)
+
+
 class RaceError(SimulationError):
     """Two threads touch one address, at least one writes, and no barrier stands between."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fusewright.core.errors import SimulationError
+from fusewright.core.errors import SimulationError, UnwrittenOutputError
 from fusewright.kernel.ir import Buffer, Kernel, ScalarParam, TensorParam, WorkspaceParam
 from fusewright.sim.launch import Argument
-from fusewright.sim.memory import LinearMemory, Region, poison
+from fusewright.sim.memory import LinearMemory, Members, Region, poison
 from fusewright.sim.usage import Usage
 from fusewright.sym import Symbol, evaluate
 
@@ -25,11 +27,31 @@ _WRITTEN = 1
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a launch: buffers, values of user's scalars (1, 1), values of size symbols."""
+    """The arguments of a launch: buffers, values of user's scalars (1, 1), values of size symbols.
+
+    `outputs` are the tensors that the kernel is to write, with what is known of the memory they lie in.
+    """
 
     buffers: Mapping[Buffer, LinearMemory]
     scalars: Mapping[ScalarParam, Tensor]
     sizes: Mapping[Symbol, int]
+    outputs: Sequence[_Output]
+
+    def check_written(self, kernel: Kernel) -> None:
+        """An UnwrittenOutputError if an element of an output was never stored to, in whichever buffer."""
+        for output in self.outputs:
+            missing = output.missing()
+            if not bool(missing.any()):
+                continue
+            element = tuple(missing.nonzero()[0].tolist())
+            raise UnwrittenOutputError(
+                kernel=kernel.name,
+                tensor=output.argument.param.buffer.name,
+                element=element,
+                index=sum(map(operator.mul, element, output.argument.tensor.stride())),
+                missing=int(missing.sum()),
+                elements=missing.numel(),
+            )
 
     def check_zero(self, buffer: Buffer, when: str) -> None:
         """A SimulationError unless a zeroed workspace is all zero."""
@@ -54,9 +76,61 @@ class _Argument:
         return self.start + self.flat.numel() * self.flat.element_size()
 
     @property
+    def is_output(self) -> bool:
+        return isinstance(self.param, TensorParam) and self.param.is_output
+
+    @property
     def is_undefined(self) -> bool:
         """Whether its elements have no value before the kernel writes them."""
         return not self.param.zeroed if isinstance(self.param, WorkspaceParam) else self.param.is_output
+
+    @cached_property
+    def members(self) -> Members | None:
+        """Which elements of `flat` are the tensor's own; None if all are."""
+        if isinstance(self.param, WorkspaceParam) or _fills(self.tensor, self.flat.numel()):
+            return None
+        own = torch.zeros(max(self.flat.numel(), _span(self.tensor)), dtype=torch.bool)
+        own.as_strided(self.tensor.shape, self.tensor.stride()).fill_(True)
+        return Members(own[: self.flat.numel()], tuple(self.tensor.shape), self.tensor.stride())
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A tensor that the kernel is to write; granule `first` of `region` is where it starts."""
+
+    argument: _Argument
+    region: Region
+    first: int
+
+    def missing(self) -> Tensor:
+        """Which elements no store has reached, bool, of the tensor's shape. Elements that are not within the
+        buffer's size no store can reach.
+        """
+        tensor, count = self.argument.tensor, self.argument.flat.numel()
+        assert self.region.tags is not None
+        granules = self.argument.flat.element_size() // self.region.granule_bytes
+        tags = self.region.tags[self.first : self.first + count * granules]
+        unwritten = torch.ones(max(count, _span(tensor)), dtype=torch.bool)
+        unwritten[:count] = (tags.view(count, granules) != _WRITTEN).any(dim=1)
+        return unwritten.as_strided(tensor.shape, tensor.stride())
+
+
+def _span(tensor: Tensor) -> int:
+    """Elements from the tensor's first to its last; 0 if it has none."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
+
+
+def _fills(tensor: Tensor, count: int) -> bool:
+    """Whether the tensor's elements take all of the first `count` places from its first on."""
+    filled = 1 if tensor.numel() else 0
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape)):
+        if extent > 1 and stride:
+            if stride > filled:
+                return False
+            filled += stride * (extent - 1)
+    return filled >= count
 
 
 def bind_arguments(
@@ -67,6 +141,7 @@ def bind_arguments(
     *,
     races: bool,
     uninitialized: bool,
+    outputs: bool,
 ) -> Arguments:
     """Check the arguments against the parameters and poison the memory that the kernel is to write.
 
@@ -82,8 +157,11 @@ def bind_arguments(
         else:
             tensors.append(_tensor(param, arg, sizes))
     buffers: dict[Buffer, LinearMemory] = {}
+    to_write: list[_Output] = []
     for group in _overlapping(tensors):
-        region = _region(group, usage, races=races, uninitialized=uninitialized)
+        undefined = len(group) == 1 and group[0].is_undefined
+        keeps_tags = (undefined and uninitialized) or (outputs and any(each.is_output for each in group))
+        region = _region(group, usage, races=races, tags=keeps_tags)
         for each in group:
             first = (each.start - group[0].start) // region.granule_bytes if region is not None else 0
             buffer = each.param.buffer
@@ -96,10 +174,15 @@ def bind_arguments(
                 tag=_WRITTEN,
                 first=first,
                 unaligned=each.start % _ALIGNMENT_UNIT,
+                defined=not (undefined and uninitialized),
+                members=each.members,
             )
-        if len(group) == 1 and group[0].is_undefined:
-            _undefine(group[0], region)
-    return Arguments(buffers, scalars, sizes)
+            if outputs and each.is_output:
+                assert region is not None
+                to_write.append(_Output(each, region, first))
+        if undefined:
+            _undefine(group[0])
+    return Arguments(buffers, scalars, sizes, to_write)
 
 
 def _scalar(param: ScalarParam, arg: Argument) -> Tensor:
@@ -132,35 +215,24 @@ def _overlapping(arguments: Sequence[_Argument]) -> list[list[_Argument]]:
     return groups
 
 
-def _region(group: list[_Argument], usage: Usage, *, races: bool, uninitialized: bool) -> Region | None:
-    """What to keep of accesses to a group; None if the kernel only reads it."""
+def _region(group: list[_Argument], usage: Usage, *, races: bool, tags: bool) -> Region | None:
+    """What to keep of accesses to a group; None if nothing has to be."""
     members = [each.param.buffer for each in group]
-    undefined = len(group) == 1 and group[0].is_undefined
-    if not any(buffer in usage.written for buffer in members) and not undefined:
+    if not tags and not any(buffer in usage.written for buffer in members):
         return None
     start, end = group[0].start, max(each.end for each in group)
     granule = math.gcd(*(each.flat.element_size() for each in group), *(each.start - start for each in group))
-    region = Region(
+    return Region(
         (end - start) // granule,
         granule,
         races=races,
-        tags=undefined and uninitialized,
+        tags=tags,
         reads=any(buffer in usage.read for buffer in members),
     )
-    return region
 
 
-def _undefine(argument: _Argument, region: Region | None) -> None:
+def _undefine(argument: _Argument) -> None:
     """Poison the tensor's own elements; what lies between them belongs to somebody else."""
-    tensor, flat = argument.tensor, argument.flat
-    if isinstance(argument.param, WorkspaceParam):
-        tensor = flat
     with torch.no_grad():
-        tensor.fill_(poison(argument.param.buffer.dtype))
-    if region is None or region.tags is None:
-        return
-    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
-    if tensor.numel() and span <= flat.numel():
-        # Alone in its region, so a granule is an element.
-        region.tags.fill_(_WRITTEN)
-        region.tags.as_strided(tensor.shape, tensor.stride()).fill_(0)
+        own = argument.flat if isinstance(argument.param, WorkspaceParam) else argument.tensor
+        own.fill_(poison(argument.param.buffer.dtype))

@@ -50,7 +50,9 @@ class SimOptions:
 
     Attributes:
         races: look for data races.
-        uninitialized: raise when memory is read that nothing wrote.
+        uninitialized: raise when memory is read that nothing wrote. A buffer that a loop writes afresh in
+            every iteration (`sim.usage`) keeps nothing from one to the next.
+        outputs: raise when the kernel ends and an element of an output was never written.
         on_statement: called before each statement with it and the machine, for debugging.
         max_lanes: how many threads to simulate at once, in whole blocks; a kernel with a grid reduction
             always runs as a whole.
@@ -58,6 +60,7 @@ class SimOptions:
 
     races: bool = True
     uninitialized: bool = True
+    outputs: bool = True
     on_statement: Callable[[Stmt, Machine], None] | None = None
     max_lanes: int = 1 << 17
 
@@ -230,20 +233,27 @@ class Machine:
 
     def declare(self, buffer: Buffer) -> None:
         """Give a local or shared buffer undefined contents until the end of the present body."""
+        self._memories[buffer] = self._undefined(buffer)
+        self._scopes[-1][buffer] = None
+
+    def renew(self, buffer: Buffer) -> None:
+        """Undefine the contents of a buffer that is declared."""
+        if self.program.options.uninitialized and buffer in self._memories:
+            self._memories[buffer] = self._undefined(buffer)
+
+    def _undefined(self, buffer: Buffer) -> Memory:
         size = self.index.uniform(buffer.size, f"the size of `{buffer.name}`")
         if buffer.space is Space.LOCAL:
-            self._memories[buffer] = LocalMemory(buffer.name, buffer.dtype, size)
-        elif buffer.space is Space.SHARED:
-            self._memories[buffer] = self._shared_memory(buffer, size)
-        else:
-            raise Fault(SimulationError, f"global buffer `{buffer.name}` is declared inside the kernel")
-        self._scopes[-1][buffer] = None
+            return LocalMemory(buffer.name, buffer.dtype, size)
+        if buffer.space is Space.SHARED:
+            return self._shared_memory(buffer, size)
+        raise Fault(SimulationError, f"global buffer `{buffer.name}` is declared inside the kernel")
 
     def _shared_memory(self, buffer: Buffer, size: int) -> LinearMemory:
         """A shared buffer, in the block's arena if it has a place there, else in an arena of its own.
 
-        A declaration that is executed again has a new tag: it starts undefined, but accesses of the time
-        before still race with new ones.
+        Each time it has a new tag: it starts undefined, but accesses of the time before still race with new
+        ones.
         """
         element = buffer.dtype.torch.itemsize
         if buffer.offset is None:

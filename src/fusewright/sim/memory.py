@@ -120,6 +120,18 @@ class Region:
         self.log = AccessLog(granules, reads=reads) if races else None
 
 
+@dataclass(frozen=True)
+class Members:
+    """The elements of a buffer that belong to its tensor, of these sizes and strides: `own`, bool by index.
+
+    The rest, as the padding of rows, is somebody else's.
+    """
+
+    own: Tensor
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 class LinearMemory:
     """A shared or global buffer: elements of a flat tensor, some of them perhaps shared with other buffers.
 
@@ -131,6 +143,8 @@ class LinearMemory:
         first: the granule of flat[0] in the region.
         tag: what marks this buffer's values in the region.
         unaligned: bytes by which element 0 lies beyond a multiple of 128 bytes.
+        defined: whether elements that nothing has written hold values all the same, as those of an input.
+        members: the elements that may be accessed; None if all may.
     """
 
     def __init__(
@@ -145,14 +159,19 @@ class LinearMemory:
         first: int = 0,
         tag: int = 0,
         unaligned: int = 0,
+        defined: bool = False,
+        members: Members | None = None,
     ) -> None:
         self.name, self.dtype, self.size = name, dtype, size
+        self._defined, self._members = defined, members
         self._flat, self._origin, self._region = flat, origin, region
         self._first, self._tag, self._unaligned = first, tag, unaligned
         self._granules = flat.element_size() // region.granule_bytes if region is not None else 1
 
     def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
         positions = self._positions(index, width, access)
+        if self._members is not None:
+            self._check_members(self._members, access.active.compress(positions), width, access)
         if self._region is not None:
             self._note_read(self._region, positions, width, access)
         if width == 1:
@@ -164,6 +183,8 @@ class LinearMemory:
         for value in values:
             check_dtype(self.name, self.dtype, value)
         positions = access.active.compress(self._positions(index, width, access))
+        if self._members is not None:
+            self._check_members(self._members, positions, width, access)
         if self._region is not None:
             self._note_write(self._region, positions, width, access)
         compressed = [access.active.compress(value) for value in values]
@@ -217,10 +238,22 @@ class LinearMemory:
         span = width * self._granules
         return addresses if span == 1 else (addresses[:, None] + torch.arange(span)).reshape(-1)
 
+    def _check_members(self, members: Members, positions: Tensor, width: int, access: Access) -> None:
+        elements = positions if width == 1 else (positions[:, None] + torch.arange(width)).reshape(-1)
+        stray = ~members.own[elements]
+        if bool(stray.any()):
+            number = int(stray.nonzero()[0])
+            index = int(elements[number])
+            problem = (
+                f"index {index} of `{self.name}` is none of its elements: "
+                f"sizes {list(members.sizes)}, strides {list(members.strides)}"
+            )
+            raise Fault(OutOfBoundsError, problem, int(access.active.lanes[number // width]), index=index)
+
     def _note_read(self, region: Region, positions: Tensor, width: int, access: Access) -> None:
         positions = access.active.compress(positions)
         addresses = self._addresses(positions, width)
-        if region.tags is not None:
+        if region.tags is not None and not self._defined:
             unwritten = region.tags[addresses] != self._tag
             if bool(unwritten.any()):
                 lane, index = self._culprit(int(unwritten.nonzero()[0]), width, positions, access)

@@ -76,23 +76,22 @@ def simulate(
 
     Args:
         args: one for each of `kernel.params`. A buffer is a CPU tensor of the buffer's dtype whose `data_ptr`
-            is element 0; its strides do not matter, since the kernel addresses its storage linearly, up to
-            the evaluated `Buffer.size` or the storage's end. Outputs and workspaces that overlap no other
-            argument are first filled with NaN.
+            is element 0. The kernel addresses its storage linearly, up to the evaluated `Buffer.size` or the
+            storage's end; sizes and strides say which of that are its elements. Outputs and workspaces that
+            overlap no other argument are first filled with NaN.
         grid, block, shared_bytes: the launch, by default as the kernel's own expressions say.
         hardware: whose limits to hold the launch to, beside those that all GPUs share.
 
     Raises:
-        OutOfBoundsError, UninitializedReadError, RaceError: see there.
+        OutOfBoundsError, UninitializedReadError, RaceError, UnwrittenOutputError: see there.
         SimulationError: anything else that is wrong on any GPU: misaligned vectors, a collective that only
             some threads reach, a launch beyond the limits, a size or pointer that the kernel is not for.
     """
     launch = launch_of(kernel, args, grid=grid, block=block, shared_bytes=shared_bytes)
     check_launch(kernel, launch, hardware)
     report = SimReport(launch.blocks, launch.threads)
-    if not launch.blocks:
-        return report
-    check_alignments(kernel, args)
+    if launch.blocks:
+        check_alignments(kernel, args)
     usage = usage_of(kernel)
     arguments = bind_arguments(
         kernel,
@@ -101,12 +100,14 @@ def simulate(
         usage,
         races=options.races,
         uninitialized=options.uninitialized,
+        outputs=options.outputs,
     )
     program = Program(kernel, usage, launch, arguments, options, report, HANDLERS)
-    chunk = launch.blocks if usage.needs_whole_grid else max(1, options.max_lanes // launch.threads)
+    chunk = max(1, launch.blocks if usage.needs_whole_grid else options.max_lanes // launch.threads)
     for first in range(0, launch.blocks, chunk):
         Machine(program, first, min(chunk, launch.blocks - first)).run(kernel.body)
+    arguments.check_written(kernel)
     for param in kernel.params:
         if isinstance(param, WorkspaceParam) and param.zeroed:
-            program.arguments.check_zero(param.buffer, "when the kernel ends")
+            arguments.check_zero(param.buffer, "when the kernel ends")
     return report

@@ -48,12 +48,15 @@ def run_if(machine: Machine, stmt: If) -> None:
 def run_for(machine: Machine, stmt: For) -> None:
     extent = _block_uniform(machine, machine.index(stmt.extent))
     count = int(extent.max()) if isinstance(extent, Tensor) else extent
+    renewed = machine.program.usage.renewed.get(stmt, ())
     with machine.scope():
         for i in range(count):
             active = machine.active.narrow(extent > i) if isinstance(extent, Tensor) else machine.active
             if active is None:
                 break
             machine.name_value(stmt.symbol, i)
+            for buffer in renewed:
+                machine.renew(buffer)
             with machine.only(active):
                 machine.run(stmt.body)
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from fusewright.kernel.access import read_buffers, written_buffers
-from fusewright.kernel.ir import Alloc, Buffer, GridReduce, Kernel, Space, walk
+from fusewright.kernel.access import (
+    read_buffers,
+    read_refs,
+    scratch_buffers,
+    written_buffers,
+    written_refs,
+)
+from fusewright.kernel.ir import Alloc, Buffer, For, GridReduce, Kernel, Let, Space, Stmt, children, walk
+from fusewright.sym import Expr, Symbol
 
 # The largest element (std::complex<double>).
 _MAX_ELEMENT_BYTES = 16
@@ -16,13 +24,15 @@ class Usage:
     """The buffers that some statement reads or writes, and whether all blocks must run together.
 
     A collective's scratch buffers are its own affair and not among them. `shared_granule` is the bytes of
-    the smallest element in shared memory.
+    the smallest element in shared memory. `renewed` are the buffers that each loop writes afresh in every
+    iteration (see `_renewed`).
     """
 
     read: frozenset[Buffer]
     written: frozenset[Buffer]
     needs_whole_grid: bool
     shared_granule: int
+    renewed: Mapping[For, tuple[Buffer, ...]]
 
 
 def usage_of(kernel: Kernel) -> Usage:
@@ -37,4 +47,56 @@ def usage_of(kernel: Kernel) -> Usage:
         needs_whole_grid |= isinstance(stmt, GridReduce)
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
             shared_granule = min(shared_granule, stmt.buffer.dtype.torch.itemsize)
-    return Usage(frozenset(read), frozenset(written), needs_whole_grid, shared_granule)
+    return Usage(frozenset(read), frozenset(written), needs_whole_grid, shared_granule, _renewed(kernel))
+
+
+@dataclass
+class _Life:
+    """The accesses of a buffer: the loops around all of them, and whether the first is a store.
+
+    used: the symbols that its indices are made from.
+    """
+
+    loops: tuple[For, ...]
+    starts_written: bool
+    used: set[Symbol] = field(default_factory=set)
+
+
+def _renewed(kernel: Kernel) -> dict[For, tuple[Buffer, ...]]:
+    """By loop, the buffers whose contents mean nothing beyond an iteration.
+
+    They are used in the loop alone, a store comes first, and the iteration's number is in none of their
+    indices. What an iteration reads of them it has written, unless the guards of store and load disagree.
+    """
+    lives: dict[Buffer, _Life] = {}
+    carried: set[Buffer] = set()
+    names: dict[Symbol, frozenset[Symbol]] = {}
+    for stmt, loops in _with_loops(kernel.body, ()):
+        if isinstance(stmt, Let):
+            names[stmt.symbol] = _symbols(stmt.value, names)
+        carried.update(scratch_buffers(stmt))
+        read = {ref.buffer for ref in read_refs(stmt)}
+        for ref in (*read_refs(stmt), *written_refs(stmt)):
+            life = lives.setdefault(ref.buffer, _Life(loops, ref.buffer not in read))
+            life.loops = tuple([a for a, b in zip(life.loops, loops) if a is b])
+            life.used |= _symbols(ref.index, names)
+    result: dict[For, tuple[Buffer, ...]] = {}
+    for buffer, life in lives.items():
+        if buffer.space is Space.GLOBAL or buffer in carried or not life.starts_written:
+            continue
+        loop = next((loop for loop in reversed(life.loops) if loop.symbol not in life.used), None)
+        if loop is not None:
+            result[loop] = (*result.get(loop, ()), buffer)
+    return result
+
+
+def _with_loops(body: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
+    """All statements in program order, each with the loops around it, outermost first."""
+    for stmt in body:
+        yield stmt, loops
+        yield from _with_loops(children(stmt), (*loops, stmt) if isinstance(stmt, For) else loops)
+
+
+def _symbols(expr: Expr, names: Mapping[Symbol, frozenset[Symbol]]) -> frozenset[Symbol]:
+    """The symbols that a value depends on, those that stand for others resolved."""
+    return frozenset().union(*(names.get(symbol, {symbol}) for symbol in expr.free_symbols))

@@ -1,0 +1,150 @@
+"""Fusions whose kernels the mutation tests alter, with sizes at which every guard decides something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright import FusionDefinition
+from tests.sim.launches import Define
+
+Inputs = Callable[[], list[torch.Tensor]]
+Reference = Callable[..., Sequence[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fusion, what it is called with, and what torch computes (in place: the input as it should become).
+
+    others: inputs of other sizes, at which what holds of the kernel for reasons other than its size must hold
+    too.
+    """
+
+    define: Define
+    inputs: Inputs
+    reference: Reference
+    others: Sequence[Inputs] = ()
+
+
+def _random(*shapes: Sequence[int]) -> Inputs:
+    return lambda: [torch.randn(*shape) for shape in shapes]
+
+
+def _padded(rows: int, columns: int, pitch: int) -> torch.Tensor:
+    return torch.randn(rows, pitch)[:, :columns]
+
+
+def _pointwise(fd: FusionDefinition, t: list[Any]) -> None:
+    y = t[0] * t[1] + 1.0
+    fd.add_output(y)
+    fd.add_output(fd.ops.exp(y))
+
+
+def _transpose(fd: FusionDefinition, t: list[Any]) -> None:
+    fd.add_output(fd.ops.permute(t[0], [1, 0]) + 1.0)
+
+
+def _add_transposed(fd: FusionDefinition, t: list[Any]) -> None:
+    fd.add_output(t[1] + fd.ops.permute(t[0], [1, 0]))
+    fd.add_output(fd.ops.neg(t[1]))
+
+
+def _sum(*dims: int) -> Define:
+    def define(fd: FusionDefinition, t: list[Any]) -> None:
+        fd.add_output(fd.ops.sum(t[0] * 2.0, list(dims)))
+
+    return define
+
+
+def _sum_and_max(fd: FusionDefinition, t: list[Any]) -> None:
+    fd.add_output(fd.ops.sum(t[0], [0]))
+    fd.add_output(fd.ops.max(t[0], [0]))
+
+
+def _var_mean(dim: int) -> Define:
+    def define(fd: FusionDefinition, t: list[Any]) -> None:
+        for output in fd.ops.var_mean(t[0], [dim], 0, False):
+            fd.add_output(output)
+
+    return define
+
+
+def _softmax(fd: FusionDefinition, t: list[Any]) -> None:
+    e = fd.ops.exp(t[0] - fd.ops.max(t[0], [1], keepdim=True))
+    fd.add_output(e / fd.ops.sum(e, [1], keepdim=True))
+
+
+def _layer_norm(fd: FusionDefinition, t: list[Any]) -> None:
+    variance, mean = fd.ops.var_mean(t[0], [1], 0, True)
+    fd.add_output((t[0] - mean) * fd.ops.rsqrt(variance + 1e-5) * t[1])
+    fd.add_output(mean)
+
+
+def _below_maximum(fd: FusionDefinition, t: list[Any]) -> None:
+    """The maxima of columns, and then sums of rows: two kernels."""
+    fd.add_output(fd.ops.sum(t[0] - fd.ops.max(t[0], [0], keepdim=True), [1]))
+
+
+def _in_place(fd: FusionDefinition, t: list[Any]) -> None:
+    fd.add_output(t[0] * 2.0 + t[1], t[0])
+
+
+def _norm(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+    variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
+    return [(x - mean) * torch.rsqrt(variance + 1e-5) * w, mean]
+
+
+def _sizes(*shapes: tuple[int, int]) -> list[Inputs]:
+    return [_random(shape) for shape in shapes]
+
+
+def _add_exp(x: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    return [x * b + 1, (x * b + 1).exp()]
+
+
+# Lengths of rows that are even, as the vectors of the first ones' kernel need.
+ROWS = _sizes((5, 1024), (5, 1026), (3, 1536), (2, 1790))
+COLUMNS = _sizes((64, 45), (65, 33), (90, 64), (128, 31))
+
+CASES: dict[str, Case] = {
+    "pointwise": Case(_pointwise, _random((3, 77), (77,)), _add_exp),
+    "vectors": Case(_pointwise, _random((3, 1028), (1028,)), _add_exp),
+    "column broadcast": Case(_pointwise, _random((5, 33), (5, 1)), _add_exp),
+    "padded rows": Case(_pointwise, lambda: [_padded(5, 37, 40), torch.randn(37)], _add_exp),
+    "padded vectors": Case(_pointwise, lambda: [_padded(3, 1028, 1032), torch.randn(1028)], _add_exp),
+    "in place": Case(_in_place, lambda: [_padded(5, 37, 40), torch.randn(5, 37)], lambda x, y: [x * 2 + y]),
+    "transpose": Case(_transpose, _random((45, 70)), lambda x: [x.T + 1]),
+    "transpose of two": Case(_add_transposed, _random((45, 37), (37, 45)), lambda x, y: [y + x.T, -y]),
+    "inner sum": Case(_sum(1), _random((5, 1030)), lambda x: [(2 * x).sum(1)], ROWS),
+    "short inner sum": Case(_sum(1), _random((7, 45)), lambda x: [(2 * x).sum(1)]),
+    "outer sum": Case(_sum(0), _random((70, 45)), lambda x: [(2 * x).sum(0)], COLUMNS),
+    "grid sum": Case(
+        _sum(0, 1),
+        _random((37, 3001)),
+        lambda x: [(2 * x).sum()],
+        _sizes((37, 3000), (37, 2999), (35, 3001), (64, 1601)),
+    ),
+    "outer grid sum": Case(
+        _sum(0), _random((2003, 37)), lambda x: [(2 * x).sum(0)], _sizes((2000, 37), (1999, 35), (2048, 33))
+    ),
+    "sum and maximum": Case(_sum_and_max, _random((70, 45)), lambda x: [x.sum(0), x.amax(0)], COLUMNS),
+    "inner variance": Case(
+        _var_mean(1), _random((5, 1030)), lambda x: torch.var_mean(x, 1, correction=0), ROWS
+    ),
+    "outer variance": Case(
+        _var_mean(0), _random((70, 45)), lambda x: torch.var_mean(x, 0, correction=0), COLUMNS
+    ),
+    "two kernels": Case(
+        _below_maximum, _random((70, 45)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
+    ),
+    "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),
+    "layer norm": Case(
+        _layer_norm,
+        _random((5, 1028), (1028,)),
+        _norm,
+        [_random((4, 1032), (1032,)), _random((3, 1280), (1280,))],
+    ),
+}

@@ -1,0 +1,217 @@
+"""Kernels of whole fusions with one mistake each: which the simulator reports, why it may pass over others.
+
+A mutant is *reported* where simulating it raises a SimulationError, *wrong* where it leaves other bytes in
+memory than the right kernel does, and *unnoticed* otherwise. None goes unnoticed unless one of EXPLANATIONS
+shows that no result can depend on what was changed. `pytest -s` prints the counts.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from unittest import mock
+
+import pytest
+import torch
+
+from fusewright.core.errors import SimulationError
+from fusewright.kernel.access import read_refs, written_buffers, written_refs
+from fusewright.kernel.ir import Barrier, BlockReduce, Combine, GridReduce, Kernel, Ref, Space, Stmt, walk
+from fusewright.runtime.single_thread import SINGLE_THREAD
+from fusewright.sim import SimOptions
+from fusewright.sim.activity import Activity
+from fusewright.sim.machine import Machine
+from fusewright.sim.statements import input_dtype, load_states
+from tests.sim.launches import Launch, launches_of
+from tests.sim.mutation_cases import CASES
+from tests.sim.mutations import Mutant, condition_of, mutants_of
+
+# Mistakes that need no comparison of values to be found.
+REPORTED = {"predicate dropped", "barrier dropped", "initialisation dropped", "index off by one"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The launches are small, and on a busy machine several threads would wait for one another."""
+    with SINGLE_THREAD:
+        yield
+
+
+# ---- why a mistake changes nothing ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A launch, the bytes that its kernel leaves, and launches of the same kernel at other sizes."""
+
+    launch: Launch
+    right: list[torch.Tensor]
+    others: list[Launch]
+
+    def outcome(self, mutant: Mutant) -> str:
+        try:
+            after = self.launch.run(mutant.kernel)
+        except SimulationError:
+            return "reported"
+        return "unnoticed" if all(map(torch.equal, after, self.right)) else "wrong"
+
+    def explanation(self, mutant: Mutant) -> str:
+        """The name of what shows that the mutant is right, or 'unexplained'."""
+        found = (each for each in EXPLANATIONS.get(mutant.kind, ()) if each(self, mutant))
+        return next((each.__name__ for each in found), "unexplained")
+
+
+def _watch(launch: Launch, mutant: Mutant, watch: Callable[[Machine], None]) -> None:
+    """Run the right kernel, calling `watch` whenever it comes to the statement that the mutant alters."""
+
+    def on_statement(stmt: Stmt, machine: Machine) -> None:
+        if stmt is mutant.stmt:
+            watch(machine)
+
+    launch.run(launch.kernel, SimOptions(on_statement=on_statement))
+
+
+def _admitted(machine: Machine, mutant: Mutant) -> torch.Tensor:
+    """The active lanes that the mutant lets in and the right kernel keeps out, bool (blocks, threads)."""
+
+    def holds(stmt: Stmt) -> torch.Tensor:
+        condition = condition_of(stmt)
+        assert condition is not None
+        return torch.as_tensor(machine.index(condition)).bool().expand(machine.blocks, machine.threads)
+
+    mask = machine.active.mask
+    admitted = holds(mutant.replacement[0]) & ~holds(mutant.stmt)
+    return admitted if mask is None else admitted & mask
+
+
+def is_implied(trial: Trial, mutant: Mutant) -> bool:
+    """The rest of the condition, or the guards around it, keep out the same threads, at all sizes."""
+    admitted: list[bool] = []
+    for launch in (trial.launch, *trial.others):
+        _watch(launch, mutant, lambda machine: admitted.append(bool(_admitted(machine, mutant).any())))
+    return not any(admitted)
+
+
+def writes_registers_alone(trial: Trial, mutant: Mutant) -> bool:
+    """More threads fill registers of their own, with what they read within bounds.
+
+    No statement reads them: in the right kernel they are unwritten there, which the simulator reports.
+    """
+    written = [buffer for stmt in walk((mutant.stmt,)) for buffer in written_buffers(stmt)]
+    collective = any(isinstance(stmt, (BlockReduce, GridReduce)) for stmt in walk((mutant.stmt,)))
+    return not collective and all(buffer.space is Space.LOCAL for buffer in written)
+
+
+def contributes_the_identity(trial: Trial, mutant: Mutant) -> bool:
+    """More threads take part in a reduction, with accumulators that hold the identity still."""
+    stmt = mutant.stmt
+    if not isinstance(stmt, (BlockReduce, GridReduce)):
+        return False
+    identity: list[bool] = []
+
+    def watch(machine: Machine) -> None:
+        active = machine.active.narrow(_admitted(machine, mutant))
+        if active is None:
+            return
+        dtype = input_dtype(stmt.op, stmt.dst)
+        for k in range(stmt.width):
+            refs = [Ref(src.buffer, src.index + k) for src in stmt.src if isinstance(src, Ref)]
+            states = load_states(machine, stmt.op, stmt.dst, refs, active)
+            for state, value in zip(states, stmt.op.identity(dtype)):
+                identity.append(bool((active.compress(state) == value).all()))
+
+    _watch(trial.launch, mutant, watch)
+    return all(identity)
+
+
+def repeats_stores(trial: Trial, mutant: Mutant) -> bool:
+    """Threads store again what they have stored at the same place. (Were they several, they would race.)"""
+    return _stores(trial.launch, trial.launch.kernel) == _stores(trial.launch, mutant.kernel)
+
+
+def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
+    """Which thread stored which value to which element of which tensor."""
+    found: set[tuple[object, ...]] = set()
+    store = Machine.store
+
+    def record(
+        machine: Machine, ref: Ref, values: Sequence[torch.Tensor], active: Activity | None = None
+    ) -> None:
+        if ref.buffer.space is not Space.LOCAL:
+            lanes = machine.active if active is None else active
+            index = lanes.compress(torch.as_tensor(machine.index(ref.index)))
+            for k, value in enumerate(values):
+                columns = lanes.lanes, index + k, lanes.compress(value)
+                rows = zip(*[column.tolist() for column in columns])
+                found.update((ref.buffer.name, *row) for row in rows)
+        store(machine, ref, values, active)
+
+    with mock.patch.object(Machine, "store", record):
+        launch.run(kernel)
+    return found
+
+
+def works_in_registers_alone(trial: Trial, mutant: Mutant) -> bool:
+    """Guards keep all threads from memory, accumulators and collectives in the iteration that is too many."""
+    return _work(trial.launch, trial.launch.kernel) == _work(trial.launch, mutant.kernel)
+
+
+def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:
+    """How many statements do more than fill a register from others."""
+    executed: Counter[type[Stmt]] = Counter()
+
+    def on_statement(stmt: Stmt, machine: Machine) -> None:
+        refs = (*read_refs(stmt), *written_refs(stmt))
+        in_memory = any(ref.buffer.space is not Space.LOCAL for ref in refs)
+        if in_memory or isinstance(stmt, (Combine, BlockReduce, GridReduce, Barrier)):
+            executed[type(stmt)] += 1
+
+    launch.run(kernel, SimOptions(on_statement=on_statement))
+    return executed
+
+
+Explanation = Callable[[Trial, Mutant], bool]
+# Any other mistake loses or misplaces something that a result is made from, so that nothing explains it.
+EXPLANATIONS: dict[str, Sequence[Explanation]] = {
+    "predicate dropped": (is_implied, writes_registers_alone, contributes_the_identity, repeats_stores),
+    "loop too long": (works_in_registers_alone,),
+}
+
+
+# ---- the mutants of each case ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mistakes_are_noticed(name: str) -> None:
+    case = CASES[name]
+    calls = [inputs() for inputs in (case.inputs, *case.others)]
+    expected = case.reference(*[x.clone() for x in calls[0]])
+    launches, outputs = launches_of(case.define, *calls)
+    for actual, reference in zip(outputs[0] or calls[0], expected):
+        torch.testing.assert_close(actual, reference, rtol=1e-4, atol=1e-3)
+    counts: Counter[tuple[str, str]] = Counter()
+    problems: list[str] = []
+    for launch in launches[0]:
+        others = [each for call in launches[1:] for each in call if each.kernel is launch.kernel]
+        trial = Trial(launch, launch.run(launch.kernel), others)
+        for mutant in mutants_of(launch.kernel):
+            outcome = trial.outcome(mutant)
+            if outcome == "unnoticed":
+                outcome = trial.explanation(mutant)
+            counts[mutant.kind, outcome] += 1
+            if outcome == "unexplained" or (mutant.kind in REPORTED and outcome == "wrong"):
+                problems.append(f"{outcome}, {mutant}")
+    print(f"\n{name}: {sum(counts.values())} mutants of {len(launches[0])} kernels")
+    for (kind, outcome), count in sorted(counts.items()):
+        print(f"  {kind}: {count} {outcome}")
+    assert not problems, "\n".join(problems)
+
+
+def test_the_cases_have_kernels_with_every_statement() -> None:
+    kinds: set[type[Stmt]] = set()
+    for case in CASES.values():
+        launches, _ = launches_of(case.define, case.inputs())
+        kinds.update(type(stmt) for launch in launches[0] for stmt in walk(launch.kernel.body))
+    assert kinds == set(typing.get_args(Stmt))
