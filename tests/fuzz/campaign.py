@@ -1,0 +1,329 @@
+"""Many random programs on all cores: workers that may hang or die, a journal, and what was found.
+
+Each worker is a process that runs one program after another. A program that takes too long, or that ends its
+process (as a fault on a GPU does), is a finding like any other; its worker is replaced and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import torch
+
+from tests.fuzz.flavours import draw
+from tests.fuzz.programs import from_json, to_json
+from tests.fuzz.running import Finding, Outcome, run
+from tests.fuzz.shrinking import shrink, size_of
+
+# A worker is replaced after so many programs, which bounds the memory of caches.
+PROGRAMS_A_WORKER = 1000
+# Longer than the slowest program on a busy machine; what takes longer is a finding.
+SECONDS_A_PROGRAM = 120.0
+# What a worker that is stuck outside Python gets on top of that.
+SECONDS_OF_GRACE = 30.0
+SECONDS_BETWEEN_LINES = 5.0
+# Findings of one class that each worker makes smaller; those that follow are kept as they are.
+SHRUNK_A_GROUP = 2
+# After these a CUDA context may be unusable.
+FATAL_ON_A_GPU = ("driver error", "exception", "hang")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        programs, seed: programs 0 to `programs` - 1 of this seed. device: `cpu` (the simulator) or `cuda`.
+        workers: processes. minutes: when to stop; None: when all have run.
+        shrink: seconds for making one finding smaller. journal: where results are kept.
+    """
+
+    programs: int
+    seed: int
+    device: str = "cpu"
+    workers: int = 1
+    minutes: float | None = None
+    shrink: float = 20.0
+    journal: Path | None = None
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the results of a journal depend on."""
+        return {"seed": self.seed, "device": self.device}
+
+
+class JournalError(Exception):
+    """A journal of other programs, or no journal."""
+
+
+# ---- a worker ----------------------------------------------------------------------------------------------
+
+
+class _TooLong(BaseException):
+    """Raised by the alarm. No Exception: nothing that a program runs catches it."""
+
+
+def _alarm(number: int, frame: FrameType | None) -> None:
+    raise _TooLong("".join(traceback.format_stack(frame)[-6:]))
+
+
+def _work(connection: Connection, settings: Settings) -> None:
+    """Runs the programs whose numbers come, and sends back one record for each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, _alarm)
+    torch.set_num_threads(1)
+    shrunk: dict[str, int] = {}
+    while (number := connection.recv()) is not None:
+        record = _record(number, settings, shrunk)
+        connection.send(record)
+        finding = record["finding"]
+        if finding is not None and settings.device != "cpu" and finding["kind"] in FATAL_ON_A_GPU:
+            os._exit(0)
+
+
+def _record(number: int, settings: Settings, shrunk: dict[str, int]) -> dict[str, Any]:
+    """What the journal says of one program."""
+    flavour, program = draw(settings.seed, number)
+    outcome = _timed(lambda: run(program, settings.device), SECONDS_A_PROGRAM)
+    record = {"number": number, "flavour": flavour, **outcome.as_json()}
+    finding = outcome.finding
+    if finding is None:
+        return record
+    fatal = settings.device != "cpu" and finding.kind in FATAL_ON_A_GPU
+    key = finding.kind if finding.kind == "wrong result" else finding.group
+    shrunk[key] = shrunk.get(key, 0) + 1
+    if finding.kind != "hang" and not fatal and shrunk[key] <= SHRUNK_A_GROUP:
+        program, finding = shrink(
+            program,
+            finding,
+            lambda p: _timed(lambda: run(p, settings.device), SECONDS_A_PROGRAM),
+            settings.shrink,
+        )
+    return {**record, "finding": asdict(finding), "program": to_json(program)}
+
+
+def _timed(call: Callable[[], Outcome], seconds: float) -> Outcome:
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return call()
+    except _TooLong as late:
+        where = str(late).strip().splitlines()
+        head = where[-2].strip() if len(where) > 1 else "outside Python"
+        return Outcome(finding=Finding("hang", head, f"no end in {seconds:.0f} s\n{late}"))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+# ---- the parent --------------------------------------------------------------------------------------------
+
+
+class _Worker:
+    """A process, its pipe, and the program that it runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=_work, args=(other, settings), daemon=True)
+        self.process.start()
+        other.close()
+        self.number: int | None = None
+        self.deadline = 0.0
+        self.given = 0
+
+    def give(self, number: int, settings: Settings) -> None:
+        self.number, self.given = number, self.given + 1
+        # A finding is made smaller before it is reported.
+        self.deadline = time.monotonic() + 2 * SECONDS_A_PROGRAM + settings.shrink + SECONDS_OF_GRACE
+        self.connection.send(number)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+@dataclass
+class Summary:
+    """What has run. findings: the records of programs that showed something, by class."""
+
+    programs: int = 0
+    executions: int = 0
+    kernels: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    findings: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    flavours: dict[str, int] = field(default_factory=dict)
+
+    def add(self, record: dict[str, Any]) -> None:
+        self.programs += 1
+        self.executions += record["executions"]
+        self.kernels += record["kernels"]
+        self.flavours[record["flavour"]] = self.flavours.get(record["flavour"], 0) + 1
+        if record["refused"] is not None:
+            self.refused[record["refused"]] = self.refused.get(record["refused"], 0) + 1
+        if record["finding"] is not None:
+            group = f"{record['finding']['kind']}: {record['finding']['head']}"
+            self.findings.setdefault(group, []).append(record)
+
+    @property
+    def found(self) -> int:
+        return sum(map(len, self.findings.values()))
+
+    def smallest(self) -> Iterator[tuple[str, dict[str, Any], int]]:
+        """Of each class the smallest program, and how many there are; the most frequent class first."""
+        for group, records in sorted(self.findings.items(), key=lambda item: (-len(item[1]), item[0])):
+            kept = [r for r in records if r.get("program")]
+            yield group, min(kept or records, key=_size), len(records)
+
+
+def _size(record: dict[str, Any]) -> tuple[int, ...]:
+    return size_of(from_json(record["program"])) if record.get("program") else ()
+
+
+def campaign(settings: Settings, stream: TextIO = sys.stderr) -> Summary:
+    """Runs all programs that the journal does not have yet. Ctrl-C stops it; what has run is kept."""
+    summary = Summary()
+    done = _resume(settings, summary)
+    waiting = iter([n for n in range(settings.programs) if n not in done])
+    journal = None if settings.journal is None else settings.journal.open("a", encoding="utf-8")
+    try:
+        if journal is not None and not done and not settings.journal.stat().st_size:  # type: ignore[union-attr]
+            print(json.dumps(settings.header), file=journal, flush=True)
+        for record in _records(settings, waiting):
+            summary.add(record)
+            if journal is not None:
+                print(json.dumps(record), file=journal, flush=True)
+            _progress(settings, summary, len(done), stream)
+    except KeyboardInterrupt:
+        print("\nstopped", file=stream)
+    finally:
+        if journal is not None:
+            journal.close()
+    return summary
+
+
+def _resume(settings: Settings, summary: Summary) -> set[int]:
+    """The numbers of the programs in the journal, which are added to the summary.
+
+    Raises:
+        JournalError: it is of another seed or device.
+    """
+    if settings.journal is None or not settings.journal.exists() or not settings.journal.stat().st_size:
+        return set()
+    done: set[int] = set()
+    with settings.journal.open(encoding="utf-8") as lines:
+        header = _parsed(next(lines))
+        if header != settings.header:
+            raise JournalError(f"{settings.journal} holds {header}, not {settings.header}")
+        for line in lines:
+            record = _parsed(line)
+            # The last line may be incomplete, if its process was killed.
+            if record is not None and record["number"] < settings.programs and record["number"] not in done:
+                done.add(record["number"])
+                summary.add(record)
+    return done
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _records(settings: Settings, waiting: Iterator[int]) -> Iterator[dict[str, Any]]:
+    """One record for each program that waits, in the order in which they end."""
+    end = None if settings.minutes is None else time.monotonic() + 60 * settings.minutes
+    workers = [_Worker(settings) for _ in range(settings.workers)]
+    try:
+        for position in range(len(workers)):
+            _next(workers, position, waiting, settings, end)
+        while busy := [w for w in workers if w.number is not None]:
+            ready = wait([w.connection for w in busy], timeout=1.0)
+            for position, worker in enumerate(workers):
+                if worker.number is None:
+                    continue
+                record = None
+                if worker.connection in ready:
+                    record = _received(worker, settings)
+                elif time.monotonic() > worker.deadline:
+                    record = _lost(worker.number, settings, Finding("hang", "outside Python", "killed"))
+                    worker.process.kill()
+                if record is not None:
+                    yield record
+                    _next(workers, position, waiting, settings, end)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _next(
+    workers: list[_Worker], position: int, waiting: Iterator[int], settings: Settings, end: float | None
+) -> None:
+    """Gives a worker, or one in its place, the next program; none if there is none or it is too late."""
+    worker = workers[position]
+    worker.number = None
+    number = None if end is not None and time.monotonic() > end else next(waiting, None)
+    if number is None:
+        return
+    for _ in range(2):
+        if worker.given >= PROGRAMS_A_WORKER or not worker.process.is_alive():
+            worker.stop()
+            worker = workers[position] = _Worker(settings)
+        try:
+            return worker.give(number, settings)
+        except OSError:  # it died meanwhile
+            worker.process.join()
+
+
+def _received(worker: _Worker, settings: Settings) -> dict[str, Any]:
+    assert worker.number is not None
+    try:
+        return worker.connection.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        finding = Finding(
+            "crash", f"exit status {worker.process.exitcode}", "the process of the program ended"
+        )
+        return _lost(worker.number, settings, finding)
+
+
+def _lost(number: int, settings: Settings, finding: Finding) -> dict[str, Any]:
+    """The record of a program whose worker did not report it."""
+    flavour, program = draw(settings.seed, number)
+    record = {"number": number, "flavour": flavour, **Outcome(finding=finding).as_json()}
+    return {**record, "program": to_json(program)}
+
+
+class _Clock:
+    """When the last line was printed, and when the first program ran."""
+
+    start = 0.0
+    printed = 0.0
+
+
+def _progress(settings: Settings, summary: Summary, resumed: int, stream: TextIO) -> None:
+    now = time.monotonic()
+    if not _Clock.start:
+        _Clock.start = now
+    if now < _Clock.printed + SECONDS_BETWEEN_LINES:
+        return
+    _Clock.printed = now
+    rate = (summary.programs - resumed) / max(now - _Clock.start, 1.0)
+    print(
+        f"{summary.programs:,} of {settings.programs:,} programs, {summary.executions:,} executions, "
+        f"{summary.found} findings of {len(summary.findings)} classes, {rate:.1f} programs/s",
+        file=stream,
+        flush=True,
+    )
