@@ -50,7 +50,7 @@ def main() -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(_as_json(summary), indent=1) + "\n", encoding="utf-8")
     if options.findings is not None:
-        write_findings(summary, options.findings, device)
+        write_findings(summary, options.findings, options.seed, device)
     return 1 if summary.found else 0
 
 
@@ -110,13 +110,14 @@ def _as_json(summary: Summary) -> dict[str, object]:
     }
 
 
-def write_findings(summary: Summary, folder: Path, device: str) -> None:
+def write_findings(summary: Summary, folder: Path, seed: int, device: str) -> None:
     """One script for each class of findings, the most frequent first."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, (group, record, count) in enumerate(summary.smallest()):
         title = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")[:60]
         message = record["finding"]["message"].strip().replace("\n", "\n# ")
-        body = to_script(from_json(record["program"]), device)
+        program = from_json(record["program"]) if "program" in record else draw(seed, record["number"])[1]
+        body = to_script(program, device)
         (folder / f"{i:02}-{title}.py").write_text(
             f"# {group}\n# {count} of {summary.programs} programs; this one is a smaller form of number "
             f"{record['number']}, flavour {record['flavour']}\n#\n# {message}\n\n{body}",

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
@@ -34,8 +34,10 @@ SECONDS_A_PROGRAM = 120.0
 # What a worker that is stuck outside Python gets on top of that.
 SECONDS_OF_GRACE = 30.0
 SECONDS_BETWEEN_LINES = 5.0
-# Findings of one class that each worker makes smaller; those that follow are kept as they are.
+# Findings of one class that each worker makes smaller; those that follow are kept as they are. (The class of
+# a wrong result shows only in a small program.)
 SHRUNK_A_GROUP = 2
+SHRUNK_WRONG_RESULTS = 20
 # After these a CUDA context may be unusable.
 FATAL_ON_A_GPU = ("driver error", "exception", "hang")
 
@@ -95,22 +97,29 @@ def _work(connection: Connection, settings: Settings) -> None:
 
 def _record(number: int, settings: Settings, shrunk: dict[str, int]) -> dict[str, Any]:
     """What the journal says of one program."""
-    flavour, program = draw(settings.seed, number)
+    try:
+        flavour, program = draw(settings.seed, number)
+    except Exception:
+        return _lost(number, Finding("generator fault", "it failed", traceback.format_exc()))
     outcome = _timed(lambda: run(program, settings.device), SECONDS_A_PROGRAM)
     record = {"number": number, "flavour": flavour, **outcome.as_json()}
     finding = outcome.finding
     if finding is None:
         return record
     fatal = settings.device != "cpu" and finding.kind in FATAL_ON_A_GPU
-    key = finding.kind if finding.kind == "wrong result" else finding.group
+    is_wrong = finding.kind == "wrong result"
+    key = finding.kind if is_wrong else finding.group
     shrunk[key] = shrunk.get(key, 0) + 1
-    if finding.kind != "hang" and not fatal and shrunk[key] <= SHRUNK_A_GROUP:
+    most = SHRUNK_WRONG_RESULTS if is_wrong else SHRUNK_A_GROUP
+    if finding.kind != "hang" and not fatal and shrunk[key] <= most:
         program, finding = shrink(
             program,
             finding,
             lambda p: _timed(lambda: run(p, settings.device), SECONDS_A_PROGRAM),
             settings.shrink,
         )
+    elif is_wrong:
+        finding = replace(finding, head="of a program that was not made smaller")
     return {**record, "finding": asdict(finding), "program": to_json(program)}
 
 
@@ -256,9 +265,9 @@ def _records(settings: Settings, waiting: Iterator[int]) -> Iterator[dict[str, A
                     continue
                 record = None
                 if worker.connection in ready:
-                    record = _received(worker, settings)
+                    record = _received(worker)
                 elif time.monotonic() > worker.deadline:
-                    record = _lost(worker.number, settings, Finding("hang", "outside Python", "killed"))
+                    record = _lost(worker.number, Finding("hang", "outside Python", "killed"))
                     worker.process.kill()
                 if record is not None:
                     yield record
@@ -287,7 +296,7 @@ def _next(
             worker.process.join()
 
 
-def _received(worker: _Worker, settings: Settings) -> dict[str, Any]:
+def _received(worker: _Worker) -> dict[str, Any]:
     assert worker.number is not None
     try:
         return worker.connection.recv()
@@ -296,14 +305,12 @@ def _received(worker: _Worker, settings: Settings) -> dict[str, Any]:
         finding = Finding(
             "crash", f"exit status {worker.process.exitcode}", "the process of the program ended"
         )
-        return _lost(worker.number, settings, finding)
+        return _lost(worker.number, finding)
 
 
-def _lost(number: int, settings: Settings, finding: Finding) -> dict[str, Any]:
-    """The record of a program whose worker did not report it."""
-    flavour, program = draw(settings.seed, number)
-    record = {"number": number, "flavour": flavour, **Outcome(finding=finding).as_json()}
-    return {**record, "program": to_json(program)}
+def _lost(number: int, finding: Finding) -> dict[str, Any]:
+    """The record of a program of which no more is known."""
+    return {"number": number, "flavour": "", **Outcome(finding=finding).as_json()}
 
 
 class _Clock:

@@ -45,9 +45,12 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     ),
     "everything": (12, Flavour(EVERYTHING, ALL_TYPES, max_calls=20, outputs=5, aliases=0.2)),
     "large": (
-        2,
+        5,
         Flavour(
-            (*POINTWISE, "reduce", "rejoin", "gradient"), sizes=LARGE_SIZES, elements=160_000, max_calls=6
+            (*POINTWISE, "reduce", "several", "rejoin", "gradient", "back", "normalize"),
+            sizes=LARGE_SIZES,
+            elements=160_000,
+            max_calls=6,
         ),
     ),
 }

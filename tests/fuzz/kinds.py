@@ -10,6 +10,7 @@ import torch
 
 from fusewright import DataType
 from tests.fuzz.bounded import KEEPS_BOOLS, UNARY
+from tests.fuzz.programs import Extent
 from tests.fuzz.writer import COMPLEX, FLOATS, Dim, Slot, Writer
 
 # On integers silu is not defined.
@@ -47,14 +48,21 @@ def _without(dims: tuple[Dim, ...], over: Sequence[int], keepdim: bool) -> tuple
     return tuple(d for i, d in enumerate(dims) if i not in over)
 
 
-def _within(narrow: tuple[Dim, ...], wide: tuple[Dim, ...]) -> bool:
-    """Whether `wide` has the dimensions of `narrow` in the same order."""
-    rest = iter(wide)
-    return all(d in rest for d in narrow)
+def _positions(narrow: tuple[Dim, ...], wide: tuple[Dim, ...]) -> list[int] | None:
+    """Where the dimensions of `narrow` stand in `wide`, in the same order; None if they do not."""
+    places: list[int] = []
+    for dim in narrow:
+        start = places[-1] + 1 if places else 0
+        if dim is None or dim not in wide[start:]:
+            return None
+        places.append(wide.index(dim, start))
+    return places
 
 
 def _partner(w: Writer, x: Slot, accepts: Callable[[Slot], bool] = lambda s: True) -> Any:
-    """A second operand: a value that aligns, or a number."""
+    """A second operand: a value that aligns, a number, or a size."""
+    if w.chance(30) and w.sources:
+        return w.pick(list(w.sources.values()))
     if w.chance(4):
         if x.is_float or x.is_complex:
             return w.pick((2.0, -0.5, 0.1, 1, 3))
@@ -87,7 +95,8 @@ def binary(w: Writer) -> None:
 def combine(w: Writer, x: Slot, y: Any) -> Slot | None:
     """Some operation of two operands that align."""
     is_number = not isinstance(y, Slot)
-    types = {x.value.dtype} | ({type(y)} if is_number else {y.value.dtype})
+    types = {x.value.dtype}
+    types.add(y.value.dtype if isinstance(y, Slot) else int if isinstance(y, Extent) else type(y))
     if any(t in (torch.complex64, torch.complex128) for t in types):
         if x.is_reduced or (not is_number and y.is_reduced):
             return None
@@ -209,10 +218,12 @@ def back(w: Writer) -> None:
     wide = w.any(lambda s: s.ndim > 1)
     if wide is None:
         return
-    narrow = w.any(lambda s: s.ndim < wide.ndim and not s.value.scalar and _within(s.dims, wide.dims))
-    if narrow is None or None in narrow.dims or len(set(narrow.dims)) < narrow.ndim:
+    narrow = w.any(
+        lambda s: s.ndim < wide.ndim and not s.value.scalar and _positions(s.dims, wide.dims) is not None
+    )
+    at = None if narrow is None else _positions(narrow.dims, wide.dims)
+    if narrow is None or at is None:
         return
-    at = [wide.dims.index(d) for d in narrow.dims]
     if w.chance(4) and all(d in w.sources for d in wide.dims):
         shape = tuple(w.sources[d] for d in wide.dims if d)
         w.call("broadcast_in_dim", narrow, shape, tuple(at), dims=wide.dims)
@@ -229,10 +240,10 @@ def order(w: Writer) -> None:
 
 
 def factory(w: Writer) -> None:
-    x = w.any(lambda s: s.ndim > 0 and all(d in w.sources for d in s.dims))
+    x = w.tensor(lambda s: all(d is None or d in w.sources for d in s.dims))
     if x is None:
         return
-    shape = tuple(w.sources[d] for d in x.dims if d)
+    shape = tuple(1 if d is None else w.sources[d] for d in x.dims)
     if w.chance(2):
         dtype = w.pick((DataType.Int, DataType.Int32, DataType.Float))
         start, step = (0.5, 0.25) if dtype is DataType.Float else w.pick(((1, 2), (0, 1), (7, -3)))

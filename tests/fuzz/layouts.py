@@ -11,6 +11,8 @@ from fusewright.frontend.descriptors import compute_tensor_descriptor
 from tests.fuzz.programs import Input, TensorArgument
 
 GAPS = (0, 1, 2, 3, 4, 8)
+# Strides that a dimension of size 1 may have like any other.
+STRIDES_OF_ONE = (0, 1, 2, 3, 9, 100)
 OFFSETS = (1, 2, 3, 4, 5, 8)
 
 
@@ -45,6 +47,9 @@ class Layout:
         strides = [0] * len(shape)
         next_stride, innermost = 1, True
         for dim, dense in zip(reversed(layout.order), reversed(layout.dense)):
+            if shape[dim] == 1 and rng.random() < 0.3:
+                strides[dim] = rng.choice(STRIDES_OF_ONE)
+                continue
             if dense is None:
                 strides[dim] = next_stride if shape[dim] == 1 else 0
                 continue

@@ -23,13 +23,17 @@ def shrink(program: Program, finding: Finding, run: Run, seconds: float) -> tupl
     improved = True
     while improved:
         improved = False
-        for candidate in edits(best, shown.execution):
-            if time.monotonic() > deadline:
-                return best, shown
-            found = run(candidate).finding
-            if found is not None and _same_class(found, finding):
-                best, shown, improved = candidate, found, True
-                break
+        for edit in EDITS:
+            again = True
+            while again:
+                again = False
+                for candidate in edit(best, shown.execution):
+                    if time.monotonic() > deadline:
+                        return best, shown
+                    found = run(candidate).finding
+                    if found is not None and _same_class(found, finding):
+                        best, shown, again, improved = candidate, found, True, True
+                        break
     return best, shown
 
 
@@ -37,18 +41,17 @@ def _same_class(found: Finding, finding: Finding) -> bool:
     return found.kind == finding.kind and (found.kind == "wrong result" or found.head == finding.head)
 
 
-def edits(program: Program, execution: int) -> Iterator[Program]:
-    """Smaller programs, the smallest first. `execution`: the number of the one that shows the finding."""
+def _fewer_executions(program: Program, execution: int) -> Iterator[Program]:
     if len(program.executions) > 1:
         yield replace(program, executions=[program.executions[execution]])
-        yield replace(program, executions=program.executions[: execution + 1])
-    yield from _fewer_outputs(program)
-    yield from _fewer_calls(program)
-    yield from _smaller_sizes(program)
-    yield from _plainer(program)
+        for i in range(len(program.executions)):
+            yield replace(program, executions=program.executions[:i] + program.executions[i + 1 :])
 
 
-def _fewer_outputs(program: Program) -> Iterator[Program]:
+def _fewer_outputs(program: Program, execution: int) -> Iterator[Program]:
+    if len(program.outputs) > 2:
+        for output in program.outputs:
+            yield without_unused(replace(program, outputs=[output]))
     if len(program.outputs) > 1:
         for i in range(len(program.outputs)):
             yield without_unused(replace(program, outputs=program.outputs[:i] + program.outputs[i + 1 :]))
@@ -58,17 +61,14 @@ def _fewer_outputs(program: Program) -> Iterator[Program]:
             yield replace(program, outputs=[*program.outputs[:i], plain, *program.outputs[i + 1 :]])
 
 
-def _fewer_calls(program: Program) -> Iterator[Program]:
+def _fewer_calls(program: Program, execution: int) -> Iterator[Program]:
     """Each call left out, one of its operands taken in its place."""
-    first = len(program.inputs)
     starts = _first_results(program)
     for position in reversed(range(len(program.calls))):
         call, start = program.calls[position], starts[position]
         for other in dict.fromkeys(_refs(call.args)):
             places = {start + k: other for k in range(call.results)}
             yield without_unused(_substituted(program, places))
-        if start - first == 0 and len(program.calls) == 1:
-            return
 
 
 def _first_results(program: Program) -> list[int]:
@@ -144,7 +144,7 @@ def without_unused(program: Program) -> Program:
 # ---- inputs ------------------------------------------------------------------------------------------------
 
 
-def _smaller_sizes(program: Program) -> Iterator[Program]:
+def _smaller_sizes(program: Program, execution: int) -> Iterator[Program]:
     """All dimensions of one size made smaller."""
     sizes = {n for e in program.executions for a in e if isinstance(a, TensorArgument) for n in a.shape}
     sizes |= {n for spec in program.inputs for n in spec.shape if n > 1}
@@ -177,7 +177,7 @@ def _resized_tensor(tensor: TensorArgument, sizes: dict[int, int]) -> TensorArgu
     return replace(tensor, shape=shape, strides=tuple(strides))
 
 
-def _plainer(program: Program) -> Iterator[Program]:
+def _plainer(program: Program, execution: int) -> Iterator[Program]:
     """Inputs that are aligned, contiguous, of Float and declared in the simplest way."""
     for i, spec in enumerate(program.inputs):
         if not spec.is_tensor:
@@ -212,3 +212,13 @@ def size_of(program: Program) -> tuple[int, int, int]:
     """For choosing the smallest of several programs: calls, inputs, elements."""
     elements = sum(math.prod(a.shape) for e in program.executions for a in e if isinstance(a, TensorArgument))
     return len(program.calls) + len(program.outputs), len(program.inputs), elements
+
+
+#: Each gives smaller programs, the smallest first. `execution`: the number of the one that shows the finding.
+EDITS: tuple[Callable[[Program, int], Iterator[Program]], ...] = (
+    _fewer_executions,
+    _fewer_outputs,
+    _fewer_calls,
+    _smaller_sizes,
+    _plainer,
+)

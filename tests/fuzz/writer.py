@@ -37,6 +37,8 @@ from tests.fuzz.programs import (
 MAX_ELEMENTS = 6000
 # Below this share of elements that say something, a result is not used.
 LEAST_KNOWN = 0.6
+# Of extents that are 0, or 1, in a further execution whatever sizes there are otherwise: one in so many.
+DEGENERATE = 12
 # How often sizes of a further execution are drawn that keep every value small.
 SIZE_DRAWS = 10
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 100, 128, 130, 255, 256)
@@ -303,7 +305,7 @@ class Writer:
         limit = 2 * max(self.flavour.elements, MAX_ELEMENTS)
         for _ in range(SIZE_DRAWS):
             sizes = {
-                name: size if name in self.constant or self.chance(4) else self.pick(self.flavour.sizes)
+                name: size if name in self.constant or self.chance(4) else self._size()
                 for name, size in self.extents.items()
             }
             # A size of 0 hides what the others are.
@@ -311,6 +313,9 @@ class Writer:
             if max(counts, default=0) <= limit:
                 return sizes
         return dict(self.extents)
+
+    def _size(self) -> int:
+        return self.pick((0, 1)) if self.chance(DEGENERATE) else self.pick(self.flavour.sizes)
 
 
 def scalar_value(rng: random.Random, dtype: DataType) -> Any:
