@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import torch
 
 from tests.fuzz.flavours import draw
-from tests.fuzz.programs import from_json, to_json
+from tests.fuzz.programs import Program, from_json, to_json
 from tests.fuzz.running import Finding, Outcome, run
 from tests.fuzz.shrinking import shrink, size_of
 
@@ -31,8 +31,9 @@ from tests.fuzz.shrinking import shrink, size_of
 PROGRAMS_A_WORKER = 1000
 # Longer than the slowest program on a busy machine; what takes longer is a finding.
 SECONDS_A_PROGRAM = 120.0
-# What a worker that is stuck outside Python gets on top of that.
 SECONDS_OF_GRACE = 30.0
+# To import torch on a busy machine.
+SECONDS_TO_START = 300.0
 SECONDS_BETWEEN_LINES = 5.0
 # Findings of one class that each worker makes smaller; those that follow are kept as they are. (The class of
 # a wrong result shows only in a small program.)
@@ -50,6 +51,8 @@ class Settings:
         programs, seed: programs 0 to `programs` - 1 of this seed. device: `cpu` (the simulator) or `cuda`.
         workers: processes. minutes: when to stop; None: when all have run.
         shrink: seconds for making one finding smaller. journal: where results are kept.
+        run: runs one program on a device. limit: seconds that it may take. grace: what a worker that is stuck
+            outside Python gets on top of that.
     """
 
     programs: int
@@ -59,6 +62,9 @@ class Settings:
     minutes: float | None = None
     shrink: float = 20.0
     journal: Path | None = None
+    run: Callable[[Program, str], Outcome] = run
+    limit: float = SECONDS_A_PROGRAM
+    grace: float = SECONDS_OF_GRACE
 
     @property
     def header(self) -> dict[str, Any]:
@@ -87,50 +93,61 @@ def _work(connection: Connection, settings: Settings) -> None:
     signal.signal(signal.SIGALRM, _alarm)
     torch.set_num_threads(1)
     shrunk: dict[str, int] = {}
+    connection.send(None)  # ready
     while (number := connection.recv()) is not None:
-        record = _record(number, settings, shrunk)
+        record = _record(number, settings)
+        if _is_worth_shrinking(record, settings, shrunk):
+            connection.send({**record, "partial": True})  # counts if a smaller program ends this process
+            record = _smaller(record, settings)
         connection.send(record)
         finding = record["finding"]
         if finding is not None and settings.device != "cpu" and finding["kind"] in FATAL_ON_A_GPU:
             os._exit(0)
 
 
-def _record(number: int, settings: Settings, shrunk: dict[str, int]) -> dict[str, Any]:
+def _record(number: int, settings: Settings) -> dict[str, Any]:
     """What the journal says of one program."""
     try:
         flavour, program = draw(settings.seed, number)
     except Exception:
         return _lost(number, Finding("generator fault", "it failed", traceback.format_exc()))
-    outcome = _timed(lambda: run(program, settings.device), SECONDS_A_PROGRAM)
+    outcome = _timed(program, settings)
     record = {"number": number, "flavour": flavour, **outcome.as_json()}
-    finding = outcome.finding
-    if finding is None:
-        return record
-    fatal = settings.device != "cpu" and finding.kind in FATAL_ON_A_GPU
-    is_wrong = finding.kind == "wrong result"
-    key = finding.kind if is_wrong else finding.group
+    return record if outcome.finding is None else {**record, "program": to_json(program)}
+
+
+def _is_worth_shrinking(record: dict[str, Any], settings: Settings, shrunk: dict[str, int]) -> bool:
+    """Whether a finding is made smaller: the first few of each class. `shrunk`: how many there were."""
+    finding = record["finding"]
+    if finding is None or finding["kind"] in ("hang", "generator fault"):
+        return False
+    if settings.device != "cpu" and finding["kind"] in FATAL_ON_A_GPU:
+        return False
+    is_wrong = finding["kind"] == "wrong result"
+    key = finding["kind"] if is_wrong else f"{finding['kind']}: {finding['head']}"
     shrunk[key] = shrunk.get(key, 0) + 1
-    most = SHRUNK_WRONG_RESULTS if is_wrong else SHRUNK_A_GROUP
-    if finding.kind != "hang" and not fatal and shrunk[key] <= most:
-        program, finding = shrink(
-            program,
-            finding,
-            lambda p: _timed(lambda: run(p, settings.device), SECONDS_A_PROGRAM),
-            settings.shrink,
-        )
-    elif is_wrong:
-        finding = replace(finding, head="of a program that was not made smaller")
-    return {**record, "finding": asdict(finding), "program": to_json(program)}
+    return shrunk[key] <= (SHRUNK_WRONG_RESULTS if is_wrong else SHRUNK_A_GROUP)
 
 
-def _timed(call: Callable[[], Outcome], seconds: float) -> Outcome:
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+def _smaller(record: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """The record with the smallest program that was found, and its finding."""
+    program, finding = shrink(
+        from_json(record["program"]),
+        Finding(**record["finding"]),
+        lambda p: _timed(p, settings),
+        settings.shrink,
+    )
+    return {**record, "finding": asdict(finding), "program": to_json(program), "is_small": True}
+
+
+def _timed(program: Program, settings: Settings) -> Outcome:
+    signal.setitimer(signal.ITIMER_REAL, settings.limit)
     try:
-        return call()
+        return settings.run(program, settings.device)
     except _TooLong as late:
         where = str(late).strip().splitlines()
         head = where[-2].strip() if len(where) > 1 else "outside Python"
-        return Outcome(finding=Finding("hang", head, f"no end in {seconds:.0f} s\n{late}"))
+        return Outcome(finding=Finding("hang", head, f"no end in {settings.limit:.0f} s\n{late}"))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
@@ -149,12 +166,14 @@ class _Worker:
         other.close()
         self.number: int | None = None
         self.deadline = 0.0
+        self.seconds = 2 * settings.limit + settings.shrink + settings.grace
+        self.start_up = SECONDS_TO_START
         self.given = 0
+        self.partial: dict[str, Any] | None = None  # of a finding that is being made smaller
 
-    def give(self, number: int, settings: Settings) -> None:
-        self.number, self.given = number, self.given + 1
-        # A finding is made smaller before it is reported.
-        self.deadline = time.monotonic() + 2 * SECONDS_A_PROGRAM + settings.shrink + SECONDS_OF_GRACE
+    def give(self, number: int) -> None:
+        self.number, self.given, self.partial = number, self.given + 1, None
+        self.deadline = time.monotonic() + self.start_up + self.seconds
         self.connection.send(number)
 
     def stop(self) -> None:
@@ -183,6 +202,8 @@ class Summary:
             self.refused[record["refused"]] = self.refused.get(record["refused"], 0) + 1
         if record["finding"] is not None:
             group = f"{record['finding']['kind']}: {record['finding']['head']}"
+            if record["finding"]["kind"] == "wrong result" and "is_small" not in record:
+                group = "wrong result: programs that were not made smaller"
             self.findings.setdefault(group, []).append(record)
 
     @property
@@ -267,7 +288,9 @@ def _records(settings: Settings, waiting: Iterator[int]) -> Iterator[dict[str, A
                 if worker.connection in ready:
                     record = _received(worker)
                 elif time.monotonic() > worker.deadline:
-                    record = _lost(worker.number, Finding("hang", "outside Python", "killed"))
+                    record = worker.partial or _lost(
+                        worker.number, Finding("hang", "outside Python", "its process was ended")
+                    )
                     worker.process.kill()
                 if record is not None:
                     yield record
@@ -291,21 +314,29 @@ def _next(
             worker.stop()
             worker = workers[position] = _Worker(settings)
         try:
-            return worker.give(number, settings)
+            return worker.give(number)
         except OSError:  # it died meanwhile
             worker.process.join()
 
 
-def _received(worker: _Worker) -> dict[str, Any]:
+def _received(worker: _Worker) -> dict[str, Any] | None:
+    """The record of the worker's program; None where it is ready to start, or seeks a smaller form of it."""
     assert worker.number is not None
     try:
-        return worker.connection.recv()
+        record = worker.connection.recv()
     except (EOFError, OSError):
         worker.process.join()
         finding = Finding(
             "crash", f"exit status {worker.process.exitcode}", "the process of the program ended"
         )
-        return _lost(worker.number, finding)
+        return worker.partial or _lost(worker.number, finding)
+    if record is None:
+        worker.start_up, worker.deadline = 0.0, time.monotonic() + worker.seconds
+        return None
+    if record.pop("partial", False):
+        worker.partial = record
+        return None
+    return record
 
 
 def _lost(number: int, finding: Finding) -> dict[str, Any]:

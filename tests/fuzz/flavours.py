@@ -37,7 +37,9 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     "in_place": (12, Flavour((*POINTWISE, "boundary", "reduce", "segment_set"), ALL_TYPES, aliases=0.7)),
     "ranks": (
         4,
-        Flavour(("unary", "binary", "permute", "reduce", "boundary"), sizes=TINY_SIZES, max_rank=12),
+        Flavour(
+            ("unary", "binary", "permute", "reduce", "boundary"), sizes=TINY_SIZES, min_rank=5, max_rank=12
+        ),
     ),
     "degenerate": (
         8,

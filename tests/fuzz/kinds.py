@@ -224,7 +224,7 @@ def back(w: Writer) -> None:
     at = None if narrow is None else _positions(narrow.dims, wide.dims)
     if narrow is None or at is None:
         return
-    if w.chance(4) and all(d in w.sources for d in wide.dims):
+    if w.chance(2) and all(d in w.sources for d in wide.dims):
         shape = tuple(w.sources[d] for d in wide.dims if d)
         w.call("broadcast_in_dim", narrow, shape, tuple(at), dims=wide.dims)
     else:

@@ -148,19 +148,18 @@ def _storage(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _order_problem(actual: torch.Tensor, output: Output) -> str | None:
+    """What is wrong with the strides, those of the order without gaps (an expanded dimension's is 0)."""
     if output.stride_order is None or not actual.numel():
         return None
-    wanted = _strides(actual, output.stride_order)
-    return None if actual.stride() == wanted else f"strides {actual.stride()} instead of {wanted}"
-
-
-def _strides(output: torch.Tensor, stride_order: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of `stride_order` without gaps; a dimension that is expanded takes no memory."""
-    expanded = [size > 1 and stride == 0 for size, stride in zip(output.shape, output.stride())]
-    sizes = [1 if e else size for e, size in zip(expanded, output.shape)]
-    memory = sorted(range(len(sizes)), key=lambda d: -stride_order[d])
-    strides = torch.empty_permuted(sizes, memory, device="meta").stride()
-    return tuple(0 if e else stride for e, stride in zip(expanded, strides))
+    expected = 1
+    for dim in sorted(range(actual.ndim), key=output.stride_order.__getitem__):
+        size, stride = actual.shape[dim], actual.stride(dim)
+        if size == 1 or stride == 0:  # it takes no memory of its own
+            continue
+        if stride != expected:
+            return f"strides {actual.stride()} are not those of stride_order {output.stride_order}"
+        expected *= size
+    return None
 
 
 # ---- findings ----------------------------------------------------------------------------------------------
@@ -192,6 +191,9 @@ def generalized(message: str) -> str:
     """The first line of a message without names and numbers, so that messages of one class are equal."""
     line = message.strip().partition("\n")[0]
     line = re.sub(r"`[^`]*`", "`...`", line)
-    line = re.sub(r"\[[^\]]*\]|\([^)]*\)|\{[^}]*\}", "[...]", line)
-    line = re.sub(r"\b[A-Za-z]{1,3}_?\d+\w*\b", "V", line)
-    return re.sub(r"-?\d+(\.\d+)?", "N", line)[:160]
+    before = ""
+    while line != before:  # from the innermost parentheses outward
+        before, line = line, re.sub(r"\w*[\[({][^\[\](){}]*[\])}]", "E", line)
+    line = re.sub(r"\b[A-Za-z]{1,3}_?\d+\w*\b", "E", line)
+    line = re.sub(r"-?\d+(\.\d+)?", "E", line)
+    return re.sub(r"\bE+(\s*(//|[-+*/%])\s*E+)*", "E", line)[:160]

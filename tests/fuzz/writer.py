@@ -87,7 +87,7 @@ class Flavour:
 
     Attributes:
         kinds: the names of what is drawn call by call, in `kinds.KINDS`; a name may occur several times.
-        dtypes: of the inputs. sizes: of the extents. max_rank: how many extents there are at most.
+        dtypes: of the inputs. sizes: of the extents. min_rank, max_rank: how many extents there are.
         max_calls: how many calls there are at most, more or less.
         elements: how many the first input has at most.
         layouts: whether inputs lie in memory in any way; else they are contiguous.
@@ -99,6 +99,7 @@ class Flavour:
     kinds: tuple[str, ...]
     dtypes: tuple[DataType, ...] = FLOATS
     sizes: tuple[int, ...] = SIZES
+    min_rank: int = 1
     max_rank: int = 3
     max_calls: int = 12
     elements: int = MAX_ELEMENTS
@@ -164,7 +165,7 @@ class Writer:
 
     def _draw_extents(self) -> None:
         elements = 1
-        rank = self.rng.randint(1, self.flavour.max_rank)
+        rank = self.rng.randint(self.flavour.min_rank, self.flavour.max_rank)
         for name in "abcdefghijkl"[:rank]:
             size = self.pick([s for s in self.flavour.sizes if elements * s <= self.flavour.elements] or [1])
             self.extents[name] = size
