@@ -6,9 +6,10 @@ process (as a fault on a GPU does), is a finding like any other; its worker is r
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import Any, TextIO
 
 import torch
 
+from tests.fuzz import bounded, flavours, kinds, layouts, operations, values, writer
 from tests.fuzz.flavours import draw
 from tests.fuzz.programs import Program, from_json, to_json
 from tests.fuzz.running import Finding, Outcome, run
@@ -69,7 +71,14 @@ class Settings:
     @property
     def header(self) -> dict[str, Any]:
         """What the results of a journal depend on."""
-        return {"seed": self.seed, "device": self.device}
+        return {"seed": self.seed, "device": self.device, "generator": _generator_version()}
+
+
+def _generator_version() -> str:
+    """Of the modules that decide which program a number stands for."""
+    modules = (bounded, flavours, kinds, layouts, operations, values, writer)
+    text = "".join(map(inspect.getsource, modules))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class JournalError(Exception):
@@ -87,41 +96,64 @@ def _alarm(number: int, frame: FrameType | None) -> None:
     raise _TooLong("".join(traceback.format_stack(frame)[-6:]))
 
 
+class _Runner:
+    """Runs programs in this process, within their time. is_broken: whether it can run no more of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.is_broken = False
+
+    def __call__(self, program: Program) -> Outcome:
+        if self.is_broken:
+            return Outcome()
+        settings = self.settings
+        signal.setitimer(signal.ITIMER_REAL, settings.limit)
+        try:
+            outcome = settings.run(program, settings.device)
+        except _TooLong as late:
+            where = str(late).strip().splitlines()
+            head = where[-2].strip() if len(where) > 1 else "outside Python"
+            message = f"no end in {settings.limit:.0f} s\n{late}"
+            outcome = Outcome(finding=Finding("hang", head, message))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        finding = outcome.finding
+        if finding is not None and settings.device != "cpu" and finding.kind in FATAL_ON_A_GPU:
+            self.is_broken = True
+        return outcome
+
+
 def _work(connection: Connection, settings: Settings) -> None:
     """Runs the programs whose numbers come, and sends back one record for each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _alarm)
     torch.set_num_threads(1)
+    runner = _Runner(settings)
     shrunk: dict[str, int] = {}
     connection.send(None)  # ready
     while (number := connection.recv()) is not None:
-        record = _record(number, settings)
-        if _is_worth_shrinking(record, settings, shrunk):
+        record = _record(number, runner)
+        if not runner.is_broken and _is_worth_shrinking(record, shrunk):
             connection.send({**record, "partial": True})  # counts if a smaller program ends this process
-            record = _smaller(record, settings)
-        connection.send(record)
-        finding = record["finding"]
-        if finding is not None and settings.device != "cpu" and finding["kind"] in FATAL_ON_A_GPU:
-            os._exit(0)
+            record = _smaller(record, runner)
+        connection.send({**record, "last": runner.is_broken})
 
 
-def _record(number: int, settings: Settings) -> dict[str, Any]:
+def _record(number: int, runner: _Runner) -> dict[str, Any]:
     """What the journal says of one program."""
     try:
-        flavour, program = draw(settings.seed, number)
+        flavour, program = draw(runner.settings.seed, number)
     except Exception:
         return _lost(number, Finding("generator fault", "it failed", traceback.format_exc()))
-    outcome = _timed(program, settings)
+    outcome = runner(program)
     record = {"number": number, "flavour": flavour, **outcome.as_json()}
     return record if outcome.finding is None else {**record, "program": to_json(program)}
 
 
-def _is_worth_shrinking(record: dict[str, Any], settings: Settings, shrunk: dict[str, int]) -> bool:
+def _is_worth_shrinking(record: dict[str, Any], shrunk: dict[str, int]) -> bool:
     """Whether a finding is made smaller: the first few of each class. `shrunk`: how many there were."""
     finding = record["finding"]
     if finding is None or finding["kind"] in ("hang", "generator fault"):
-        return False
-    if settings.device != "cpu" and finding["kind"] in FATAL_ON_A_GPU:
         return False
     is_wrong = finding["kind"] == "wrong result"
     key = finding["kind"] if is_wrong else f"{finding['kind']}: {finding['head']}"
@@ -129,27 +161,15 @@ def _is_worth_shrinking(record: dict[str, Any], settings: Settings, shrunk: dict
     return shrunk[key] <= (SHRUNK_WRONG_RESULTS if is_wrong else SHRUNK_A_GROUP)
 
 
-def _smaller(record: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def _smaller(record: dict[str, Any], runner: _Runner) -> dict[str, Any]:
     """The record with the smallest program that was found, and its finding."""
     program, finding = shrink(
         from_json(record["program"]),
         Finding(**record["finding"]),
-        lambda p: _timed(p, settings),
-        settings.shrink,
+        runner,
+        runner.settings.shrink,
     )
     return {**record, "finding": asdict(finding), "program": to_json(program), "is_small": True}
-
-
-def _timed(program: Program, settings: Settings) -> Outcome:
-    signal.setitimer(signal.ITIMER_REAL, settings.limit)
-    try:
-        return settings.run(program, settings.device)
-    except _TooLong as late:
-        where = str(late).strip().splitlines()
-        head = where[-2].strip() if len(where) > 1 else "outside Python"
-        return Outcome(finding=Finding("hang", head, f"no end in {settings.limit:.0f} s\n{late}"))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 # ---- the parent --------------------------------------------------------------------------------------------
@@ -168,7 +188,7 @@ class _Worker:
         self.deadline = 0.0
         self.seconds = 2 * settings.limit + settings.shrink + settings.grace
         self.start_up = SECONDS_TO_START
-        self.given = 0
+        self.given = 0  # programs; at PROGRAMS_A_WORKER it is replaced
         self.partial: dict[str, Any] | None = None  # of a finding that is being made smaller
 
     def give(self, number: int) -> None:
@@ -247,7 +267,7 @@ def _resume(settings: Settings, summary: Summary) -> set[int]:
     """The numbers of the programs in the journal, which are added to the summary.
 
     Raises:
-        JournalError: it is of another seed or device.
+        JournalError: it is of another seed, device or generator.
     """
     if settings.journal is None or not settings.journal.exists() or not settings.journal.stat().st_size:
         return set()
@@ -336,6 +356,8 @@ def _received(worker: _Worker) -> dict[str, Any] | None:
     if record.pop("partial", False):
         worker.partial = record
         return None
+    if record.pop("last"):
+        worker.given = PROGRAMS_A_WORKER
     return record
 
 

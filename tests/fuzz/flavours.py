@@ -17,12 +17,12 @@ SQUARE_SIZES = (1, 2, 5, 8, 16, 17, 32, 33, 64)
 POINTWISE = ("unary", "unary", "binary", "binary", "ternary", "cast")
 SHAPES = ("permute", "broadcast", "squeeze", "expand", "back", "order", "factory")
 ALL_TYPES = (*FLOATS, *DISCRETE)
-EVERYTHING = (*POINTWISE, *SHAPES, "reduce", "rejoin", "several", "boundary", "normalize", "twice")
+EVERYTHING = (*POINTWISE, *SHAPES, "narrow", "reduce", "rejoin", "several", "boundary", "normalize", "twice")
 
 #: Each with its weight.
 FLAVOURS: dict[str, tuple[int, Flavour]] = {
     "pointwise": (6, Flavour(POINTWISE, ALL_TYPES, max_calls=16, layouts=False)),
-    "layouts": (10, Flavour((*POINTWISE, "permute", "back"), aliases=0.2)),
+    "layouts": (10, Flavour((*POINTWISE, "narrow", "permute", "back"), aliases=0.2)),
     "shapes": (10, Flavour((*SHAPES, "unary", "binary"), ALL_TYPES, max_rank=4)),
     "discrete": (4, Flavour((*POINTWISE, "reduce", "back"), DISCRETE)),
     "complex": (5, Flavour(("unary", "binary", "binary", "reduce", "permute", "order", "rejoin"), COMPLEX)),

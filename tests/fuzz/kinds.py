@@ -11,7 +11,7 @@ import torch
 from fusewright import DataType
 from tests.fuzz.bounded import KEEPS_BOOLS, UNARY
 from tests.fuzz.programs import Extent
-from tests.fuzz.writer import COMPLEX, FLOATS, Dim, Slot, Writer
+from tests.fuzz.writer import COMPLEX, FLOATS, STORED, Dim, Slot, Writer
 
 # On integers silu is not defined.
 INTEGER_UNARY = tuple(name for name in UNARY if name != "silu")
@@ -95,7 +95,7 @@ def binary(w: Writer) -> None:
 def combine(w: Writer, x: Slot, y: Any) -> Slot | None:
     """Some operation of two operands that align."""
     is_number = not isinstance(y, Slot)
-    types = {x.value.dtype}
+    types: set[Any] = {x.value.dtype}
     types.add(y.value.dtype if isinstance(y, Slot) else int if isinstance(y, Extent) else type(y))
     if any(t in (torch.complex64, torch.complex128) for t in types):
         if x.is_reduced or (not is_number and y.is_reduced):
@@ -168,6 +168,18 @@ def cast(w: Writer) -> None:
         dtype = w.pick((*w.flavour.dtypes, DataType.Float, DataType.Float, DataType.Int32, DataType.Bool))
         if dtype not in COMPLEX or not x.is_reduced:
             w.call("cast", x, dtype, dims=x.dims)
+
+
+def narrow(w: Writer) -> None:
+    """A value kept in 8 bits, at times moved, and widened again."""
+    x: Slot | None = w.any(lambda s: s.is_float and not s.value.scalar)
+    x = x and w.call("cast", x, w.pick(STORED), dims=x.dims)
+    if x is not None and x.ndim > 1 and w.chance(3):
+        x = w.call("stride_order", x, w.permutation(x.ndim), dims=x.dims)
+    if x is not None and x.ndim > 1 and w.chance(3):
+        x = _permuted(w, x)
+    if x is not None and w.chance(1.5):
+        w.call("cast", x, w.pick(FLOATS), dims=x.dims)
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
@@ -444,6 +456,7 @@ KINDS: dict[str, Callable[[Writer], None]] = {
         ternary,
         compare,
         cast,
+        narrow,
         permute,
         broadcast,
         squeeze,

@@ -46,7 +46,9 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 100, 128, 130, 255, 25
 FLOATS = (DataType.Float, DataType.BFloat16, DataType.Half, DataType.Double)
 COMPLEX = (DataType.ComplexFloat, DataType.ComplexDouble)
 DISCRETE = (DataType.Int, DataType.Int32, DataType.Bool)
-DATATYPE = {d.torch: d for d in (*FLOATS, *COMPLEX, *DISCRETE)}
+# Types that are computed with in no other way than by casting to another one.
+STORED = (DataType.Float8_e4m3fn, DataType.Float8_e5m2)
+DATATYPE = {d.torch: d for d in (*FLOATS, *COMPLEX, *DISCRETE, *STORED)}
 
 Dim = str | None  # the name of an extent of the program, or None for a dimension that is a broadcast
 
@@ -137,7 +139,7 @@ class Writer:
 
     def any(self, accepts: Callable[[Slot], bool] = lambda s: True) -> Slot | None:
         """A value, the later ones more often."""
-        options = [s for s in self.slots if accepts(s)]
+        options = [s for s in self.slots if s.dtype not in STORED and accepts(s)]
         if not options:
             return None
         return self.pick(options[-3:] if self.chance(2) else options)
