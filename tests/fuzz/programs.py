@@ -17,7 +17,7 @@ from fusewright import DataType, FusionDefinition
 from tests.fuzz import values as input_values
 from tests.fuzz.bounded import Bounded, convert, exact
 from tests.fuzz.operations import OPERATIONS
-from tests.fuzz.values import contiguous_strides, strided
+from tests.fuzz.values import strided
 
 #: How an input may be defined. `symbolic`: from_pytorch; `static`: from_pytorch with static sizes; `strided`:
 #: define_tensor(sizes, strides), each as the tensor of the first execution is.
@@ -47,13 +47,10 @@ class TensorArgument:
     strides: tuple[int, ...]
     offset: int
     seed: int
+    conj: bool = False
 
     def make(self, dtype: DataType) -> torch.Tensor:
-        return strided(dtype.torch, self.shape, self.strides, self.offset, self.seed)
-
-    @property
-    def is_plain(self) -> bool:
-        return self.strides == contiguous_strides(self.shape) and not self.offset
+        return strided(dtype.torch, self.shape, self.strides, self.offset, self.seed, self.conj)
 
 
 Argument = TensorArgument | bool | int | float | complex
@@ -237,7 +234,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, TensorArgument):
-        return {"tensor": [list(value.shape), list(value.strides), value.offset, value.seed]}
+        return {"tensor": [list(value.shape), list(value.strides), value.offset, value.seed, value.conj]}
     if isinstance(value, dict):
         return {name: _plain(v) for name, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -257,8 +254,8 @@ def _object(value: Any) -> Any:
     if "complex" in value:
         return complex(*value["complex"])
     if "tensor" in value:
-        shape, strides, offset, seed = value["tensor"]
-        return TensorArgument(tuple(shape), tuple(strides), offset, seed)
+        shape, strides, *others = value["tensor"]
+        return TensorArgument(tuple(shape), tuple(strides), *others)
     return {name: _object(v) for name, v in value.items()}
 
 
@@ -296,9 +293,9 @@ def to_script(program: Program, device: str = "cpu") -> str:
 
 def _argument_text(spec: Input, argument: Argument, device: str) -> str:
     if isinstance(argument, TensorArgument):
-        place = "" if device == "cpu" else f", {device!r}"
+        more = (", conj=True" if argument.conj else "") + ("" if device == "cpu" else f", device={device!r}")
         shape, strides = list(argument.shape), list(argument.strides)
-        return f"strided({spec.dtype.torch}, {shape}, {strides}, {argument.offset}, {argument.seed}{place})"
+        return f"strided({spec.dtype.torch}, {shape}, {strides}, {argument.offset}, {argument.seed}{more})"
     return (
         f"torch.tensor({argument}, dtype={spec.dtype.torch})" if spec.form == "cpu_scalar" else f"{argument}"
     )

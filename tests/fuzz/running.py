@@ -108,7 +108,8 @@ def _on(device: str, value: Any, spec: Input) -> Any:
         return value
     storage = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
     copy = storage.clone() if device == "cpu" else storage.to(device)
-    return copy.as_strided(value.shape, value.stride(), value.storage_offset())
+    tensor = copy.as_strided(value.shape, value.stride(), value.storage_offset())
+    return tensor.conj() if value.is_conj() else tensor
 
 
 def _problem(

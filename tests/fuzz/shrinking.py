@@ -183,6 +183,8 @@ def _plainer(program: Program, execution: int) -> Iterator[Program]:
         if not spec.is_tensor:
             continue
         column = [a for a in (e[i] for e in program.executions) if isinstance(a, TensorArgument)]
+        if any(a.conj for a in column):
+            yield _with_input(program, i, spec, [replace(a, conj=False) for a in column])
         if any(a.offset for a in column):
             yield _with_input(program, i, spec, [replace(a, offset=0) for a in column])
         simple = Input(spec.dtype, "define_tensor", _symbolic(spec, column[0].shape), True)

@@ -81,6 +81,7 @@ FEATURES = (
     "expanded",
     "padded",
     "misaligned",
+    "conjugated",
     "further sizes",
     "host scalar",
     "complex",
@@ -109,6 +110,7 @@ def _features(program: Program) -> set[str]:
                 "expanded": any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.strides)),
                 "padded": len(tensor.shape) > 1 and 0 not in tensor.shape and ordered[0] % tensor.shape[-1],
                 "misaligned": tensor.offset % 4,
+                "conjugated": tensor.conj,
                 "complex": program.inputs[i].dtype.torch.is_complex,
                 "integers": program.inputs[i].dtype in (DataType.Int, DataType.Int32),
             }.items()

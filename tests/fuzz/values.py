@@ -33,11 +33,16 @@ def strided(
     strides: Sequence[int],
     offset: int,
     seed: int,
+    conj: bool = False,
     device: str = "cpu",
 ) -> torch.Tensor:
-    """A tensor of random values with these strides, `offset` elements into its storage."""
+    """A tensor of random values with these strides, `offset` elements into its storage.
+
+    conj: whether it is a lazily conjugated view.
+    """
     storage = values(dtype, offset + span(shape, strides), seed).to(device)
-    return storage.as_strided(list(shape), list(strides), offset)
+    tensor = storage.as_strided(list(shape), list(strides), offset)
+    return tensor.conj() if conj else tensor
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

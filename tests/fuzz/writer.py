@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fusewright import DataType
@@ -290,6 +290,7 @@ class Writer:
 
     def _executions(self) -> None:
         """One or two more, of other sizes, layouts and alignments where the definition leaves them open."""
+        self._conjugate(self.program.executions[0])
         for _ in range(self.rng.randint(0, 2)):
             sizes = self._sizes()
             arguments: list[Argument] = []
@@ -301,7 +302,17 @@ class Writer:
                     continue
                 shape = [1 if d is None else sizes[d] for d in slot.dims]
                 arguments.append(layout.argument(self.rng, shape))
+            self._conjugate(arguments)
             self.program.executions.append(arguments)
+
+    def _conjugate(self, arguments: list[Argument]) -> None:
+        """Makes some complex inputs that nothing is written into lazily conjugated views."""
+        written = {o.alias for o in self.program.outputs}
+        for i, (spec, argument) in enumerate(zip(self.program.inputs, arguments)):
+            if spec.dtype not in COMPLEX or i in written or not isinstance(argument, TensorArgument):
+                continue
+            if self.chance(3):
+                arguments[i] = replace(argument, conj=True)
 
     def _sizes(self) -> dict[str, int]:
         """Of every extent; those of the first execution if others make some value too large."""
