@@ -56,7 +56,7 @@ class Layout:
             gap = 0 if dense else rng.choice(GAPS)
             strides[dim] = next_stride + (min(gap, 2) if innermost else gap)
             next_stride, innermost = strides[dim] * max(shape[dim], 1), False
-        offset = rng.choice(OFFSETS) if layout.misaligned and rng.random() < 0.6 else 0
+        offset = rng.choice(OFFSETS) if layout.misaligned and rng.random() < 0.7 else 0
         return TensorArgument(tuple(shape), tuple(strides), offset, rng.randrange(100))
 
 
@@ -71,7 +71,7 @@ def random_layout(rng: Random, rank: int, may_expand: bool) -> Layout:
             dense[rng.randrange(rank)] = False
     if rank and may_expand and rng.random() < 0.25:
         dense[rng.randrange(rank)] = None
-    return Layout(tuple(order), tuple(dense), misaligned=rng.random() < 0.35)
+    return Layout(tuple(order), tuple(dense), misaligned=rng.random() < 0.5)
 
 
 def plain_layout(rank: int) -> Layout:
