@@ -28,10 +28,12 @@ ROUNDOFF = {
     torch.float32: 2.0**-24,
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,
+    torch.float8_e4m3fn: 2.0**-4,
+    torch.float8_e5m2: 2.0**-3,
     torch.complex64: 2.0**-24,
     torch.complex128: 2.0**-53,
 }
-REDUCED = (torch.float16, torch.bfloat16)
+REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 INTEGERS = (torch.int32, torch.int64)
 # Errors, in units of roundoff, of functions that are not rounded correctly: CUDA's mathematical functions
 # stay within 4 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), torch's on the CPU within as much.

@@ -202,6 +202,10 @@ def stride_order(x: Bounded, order: Sequence[int]) -> Bounded:
     return x
 
 
+def segment_set(x: Bounded) -> Bounded:
+    return x
+
+
 def full(shape: Sequence[int], value: Number, dtype: DataType) -> Bounded:
     return expand(convert(exact(value), dtype.torch), shape)
 
@@ -242,6 +246,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     "squeeze": squeeze,
     "permute": permute,
     "stride_order": stride_order,
+    "segment_set": segment_set,
     "full": full,
     "iota": iota,
 }

@@ -1,0 +1,67 @@
+"""The kinds of programs that are drawn, and the program of a seed and a number."""
+
+from __future__ import annotations
+
+import random
+
+from tests.fuzz.kinds import KINDS
+from tests.fuzz.programs import Program
+from tests.fuzz.writer import COMPLEX, DISCRETE, FLOATS, SIZES, Flavour, Writer
+
+LONG_SIZES = (500, 1000, 1024, 1025, 2048, 3000)
+LARGE_SIZES = (1, 2, 3, 65, 300, 1000, 5000, 20000, 80000)
+DEGENERATE_SIZES = (0, 1, 1, 2, 3, 40)
+TINY_SIZES = (1, 2, 3)
+SQUARE_SIZES = (1, 2, 5, 8, 16, 17, 32, 33, 64)
+
+POINTWISE = ("unary", "unary", "binary", "binary", "ternary", "cast")
+SHAPES = ("permute", "broadcast", "squeeze", "expand", "back", "order", "factory")
+ALL_TYPES = (*FLOATS, *DISCRETE)
+EVERYTHING = (*POINTWISE, *SHAPES, "narrow", "reduce", "rejoin", "several", "boundary", "normalize", "twice")
+
+#: Each with its weight.
+FLAVOURS: dict[str, tuple[int, Flavour]] = {
+    "pointwise": (6, Flavour(POINTWISE, ALL_TYPES, max_calls=16, layouts=False)),
+    "layouts": (10, Flavour((*POINTWISE, "narrow", "permute", "back"), aliases=0.2)),
+    "shapes": (10, Flavour((*SHAPES, "unary", "binary"), ALL_TYPES, max_rank=4)),
+    "discrete": (4, Flavour((*POINTWISE, "reduce", "back"), DISCRETE)),
+    "complex": (5, Flavour(("unary", "binary", "binary", "reduce", "permute", "order", "rejoin"), COMPLEX)),
+    "reductions": (10, Flavour(("unary", "binary", "cast", "reduce", "several", "permute"), max_rank=4)),
+    "rejoins": (12, Flavour(("rejoin", "rejoin", "gradient", "unary", "binary", "back", "reduce"))),
+    "normalizations": (
+        8,
+        Flavour(("normalize", "gradient", "unary", "binary", "back"), sizes=SIZES + LONG_SIZES),
+    ),
+    "twice": (10, Flavour(("twice", "twice", "unary", "reduce", "permute"), sizes=SQUARE_SIZES, squares=0.6)),
+    "boundaries": (12, Flavour(("boundary", "boundary", "order", "unary", "binary", "back"), max_rank=4)),
+    "in_place": (12, Flavour((*POINTWISE, "boundary", "reduce", "segment_set"), ALL_TYPES, aliases=0.7)),
+    "ranks": (
+        4,
+        Flavour(
+            ("unary", "binary", "permute", "reduce", "boundary"), sizes=TINY_SIZES, min_rank=5, max_rank=12
+        ),
+    ),
+    "degenerate": (
+        8,
+        Flavour(EVERYTHING, (*FLOATS, *COMPLEX), sizes=DEGENERATE_SIZES, aliases=0.2, squares=0.2),
+    ),
+    "everything": (12, Flavour(EVERYTHING, ALL_TYPES, max_calls=20, outputs=5, aliases=0.2)),
+    "large": (
+        5,
+        Flavour(
+            (*POINTWISE, "reduce", "several", "rejoin", "gradient", "back", "normalize"),
+            sizes=LARGE_SIZES,
+            elements=160_000,
+            max_calls=6,
+        ),
+    ),
+}
+_NAMES = list(FLAVOURS)
+_WEIGHTS = [weight for weight, _ in FLAVOURS.values()]
+
+
+def draw(seed: int, number: int) -> tuple[str, Program]:
+    """Program `number` of a seed, with the name of its flavour."""
+    rng = random.Random(f"{seed}:{number}")
+    name = rng.choices(_NAMES, _WEIGHTS)[0]
+    return name, Writer(rng, FLAVOURS[name][1]).write(KINDS)

@@ -1,0 +1,51 @@
+"""Random programs against torch: the same 2,000 in every run. `./dev fuzz` draws others, and many more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright.cuda.printer import print_kernel
+from fusewright.runtime import compiler
+from tests.fuzz.flavours import draw
+from tests.fuzz.programs import to_script
+from tests.fuzz.running import run
+from tests.fuzz.shrinking import shrink
+
+SEED = 2026
+PROGRAMS = 2000
+PROGRAMS_A_TEST = 20
+# Of each so many programs one has its kernels compiled by NVRTC, as those of all other tests are.
+COMPILED_EACH = 10
+PROGRAMS_ON_A_GPU = 100
+SECONDS_TO_SHRINK = 5.0
+
+
+def check(numbers: range, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs these programs; fails with a script for each class of findings."""
+    failures: dict[str, tuple[int, str]] = {}
+    for number in numbers:
+        flavour, program = draw(SEED, number)
+        with monkeypatch.context() as patch:
+            if number % COMPILED_EACH:
+                patch.setattr(compiler, "print_kernel", print_kernel)
+            found = run(program, device).finding
+            if found is not None and found.group not in failures:
+                smaller, shown = shrink(program, found, lambda p: run(p, device), SECONDS_TO_SHRINK)
+                script = to_script(smaller, device)
+                failures[found.group] = number, f"{flavour}: {shown.message}\n\n{script}"
+    assert not failures, "\n\n".join(
+        f"program {number} of seed {SEED}, {text}" for number, text in failures.values()
+    )
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS, PROGRAMS_A_TEST))
+def test_programs_in_the_simulator(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    check(range(first, first + PROGRAMS_A_TEST), "cpu", monkeypatch)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("first", range(0, PROGRAMS_ON_A_GPU, PROGRAMS_A_TEST))
+def test_programs_on_a_gpu(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(range(first, first + PROGRAMS_A_TEST), "cuda", monkeypatch)
