@@ -13,6 +13,7 @@ from typing import cast
 import torch
 
 __all__ = [
+    "INT64_MAX",
     "Category",
     "DataType",
     "PyScalar",
@@ -153,6 +154,8 @@ class DataType(enum.Enum):
         return _LIMITS[self][1]
 
 
+INT64_MAX = 2**63 - 1
+
 _REDUCED_FLOATS = frozenset(
     {
         DataType.Half,
@@ -175,7 +178,7 @@ _LIMITS: dict[DataType, tuple[float | int | bool, float | int | bool]] = {
     # "fn": finite only. e8m0 is a bare power of two: no sign, no zero, no infinity.
     DataType.Float8_e4m3fn: (-448.0, 448.0),
     DataType.Float8_e8m0fnu: (2.0**-127, 2.0**127),
-    DataType.Int: (-(2**63), 2**63 - 1),
+    DataType.Int: (-INT64_MAX - 1, INT64_MAX),
     DataType.Index: (-(2**31), 2**31 - 1),  # must hold for 32-bit indexing as well
     DataType.Int32: (-(2**31), 2**31 - 1),
     DataType.UInt64: (0, 2**64 - 1),
