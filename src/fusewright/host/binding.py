@@ -19,6 +19,7 @@ from fusewright.core.errors import (
     RankError,
     ShapeError,
     UnsupportedDeviceError,
+    shown_number,
 )
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
@@ -221,7 +222,9 @@ class _TensorInput:
     def check_tensor(self, given: Any) -> None:
         if not isinstance(given, torch.Tensor):
             described = (
-                f"scalar {given}" if isinstance(given, (bool, int, float, complex)) else type(given).__name__
+                f"scalar {shown_number(given)}"
+                if isinstance(given, (bool, int, float, complex))
+                else type(given).__name__
             )
             raise InputError(index=self.index, name=self.name, expected="an at::Tensor", given=described)
         if given.layout is not torch.strided or given.is_quantized:
