@@ -241,7 +241,10 @@ def _names(given: object, option: str) -> str | tuple[str, ...]:
         names = tuple(given)
         if all(isinstance(name, str) for name in names):
             return names
-    raise OptionError(f"{option}: expected a list of names", expected="a list of str", given=f"{given!r:.60}")
+        given = next(name for name in names if not isinstance(name, str))
+    raise OptionError(
+        f"{option}: expected a list of names", expected="a list of str", given=f"a {type(given).__name__}"
+    )
 
 
 def _as_requests(names: str | tuple[str, ...], option: str) -> tuple[Request, ...]:
