@@ -7,6 +7,7 @@ import torch
 from fusewright.core import enums
 from fusewright.core.dtype import DataType, from_torch, of_python_value, promote
 from fusewright.core.dtype import torch_dtype_to_datatype as table
+from fusewright.core.errors import DtypeError
 from fusewright.core.op import converted
 
 D = DataType
@@ -63,7 +64,7 @@ def test_maps_from_torch_and_python():
             assert table[dtype.torch] is dtype
     with pytest.raises(KeyError):
         table[torch.uint64]
-    with pytest.raises(KeyError):
+    with pytest.raises(DtypeError, match=r"one of .*torch\.uint64, but got torch\.int8"):
         from_torch(torch.int8)
     assert from_torch(torch.uint64) is D.UInt64
     assert [of_python_value(v) for v in (True, 1, 1.0, 1j)] == [D.Bool, D.Int, D.Double, D.ComplexDouble]

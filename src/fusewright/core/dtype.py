@@ -8,15 +8,20 @@ the CUDA printer, the simulator and constant folding all follow that one rule.
 from __future__ import annotations
 
 import enum
+import math
 from typing import cast
 
 import torch
 
+from fusewright.core.errors import DtypeError
+
 __all__ = [
+    "INT64_MAX",
     "Category",
     "DataType",
     "PyScalar",
     "dtype_of_python_type",
+    "fits",
     "from_torch",
     "of_python_value",
     "promote",
@@ -153,6 +158,8 @@ class DataType(enum.Enum):
         return _LIMITS[self][1]
 
 
+INT64_MAX = 2**63 - 1
+
 _REDUCED_FLOATS = frozenset(
     {
         DataType.Half,
@@ -175,7 +182,7 @@ _LIMITS: dict[DataType, tuple[float | int | bool, float | int | bool]] = {
     # "fn": finite only. e8m0 is a bare power of two: no sign, no zero, no infinity.
     DataType.Float8_e4m3fn: (-448.0, 448.0),
     DataType.Float8_e8m0fnu: (2.0**-127, 2.0**127),
-    DataType.Int: (-(2**63), 2**63 - 1),
+    DataType.Int: (-INT64_MAX - 1, INT64_MAX),
     DataType.Index: (-(2**31), 2**31 - 1),  # must hold for 32-bit indexing as well
     DataType.Int32: (-(2**31), 2**31 - 1),
     DataType.UInt64: (0, 2**64 - 1),
@@ -236,8 +243,28 @@ torch_dtype_to_datatype: dict[torch.dtype | type, DataType] = {
 
 
 def from_torch(dtype: torch.dtype) -> DataType:
-    """The type of a torch tensor's elements, uint64 included. KeyError for a dtype without counterpart."""
-    return DataType.UInt64 if dtype is torch.uint64 else torch_dtype_to_datatype[dtype]
+    """The type of a torch tensor's elements, uint64 included. DtypeError for a dtype without counterpart."""
+    found = DataType.UInt64 if dtype is torch.uint64 else torch_dtype_to_datatype.get(dtype)
+    if found is None:
+        known = sorted(str(d.torch) for d in set(torch_dtype_to_datatype.values()) | {DataType.UInt64})
+        raise DtypeError(what="a tensor of a definition", expected=f"one of {', '.join(known)}", given=dtype)
+    return found
+
+
+def fits(value: PyScalar, dtype: DataType) -> bool:
+    """Whether the type's range includes the number; infinities and NaN are in that of every float.
+
+    Everything is in that of Bool, and an integer has at most 64 bits whatever the type.
+    """
+    if isinstance(value, int) and not -INT64_MAX - 1 <= value <= _LIMITS[DataType.UInt64][1]:
+        return False
+    if dtype.is_bool:
+        return True
+    if dtype.is_integral:
+        limits = torch.iinfo(dtype.torch)
+        return limits.min <= value.real <= limits.max
+    limit = torch.finfo(dtype.torch).max
+    return all(not math.isfinite(part) or abs(part) <= limit for part in (value.real, value.imag))
 
 
 def dtype_of_python_type(kind: type) -> DataType:

@@ -33,6 +33,17 @@ _PACKAGE_PREFIX = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + 
 _SYNTHETIC_PREFIXES = ("<frozen ", "<fusewright", contextlib.__file__, dataclasses.__file__)
 
 
+# Longer integers are not written out in messages: Python refuses to from some 14,000 bits.
+MAX_SHOWN_BITS = 128
+
+
+def shown_number(value: complex) -> str:
+    """A number for a message; of a very long integer its length."""
+    if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
+        return f"of {value.bit_length()} bits"
+    return str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
     """A line of a Python program. The text of the line is read only when it is asked for."""

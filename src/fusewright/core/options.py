@@ -6,7 +6,8 @@ Three kinds, told apart because they matter to different things:
   something are part of `Options.key()`, by which compiled kernels are kept; those without an effect are
   accepted for scripts written for nvFuser.
 * `dump` requests. They print and never change what is generated, so no key holds them.
-* places and targets: the directory of the disk cache, the GPU that the simulator describes.
+* places, targets and limits: the directory of the disk cache, the GPU that the simulator describes, how many
+  definitions are kept.
 
 A list is written `name,name(argument,argument)`, as in nvFuser.
 """
@@ -74,6 +75,12 @@ DISABLE_OPTIONS = _switches(
     reuse_mismatched_type_registers var_name_remapping welford_vectorization""",
 )
 
+# Digits of a number that an option may have.
+MAX_DIGITS = 10
+
+# nvFuser's own limit; a definition with its kernels takes about a megabyte.
+DEFAULT_MAX_FUSIONS = 16384
+
 # Options that are asked for by switches are kept, so that calls with the same ones share an object.
 MAX_SWITCHED = 256
 
@@ -140,6 +147,7 @@ class Options:
         enable, disable: switches, each with its arguments; sorted by name.
         cache_dir: directory of the on-disk kernel cache; None: the platform's cache directory.
         sim_device: name of the described GPU that CPU tensors are simulated on.
+        max_fusions: definitions that the process keeps (`FusionCache`). Read once, when the cache is made.
     """
 
     dump: tuple[Request, ...] = ()
@@ -147,6 +155,7 @@ class Options:
     disable: tuple[Request, ...] = ()
     cache_dir: str | None = None
     sim_device: str = "h200"
+    max_fusions: int = DEFAULT_MAX_FUSIONS
     _key: tuple[object, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -162,10 +171,11 @@ class Options:
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-        """Read FUSEWRIGHT_DUMP, _ENABLE, _DISABLE, _CACHE_DIR and _SIM_DEVICE.
+        """Read FUSEWRIGHT_DUMP, _ENABLE, _DISABLE, _CACHE_DIR, _SIM_DEVICE and _MAX_FUSIONS.
 
         Raises:
-            OptionError: an unknown name (the message lists the valid ones) or parentheses that do not match.
+            OptionError: an unknown name (the message lists the valid ones), parentheses that do not match, or
+                a limit that is no positive integer.
         """
         env = os.environ if environ is None else environ
 
@@ -178,6 +188,7 @@ class Options:
             disable=listed("DISABLE"),
             cache_dir=env.get("FUSEWRIGHT_CACHE_DIR") or None,
             sim_device=env.get("FUSEWRIGHT_SIM_DEVICE") or "h200",
+            max_fusions=_positive(env.get("FUSEWRIGHT_MAX_FUSIONS"), DEFAULT_MAX_FUSIONS),
         )
 
     def with_switches(self, enable: str | Iterable[str] = (), disable: str | Iterable[str] = ()) -> Options:
@@ -185,9 +196,8 @@ class Options:
 
         The same switches on top of the same options give the same object.
         """
-        if not enable and not disable:
-            return self
-        return _switched(self, *(n if isinstance(n, str) else tuple(n) for n in (enable, disable)))
+        enabled, disabled = _names(enable, "enable_option"), _names(disable, "disable_option")
+        return _switched(self, enabled, disabled) if enabled or disabled else self
 
     def enabled(self, name: str) -> bool:
         """Whether the switch `name` was enabled. An unknown name is an OptionError, never just off."""
@@ -204,12 +214,36 @@ class Options:
         return self._key
 
 
+def _positive(text: str | None, default: int) -> int:
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and int(text) > 0):
+        raise OptionError(
+            "FUSEWRIGHT_MAX_FUSIONS is no limit", expected="a positive integer", given=repr(text)
+        )
+    return int(text)
+
+
 @lru_cache(MAX_SWITCHED)
 def _switched(options: Options, enable: str | tuple[str, ...], disable: str | tuple[str, ...]) -> Options:
     return replace(
         options,
         enable=options.enable + _as_requests(enable, "enable_option"),
         disable=options.disable + _as_requests(disable, "disable_option"),
+    )
+
+
+def _names(given: object, option: str) -> str | tuple[str, ...]:
+    """What a caller passed as a list of options. OptionError for anything but text and texts."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Iterable) and not isinstance(given, (bytes, Mapping)):
+        names = tuple(given)
+        if all(isinstance(name, str) for name in names):
+            return names
+        given = next(name for name in names if not isinstance(name, str))
+    raise OptionError(
+        f"{option}: expected a list of names", expected="a list of str", given=f"a {type(given).__name__}"
     )
 
 

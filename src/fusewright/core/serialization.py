@@ -182,6 +182,6 @@ def from_json(cls: type[T], text: str) -> T:
     """As from_dict; ParamsError for text that is no JSON object."""
     try:
         data = json.loads(text)  # which has infinities, as `to_json` writes them
-    except json.JSONDecodeError as error:
-        raise ParamsError(path=cls.__name__, expected="JSON", given=f"{text[:60]!r} ({error})") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ParamsError(path=cls.__name__, expected="JSON", given=f"{text!r:.60} ({error})") from None
     return from_dict(cls, data)

@@ -10,7 +10,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from fusewright.core.errors import DefinitionError, MissingDefinitionError
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    MissingDefinitionError,
+    UserError,
+    shown_number,
+)
+from fusewright.core.options import Options
 from fusewright.frontend.printing import definition_text, repro_script
 from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
@@ -126,33 +133,51 @@ class FusionCache:
 
     The trie grows only when a definition is complete, and only under the lock: whoever follows it meanwhile
     sees whole nodes, and definitions that fail never enter it.
+
+    Args:
+        max_fusions: definitions kept; None: the option `max_fusions` of the environment, which is
+            FUSEWRIGHT_MAX_FUSIONS or 16384.
+        evict: what happens to one more. True: the definition that was written or looked up by its id least
+            recently goes; whoever holds it may go on running it. False: it is an error, as in nvFuser.
     """
 
     _instance: ClassVar[FusionCache | None] = None
     _guard: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, max_fusions: int = 16384) -> None:
+    def __init__(self, max_fusions: int | None = None, *, evict: bool = True) -> None:
+        if max_fusions is None:
+            max_fusions = Options.from_environment().max_fusions
+        if type(max_fusions) is not int or max_fusions < 1:
+            raise ArgumentTypeError(
+                function="FusionCache", expected="max_fusions: a positive int", given=repr(max_fusions)
+            )
         self.max_fusions = max_fusions
+        self.evict = evict
         self.root = TrieNode()
-        self._definitions: list[CachedDefinition] = []
+        #: by id, the least recently used first
+        self._definitions: dict[int, CachedDefinition] = {}
+        self._made = 0
         self._lookups = 0
+        self._hits = 0
         self._lock = threading.Lock()
 
     @classmethod
     def get(
         cls,
-        max_fusions: int = 16384,
+        max_fusions: int | None = None,
         selected_device: int | None = None,
         load_from_default_workspace: bool = True,
+        *,
+        evict: bool = True,
     ) -> FusionCache:
-        """The cache of the process; the arguments count on the first call.
+        """The cache of the process; the arguments count on the first call, and after `reset`.
 
         `selected_device` and `load_from_default_workspace` are accepted for nvFuser's sake: compiled kernels
         are kept in the disk cache by their content, which needs neither.
         """
         with cls._guard:
             if cls._instance is None:
-                cls._instance = cls(max_fusions)
+                cls._instance = cls(max_fusions, evict=evict)
             return cls._instance
 
     @staticmethod
@@ -167,10 +192,17 @@ class FusionCache:
         return len(self._definitions)
 
     def definition(self, number: int) -> CachedDefinition:
-        """The definition with this id. DefinitionError if there is none."""
-        if not 0 <= number < len(self._definitions):
-            raise DefinitionError(problem=f"there is no cached definition with id {number}")
-        return self._definitions[number]
+        """The definition with this id. DefinitionError if there is none (any more)."""
+        with self._lock:
+            found = self._definitions.get(number)
+            if found is None:
+                was = 0 <= number < self._made
+                raise DefinitionError(
+                    problem=f"there is no cached definition with id {shown_number(number)}",
+                    hint=f"it was evicted; max_fusions is {self.max_fusions}" if was else None,
+                )
+            self._touch(found)
+            return found
 
     def complete(
         self, records: Sequence[Record], outcomes: Sequence[Outcome], building: Building | None
@@ -178,23 +210,45 @@ class FusionCache:
         """The leaf of a definition that ends here: the one that is cached, else a new one from `building`.
 
         Raises:
-            DefinitionError: the cache is full.
+            DefinitionError: the cache is full and evicts nothing.
         """
         with self._lock:
             self._lookups += 1
             node = self._walk(records)
             if node is not None and node.leaf is not None:
                 node.leaf.hits += 1
+                self._hits += 1
+                self._touch(node.leaf)
                 return node.leaf
-            if len(self._definitions) >= self.max_fusions:
+            if not self.evict and len(self._definitions) >= self.max_fusions:
                 raise DefinitionError(
                     f"The number of fusions in the cache has exceeded max_fusions, {self.max_fusions}",
                     hint="FusionCache.reset() empties it",
                 )
-            leaf = CachedDefinition(len(self._definitions), records, outcomes, building or Building(records))
+            leaf = CachedDefinition(self._made, records, outcomes, building or Building(records))
+            while len(self._definitions) >= self.max_fusions:
+                self._drop(next(iter(self._definitions.values())))
+            self._made += 1
             self._grow(records, outcomes).leaf = leaf
-            self._definitions.append(leaf)
+            self._definitions[leaf.id] = leaf
             return leaf
+
+    def _touch(self, leaf: CachedDefinition) -> None:
+        """Makes it the definition that was used last."""
+        self._definitions[leaf.id] = self._definitions.pop(leaf.id)
+
+    def _drop(self, leaf: CachedDefinition) -> None:
+        """Takes a definition out, with the nodes of the trie that only it needs."""
+        del self._definitions[leaf.id]
+        path = [self.root]
+        for record in leaf.records:
+            path.append(path[-1].children[record])
+        path[-1].leaf = None
+        for parent, record in zip(path[-2::-1], reversed(leaf.records)):
+            child = parent.children[record]
+            if child.children or child.leaf is not None:
+                break
+            del parent.children[record]
 
     def _walk(self, records: Sequence[Record]) -> TrieNode | None:
         node: TrieNode | None = self.root
@@ -217,39 +271,57 @@ class FusionCache:
         with self._lock:
             lines = [f"Total Fusions: {len(self._definitions)}"]
             if self._definitions:
-                hits = sum(d.hits for d in self._definitions)
-                rate = 100 * hits / self._lookups
+                rate = 100 * self._hits / self._lookups
                 lines.append("Cache Hits by Fusion Id:")
-                lines += [f"\t{d.id} -> {d.hits} hits" for d in self._definitions]
-                lines.append(f"Cache Lookups: {self._lookups} Cache Hits: {hits} Hit Rate: {rate:.1f}%")
+                lines += [f"\t{d.id} -> {d.hits} hits" for d in self._by_id()]
+                lines.append(f"Cache Lookups: {self._lookups} Cache Hits: {self._hits} Hit Rate: {rate:.1f}%")
             return "\n".join(lines) + "\n"
 
+    def _by_id(self) -> list[CachedDefinition]:
+        return [self._definitions[number] for number in sorted(self._definitions)]
+
     def __repr__(self) -> str:
-        return "\n".join(definition_text(d.records, d.outcomes, d.id) for d in self._definitions)
+        with self._lock:
+            return "\n".join(definition_text(d.records, d.outcomes, d.id) for d in self._by_id())
 
     def serialize(self, filename: str) -> None:
         """Write all definitions to a JSON file, which `deserialize` reads. Kernels are in the disk cache."""
         with self._lock:
-            definitions = [[to_plain(record) for record in d.records] for d in self._definitions]
+            definitions = [[to_plain(record) for record in d.records] for d in self._by_id()]
         Path(filename).write_text(json.dumps({"format": FILE_FORMAT, "definitions": definitions}))
 
     def deserialize(self, filename: str) -> None:
         """Add the definitions of a file that `serialize` wrote.
 
         Raises:
-            DefinitionError: the file is none; the cache is then as it was.
+            DefinitionError: the file is none, and nothing of it is added; or the cache is full and evicts
+                nothing, and as many are added as it holds.
+            OSError: it cannot be read.
         """
         try:
-            data = json.loads(Path(filename).read_text())
-            if data["format"] != FILE_FORMAT:
-                raise ValueError(f"format {data['format']}, not {FILE_FORMAT}")
-            definitions = [[from_plain(record) for record in records] for records in data["definitions"]]
-        except (ValueError, KeyError, TypeError) as error:
+            built = [_built(records) for records in _records_of(Path(filename).read_text())]
+        except (ValueError, RecursionError, UserError) as error:
             raise DefinitionError(problem=f"{filename} holds no serialized definitions ({error})") from error
-        for records in definitions:
-            building = Building()
-            outcomes = [building.apply(record) for record in records]
+        for records, outcomes, building in built:
             with self._lock:
                 known = self._walk(records)
             if known is None or known.leaf is None:
                 self.complete(records, outcomes, building)
+
+
+def _records_of(text: str) -> list[list[Record]]:
+    """The definitions of a file. ValueError, or RecursionError of the JSON parser, if it is none."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("format") != FILE_FORMAT:
+        raise ValueError(f"no file of format {FILE_FORMAT}")
+    definitions = data.get("definitions")
+    if not isinstance(definitions, list) or not all(isinstance(records, list) for records in definitions):
+        raise ValueError("its definitions are no list of lists")
+    return [[from_plain(record) for record in records] for records in definitions]
+
+
+def _built(records: list[Record]) -> tuple[list[Record], list[Outcome], Building]:
+    """A definition as `FusionCache.complete` takes it. UserError if it is wrong."""
+    building = Building()
+    outcomes = [building.apply(record) for record in records]
+    return records, outcomes, building

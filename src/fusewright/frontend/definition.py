@@ -16,7 +16,6 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
-    DtypeError,
     ExecutionOrderError,
     MissingDefinitionError,
     ProfileError,
@@ -29,9 +28,18 @@ from fusewright.frontend.cache import CachedDefinition, FusionCache
 from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
-from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_strides, listed, place_of
+from fusewright.frontend.inputs import (
+    Device,
+    Inputs,
+    device_named,
+    flattened,
+    is_empty,
+    is_strides,
+    listed,
+    place_of,
+)
 from fusewright.frontend.operators import Operators
-from fusewright.frontend.printing import definition_text, describe, repro_script
+from fusewright.frontend.printing import cuda_text, definition_text, describe, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators, UserSchedule
@@ -53,6 +61,9 @@ __all__ = ["FusionDefinition"]
 
 MAX_RECORDS = 9999
 """The default limit of a definition's length, nvFuser's."""
+
+
+NO_OPTIONS: Sequence[str] = ()
 
 
 class FusionDefinition:
@@ -102,6 +113,7 @@ class FusionDefinition:
         self._recorder: Recorder | None = None
         self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
         self._open_schedule: UserSchedule | None = None
+        self._in_schedule = False
         # Held by the thread that writes the definition of a subclass, or a schedule.
         self._writing = threading.RLock()
         self._debug_output: str | None = None
@@ -124,6 +136,11 @@ class FusionDefinition:
     def __enter__(self) -> FusionDefinition:
         if self._leaf is not None:
             raise DefinitionError("Attempting to add to a completed definition!")
+        if self._recorder is not None:
+            raise DefinitionError(
+                problem="it is still being written",
+                hint="run a definition after its block, and not from its own definition()",
+            )
         self._recorder = Recorder(FusionCache.get(), self._max_length)
         return self
 
@@ -207,8 +224,11 @@ class FusionDefinition:
         is_cpu: bool = False,
     ) -> Tensor:
         row = DEFINERS["define_tensor"]
-        if not (is_strides((sizes,)) or not len(sizes)) or not (is_strides((strides,)) or not len(strides)):
-            raise row.mismatch((), {"sizes": sizes, "strides": strides})
+        for name, value in (("sizes", sizes), ("strides", strides)):
+            if not (is_strides((value,)) or is_empty(value)):
+                raise row.mismatch((), {"sizes": sizes, "strides": strides}, f"{name} must be a list of ints")
+        if not isinstance(static_sizes, bool):
+            raise row.mismatch((), {"static_sizes": static_sizes}, "static_sizes must be a bool")
         contiguity, stride_order = compute_tensor_descriptor(sizes, strides)
         shape = [size if static_sizes or size == 1 else -1 for size in sizes]
         return self._record(row, (shape, contiguity, dtype, is_cpu, stride_order), {})
@@ -242,12 +262,7 @@ class FusionDefinition:
         if tensor.device.type not in ("cpu", "cuda"):
             raise UnsupportedDeviceError(given=tensor.device.type)
         is_cpu = tensor.device.type == "cpu" and tensor.ndim == 0
-        try:
-            dtype = from_torch(tensor.dtype)
-        except KeyError:
-            raise DtypeError(
-                what="a tensor of a definition", expected="one of those of DataType", given=tensor.dtype
-            ) from None
+        dtype = from_torch(tensor.dtype)
         return self._define_strided(tensor.shape, tensor.stride(), dtype, static_sizes, is_cpu)
 
     def add_output(self, *args: Any, **kwargs: Any) -> None:
@@ -270,8 +285,8 @@ class FusionDefinition:
         print_repro: bool = False,
         profile: bool = False,
         save_repro_inputs: bool = False,
-        _enable_options: Sequence[str] = (),
-        _disable_options: Sequence[str] = (),
+        _enable_options: Sequence[str] = NO_OPTIONS,
+        _disable_options: Sequence[str] = NO_OPTIONS,
     ) -> list[torch.Tensor]:
         """Runs the definition and returns its outputs, those that alias an input left out.
 
@@ -298,8 +313,13 @@ class FusionDefinition:
                 break
         place = None if device is None else device_named(device)
         options, tracer = self._options, self._tracer
-        if _enable_options or _disable_options:
+        if _enable_options is not NO_OPTIONS or _disable_options is not NO_OPTIONS:
             options = options.with_switches(_enable_options, _disable_options)
+        for flag in (override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs):
+            if flag is not False and flag is not True:
+                raise ArgumentTypeError(
+                    function="execute", expected="flags: bool", given=describe_argument(flag)
+                )
         if save_repro_inputs or print_repro:
             self._describe_inputs(
                 arguments, save_repro_inputs, print_repro, _enable_options, _disable_options
@@ -381,12 +401,17 @@ class FusionDefinition:
         return found
 
     def _write_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
+        if self._in_schedule:
+            raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
         self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
+        self._in_schedule = True
         try:
             self.schedule()
         except BaseException:
             self._open_schedule = None
             raise
+        finally:
+            self._in_schedule = False
         return self._keep_schedule(inputs, device)
 
     def _signature(self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None) -> Hashable:
@@ -487,11 +512,11 @@ class FusionDefinition:
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.
         """
-        return _cuda_text(self._kernels_for(inputs, override_user_schedule), intrinsic_code)
+        return cuda_text(self._kernels_for(inputs, override_user_schedule), intrinsic_code)
 
     def last_cuda_code(self, intrinsic_code: bool = False, *, override_user_schedule: bool = False) -> str:
         """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
-        return _cuda_text(self._last_kernels(), intrinsic_code)
+        return cuda_text(self._last_kernels(), intrinsic_code)
 
     def scheduled_fusion_ir_for(
         self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
@@ -500,13 +525,13 @@ class FusionDefinition:
 
         With `tensor_transforms`, also how each tensor's loop axes were made. Raises as `cuda_code_for`.
         """
-        return _scheduled_text(self._kernels_for(inputs, override_user_schedule), tensor_transforms)
+        return scheduled_text(self._kernels_for(inputs, override_user_schedule), tensor_transforms)
 
     def last_scheduled_fusion_ir(
         self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
     ) -> str:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
-        return _scheduled_text(self._last_kernels(), tensor_transforms)
+        return scheduled_text(self._last_kernels(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
         last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
@@ -575,11 +600,3 @@ class FusionDefinition:
 
 
 _STRIDED = inspect.signature(FusionDefinition._define_strided)
-
-
-def _scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:
-    return "\n".join(k.scheduled_ir(transforms) for k in kernels)
-
-
-def _cuda_text(kernels: Sequence[CompiledKernel], complete: bool) -> str:
-    return "\n".join(k.full_text if complete else k.cuda_text for k in kernels)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fusewright.core.errors import ArgumentTypeError, DeviceError
+from fusewright.core.errors import ArgumentTypeError, DeviceError, shown_number
 from fusewright.ops import describe_argument
 from fusewright.runtime.hardware import default_device
 
@@ -26,6 +26,11 @@ def is_strides(given: Sequence[Any]) -> bool:
         and bool(given[0])
         and all(type(item) is int for item in given[0])
     )
+
+
+def is_empty(given: object) -> bool:
+    """Whether it is a sequence of nothing."""
+    return isinstance(given, (list, tuple)) and not given
 
 
 def flattened(inputs: Inputs) -> list[Any]:
@@ -56,7 +61,9 @@ def device_named(device: Device) -> torch.device:
         return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except (RuntimeError, TypeError):
         raise DeviceError(
-            what="a call", expected='a device such as "cuda:0" or 0', given=repr(device)
+            what="a call",
+            expected='a device such as "cuda:0" or 0',
+            given=shown_number(device) if isinstance(device, int) else repr(device),
         ) from None
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fusewright.core.dtype import DataType, from_torch
+from fusewright.core.errors import DefinitionError
 from fusewright.ops import DEFINERS, OPS, OpDef
 
 __all__ = ["ROWS", "Arg", "Literal", "Record", "Ref", "decode", "encode", "from_plain", "to_plain"]
@@ -50,12 +51,18 @@ class Record(NamedTuple):
         return ROWS[self.op]
 
 
-def encode(value: Any, ref: Callable[[Any], Ref | None]) -> Arg:
+# A shape is a list of numbers; what is nested more deeply is no argument.
+MAX_NESTING = 4
+
+
+def encode(value: Any, ref: Callable[[Any], Ref | None], nesting: int = 0) -> Arg:
     """An argument as it is recorded. `ref` gives the state that a handle stands for, None for anything else.
 
     Raises:
-        TypeError: a value that cannot be part of a definition.
+        TypeError: a value that cannot be part of a definition. DtypeError: a torch dtype that cannot.
     """
+    if nesting > MAX_NESTING:
+        raise TypeError("lists nested so deeply cannot be part of a definition")
     kind = type(value)
     if kind in _EXACT:
         return Literal(kind, value)
@@ -65,7 +72,7 @@ def encode(value: Any, ref: Callable[[Any], Ref | None]) -> Arg:
     if found is not None:
         return found
     if isinstance(value, (list, tuple)):
-        return tuple([encode(item, ref) for item in value])
+        return tuple([encode(item, ref, nesting + 1) for item in value])
     if isinstance(value, torch.dtype):
         return Literal(DataType, from_torch(value))
     if isinstance(value, complex):
@@ -80,9 +87,12 @@ _EXACT = frozenset({bool, int, str, type(None), DataType})
 
 
 def decode(arg: Arg, states: Sequence[Any]) -> Any:
-    """The value that a builder takes for `arg`."""
+    """The value that a builder takes for `arg`. DefinitionError for a state that is not there."""
     if isinstance(arg, Ref):
-        return states[arg.state]
+        value = states[arg.state] if 0 <= arg.state < len(states) else None
+        if value is None:
+            raise DefinitionError(problem=f"state {arg.state} of {len(states)} has no value to refer to")
+        return value
     if isinstance(arg, Literal):
         if arg.kind is float:
             return float.fromhex(arg.value)
@@ -110,21 +120,67 @@ def _plain(arg: Arg) -> Any:
     return [_plain(item) for item in arg]
 
 
-def from_plain(data: Sequence[Any]) -> Record:
-    """The record that `to_plain` turned into `data`. ValueError or KeyError if it is none."""
+def from_plain(data: Any) -> Record:
+    """The record that `to_plain` turned into `data`. ValueError, which says why, if it is none."""
+    if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], list):
+        raise ValueError(f"a record is a name and a list of arguments, not {data!r:.60}")
     op, args = data
-    if op not in ROWS:
-        raise ValueError(f"there is no operation named {op!r}")
-    return Record(op, tuple(_arg(item) for item in args))
+    if not isinstance(op, str) or op not in ROWS:
+        raise ValueError(f"there is no operation named {op!r:.60}")
+    expected = len(ROWS[op].parameters)
+    if len(args) != expected:
+        raise ValueError(f"{op} takes {expected} arguments, not {len(args)}")
+    return Record(op, tuple([_arg(item) for item in args]))
 
 
-def _arg(data: Any) -> Arg:
+def _arg(data: Any, nesting: int = 0) -> Arg:
     if isinstance(data, list):
-        return tuple(_arg(item) for item in data)
-    ((name, value),) = data.items()
-    if name == "ref":
-        return Ref(int(value))
-    kind = _KINDS[name]
-    if kind is DataType:
-        value = DataType[value]
-    return Literal(kind, tuple(value) if kind is complex else value)
+        if nesting > MAX_NESTING:
+            raise ValueError("its arguments are nested too deeply")
+        return tuple([_arg(item, nesting + 1) for item in data])
+    if isinstance(data, dict) and len(data) == 1:
+        ((name, value),) = data.items()
+        if name == "ref" and type(value) is int:
+            return Ref(value)
+        read = _READERS.get(name)
+        if read is not None:
+            return Literal(_KINDS[name], read(value))
+    raise ValueError(f"{data!r:.60} is no argument")
+
+
+def _float_text(value: Any) -> str:
+    """Hexadecimal text of a float, as `float.hex` writes it: equal floats make equal records."""
+    try:
+        return float.fromhex(value).hex()
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{value!r:.60} is no float in hexadecimal") from None
+
+
+def _complex_texts(value: Any) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{value!r:.60} is no complex number")
+    return _float_text(value[0]), _float_text(value[1])
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"{value!r:.60} is no {kind.__name__}")
+        return value
+
+    return read
+
+
+def _dtype_named(name: Any) -> DataType:
+    if not isinstance(name, str) or name not in DataType.__members__:
+        raise ValueError(f"there is no data type named {name!r:.60}")
+    return DataType[name]
+
+
+# What is written for a literal of each kind -> the value that it holds; ValueError for anything else.
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    **{kind.__name__: _exactly(kind) for kind in (bool, int, str, type(None))},
+    "float": _float_text,
+    "complex": _complex_texts,
+    "DataType": _dtype_named,
+}

@@ -19,17 +19,15 @@ from fusewright.core.errors import (
     RankError,
     ShapeError,
     UnsupportedDeviceError,
+    shown_number,
 )
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
-from fusewright.ir import Fusion, IterDomain, Scalar, TensorView, Val
+from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
 from fusewright.runtime.hardware import default_device
-from fusewright.sym import Symbol, as_int, product, to_function
+from fusewright.sym import Expr, Symbol, as_int, evaluate, product, to_function
 
 INT32_MAX = 2**31 - 1
-# Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
-# a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
-INDEX_HEADROOM = 1024 * 16 * 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +58,14 @@ class Binder:
             (i, _TensorInput(i, v)) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
         ]
         self._scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
-        # The number of points that computing each tensor goes over.
-        domains = dict.fromkeys(product(a.visible_extent for a in t.logical) for t in fusion.tensors())
-        self._domains = to_function(list(domains))
+        # The number of points that computing each tensor goes over, and of equal ones the widest tensor.
+        widest: dict[Expr, TensorView] = {}
+        for tensor in fusion.tensors():
+            points = product(a.visible_extent for a in tensor.logical)
+            if points not in widest or widest[points].dtype.size < tensor.dtype.size:
+                widest[points] = tensor
+        self._widest = list(widest.values())
+        self._domains = to_function(list(widest))
         known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
         known |= self.size_scalars.symbols
         #: sizes that the definition found equal, where both are known once the inputs are
@@ -168,15 +171,25 @@ class Binder:
         strides: Sequence[tuple[int, ...]],
         sizes: Mapping[Symbol, int],
     ) -> DataType:
-        """Int32 if every offset and every position in an iteration space stays below 2^31."""
+        """Int32 if every offset and every position in an iteration space stays below 2^31, else Int.
+
+        ShapeError for those beyond 64 bits.
+        """
         limit = INT32_MAX - INDEX_HEADROOM
+        wide = False
         for shape, steps in zip(shapes, strides):
             # The first sum is somewhat more than the last element's offset, which the second is.
             if sum(map(operator.mul, shape, steps)) > limit and (
                 sum((size - 1) * step for size, step in zip(shape, steps)) > limit and 0 not in shape
             ):
-                return DataType.Int
-        return DataType.Int if max(self._domains(sizes), default=0) > limit else DataType.Int32
+                wide = True
+        counts = self._domains(sizes)
+        if max(counts, default=0) > limit:
+            wide = True
+            for tensor in self._widest:
+                extents = [evaluate(axis.visible_extent, sizes) for axis in tensor.logical]
+                check_offsets(tensor.name, tensor.dtype, extents)
+        return DataType.Int if wide else DataType.Int32
 
 
 def _is_same(named: torch.device, place: torch.device) -> bool:
@@ -209,7 +222,9 @@ class _TensorInput:
     def check_tensor(self, given: Any) -> None:
         if not isinstance(given, torch.Tensor):
             described = (
-                f"scalar {given}" if isinstance(given, (bool, int, float, complex)) else type(given).__name__
+                f"scalar {shown_number(given)}"
+                if isinstance(given, (bool, int, float, complex))
+                else type(given).__name__
             )
             raise InputError(index=self.index, name=self.name, expected="an at::Tensor", given=described)
         if given.layout is not torch.strided or given.is_quantized:

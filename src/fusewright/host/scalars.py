@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from fusewright.core.dtype import DataType, from_torch
-from fusewright.core.errors import InputError, ShapeError
+from fusewright.core.dtype import DataType, fits, from_torch
+from fusewright.core.errors import DtypeError, InputError, ShapeError, shown_number
 from fusewright.core.op import Rule, converted
 from fusewright.host.layout import size_value
 from fusewright.ir import Fusion, Node, Pointwise, RandomState, Scalar, Val
@@ -185,8 +184,8 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
     category = next((i for i, kind in enumerate(kinds) if isinstance(given, kind)), None)
     if category is None:
         raise InputError(index=index, name=scalar.name, expected="a scalar", given=type(given).__name__)
-    if category > scalar.dtype.category or not _fits(given, scalar.dtype):
-        shown = f"({given.real:g},{given.imag:g})" if isinstance(given, complex) else str(given)
+    if category > scalar.dtype.category or not fits(given, scalar.dtype):
+        shown = f"({given.real:g},{given.imag:g})" if isinstance(given, complex) else shown_number(given)
         raise InputError(
             f"Scalar value {shown} is not compatible with the expected data type: {scalar.dtype.ir_name}.",
             hint=f"input {index}, {scalar.name}, is defined with {scalar.dtype}",
@@ -194,20 +193,9 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
     return given
 
 
-def _fits(value: Number, dtype: DataType) -> bool:
-    """Whether the type's range includes the number; infinities and NaN are in that of every float."""
-    if dtype.is_bool:
-        return True
-    if dtype.is_integral:
-        limits = torch.iinfo(dtype.torch)
-        return limits.min <= value.real <= limits.max
-    limit = torch.finfo(dtype.torch).max
-    return all(not math.isfinite(part) or abs(part) <= limit for part in (value.real, value.imag))
-
-
 def dtype_name(tensor: torch.Tensor) -> str:
     """The word for its dtype in messages: that of printed IR, or torch's where the IR has none."""
     try:
         return from_torch(tensor.dtype).ir_name
-    except KeyError:
+    except DtypeError:
         return str(tensor.dtype)

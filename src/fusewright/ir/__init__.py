@@ -6,7 +6,7 @@ It may import core and sym. Start reading at `value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle, Transform
-from fusewright.ir.fusion import Fusion, Output
+from fusewright.ir.fusion import INDEX_HEADROOM, Fusion, Output, check_offsets
 from fusewright.ir.node import (
     Broadcast,
     Copy,
@@ -28,6 +28,7 @@ from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.verify import verify_fusion
 
 __all__ = [
+    "INDEX_HEADROOM",
     "Broadcast",
     "Copy",
     "Expand",
@@ -53,6 +54,7 @@ __all__ = [
     "Traits",
     "Transform",
     "Val",
+    "check_offsets",
     "fusion_text",
     "scheduled_text",
     "verify_fusion",

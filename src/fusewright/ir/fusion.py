@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import INT64_MAX, Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, transforms_between
@@ -14,6 +14,10 @@ from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, const, substitute, symbol
+
+# Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
+# a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
+INDEX_HEADROOM = 1024 * 16 * 1024
 
 #: The first letter of scalars' names, as in nvFuser's printed IR (floats: d for double, else f).
 _SCALAR_PREFIX = {Category.INT: "i", Category.BOOL: "b", Category.COMPLEX: "c"}
@@ -92,6 +96,8 @@ class Fusion:
         contiguity: Sequence[bool | None] | None = None,
         is_cpu: bool = False,
     ) -> TensorView:
+        """A fresh tensor. ShapeError if its sizes are known and beyond what 64-bit offsets reach."""
+        check_offsets(f"T{self._tensors}", dtype, [as_int(axis.visible_extent) for axis in logical])
         tensor = TensorView(
             self._tensors,
             dtype,
@@ -276,6 +282,24 @@ class Fusion:
         # A scalar that nothing here uses keeps standing for itself.
         new.scalar_of = {s: values.get(v, v) for s, v in self.scalar_of.items()}  # type: ignore[misc]
         return new, values
+
+
+def check_offsets(name: str, dtype: DataType, sizes: Sequence[int | None]) -> None:
+    """Raises ShapeError if a tensor of these sizes has elements at byte offsets beyond 64 bits.
+
+    None: a size that is not known yet, which could be zero; nothing is claimed then.
+    """
+    count = 1
+    for size in sizes:
+        if size is None:
+            return
+        count *= size
+    if count and (count + INDEX_HEADROOM) * dtype.size > INT64_MAX:
+        raise ShapeError(
+            f"{name} has elements at offsets beyond 64 bits",
+            expected=f"at most {INT64_MAX // dtype.size - INDEX_HEADROOM} elements of {dtype}",
+            given=f"{count}, of shape [{', '.join(map(str, sizes))}]",
+        )
 
 
 def _are_ordered(nodes: Sequence[Node]) -> bool:

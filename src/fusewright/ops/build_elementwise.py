@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import operator
 import warnings
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fusewright.core.dtype import DataType, PyScalar, of_python_value
+from fusewright.core.dtype import DataType, PyScalar, fits, of_python_value
 from fusewright.core.errors import DtypeError
 from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
@@ -27,13 +28,32 @@ def constant(fusion: Fusion, value: PyScalar, dtype: DataType | None = None) -> 
     own = of_python_value(value)
     if dtype is None or dtype is own:
         return fusion.new_scalar(own, value)
+    check_fits(value, dtype)
     return fusion.new_scalar(dtype, _constant_as(value, own, dtype))
+
+
+def check_fits(value: PyScalar, dtype: DataType) -> None:
+    """Raises DtypeError for a constant beyond the range of the type that the user gave it, as torch.full.
+
+    A negative integer is the unsigned one with its bits. Constants that an operation converts, as in
+    `x * 1e300` for a Float tensor, round to infinity instead.
+    """
+    if fits(abs(value) if dtype is DataType.UInt64 and isinstance(value, int) else value, dtype):
+        return
+    if dtype.is_integral:
+        limits = torch.iinfo(dtype.torch)
+        expected = f"from {limits.min} to {limits.max}"
+    else:
+        expected = f"at most {torch.finfo(dtype.torch).max:g} in magnitude"
+    raise DtypeError(f"The constant {value} is beyond the range of {dtype}", expected=expected, given=value)
 
 
 def _constant_as(value: PyScalar, source: DataType, target: DataType) -> PyScalar:
     """What a cast makes of a constant, rounded as storage of `target` rounds."""
     if source.is_floating and target in (DataType.Float, DataType.Double):
-        return float(value.real)  # kept exact: whoever uses it rounds, and printed IR shows 0.1 as 0.1
+        number = float(value.real)
+        # Kept exact: whoever uses it rounds, and printed IR shows 0.1 as 0.1. Beyond the range, infinite.
+        return number if fits(number, target) else ctypes.c_float(number).value
     tensor = torch.tensor(value, dtype=source.compute.torch)
     return converted(tensor, target).item()
 
@@ -256,6 +276,8 @@ def clamp(fusion: Fusion, x: Operand, min: ScalarLike | None = None, max: Scalar
     NaN stays NaN; where min > max the result is max.
     """
     value = as_value(fusion, x)
+    if value.dtype.is_complex:
+        raise DtypeError(what="clamp: x", expected="a type with an order", given=value.dtype)
     low = value.dtype.compute.lowest if min is None else min
     high = value.dtype.compute.highest if max is None else max
     return apply(fusion, "clamp", value, low, high)

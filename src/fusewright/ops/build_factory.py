@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.errors import DtypeError, ShapeError
 from fusewright.ir import Full, Fusion, Iota, IterDomain, IterKind, Scalar, TensorView
-from fusewright.ops.build_elementwise import as_value, convert, convert_tensor
+from fusewright.ops.build_elementwise import as_value, check_fits, convert, convert_tensor
 from fusewright.ops.build_shape import check_extent, extent_of, known_size
 from fusewright.ops.registry import ScalarLike, Shape, op
 from fusewright.sym import Expr, as_int
@@ -26,6 +26,8 @@ def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataTy
     """A tensor of these sizes, every element `value` in `dtype`."""
     _check_has_values("full", dtype)
     # A reduced float is filled as the Float that it is computed with, then rounded like any other.
+    if value.value is not None:
+        check_fits(value.value, dtype)
     fill = convert(fusion, value, dtype.compute)
     assert isinstance(fill, Scalar)
     out = fusion.new_tensor(factory_axes(fusion, extents), dtype.compute)

@@ -13,6 +13,9 @@ from fusewright.ops.build_shape import check_extent, memory_order, vector_of
 from fusewright.ops.registry import Contiguity, OpDef, Operand, ScalarLike, ScalarVector, Values, op
 from fusewright.sym import Expr, const
 
+# Inputs of one call: as many as a definition may have records by default.
+MAX_VECTOR = 9999
+
 DEFINERS: dict[str, OpDef] = {}
 """The methods of a definition itself, by name: rows like those of `OPS`."""
 
@@ -60,7 +63,8 @@ def _declared_contiguity(
 def _contiguity_as_list(values: list[Any]) -> None:
     """`contiguity=True` recorded as the list that it stands for."""
     shape, contiguity, stride_order = values[0], values[1], values[4]
-    if isinstance(contiguity, bool) and isinstance(shape, (list, tuple)) and not stride_order:
+    listed = isinstance(shape, (list, tuple)) and isinstance(stride_order, (list, tuple))
+    if isinstance(contiguity, bool) and listed and not stride_order:
         values[1] = [None if size == 1 else contiguity for size in shape]
 
 
@@ -134,8 +138,9 @@ def define_vector(fusion: Fusion, values: Values, dtype: DataType = DataType.Int
     """A vector: of that many Int inputs, or of these sizes (integers of at least -1, and Scalars)."""
     if not isinstance(values, int):
         return vector_of(fusion, values)
-    if values < 0:
-        raise ShapeError("define_vector: its size is negative", expected="0 or more", given=values)
+    if not 0 <= values <= MAX_VECTOR:
+        problem = "negative" if values < 0 else "too large"
+        raise ShapeError(f"define_vector: its size is {problem}", expected=f"0 to {MAX_VECTOR}", given=values)
     scalars = []
     for _ in range(values):
         scalar = fusion.new_scalar(dtype)

@@ -162,7 +162,7 @@ class OpDef:
             if position is None or position < len(args) or parameters[position].positional_only:
                 raise self.mismatch(args, kwargs)
             values[position] = value
-        if _MISSING in values[len(args) :]:
+        if any(value is _MISSING for value in values[len(args) :]):
             raise self.mismatch(args, kwargs)
         if self.arrange is not None:
             self.arrange(values)
@@ -195,10 +195,16 @@ class OpDef:
 _USER_NAMES: Mapping[type, str] = {TensorView: "Tensor", ScalarVector: "Vector", type(None): "None"}
 
 
-def describe_argument(value: object) -> str:
+# Lists in lists are described to this depth: a list may hold itself.
+MAX_DESCRIBED_NESTING = 3
+
+
+def describe_argument(value: object, nesting: int = 0) -> str:
     """What kind of argument a value is, for messages: `Tensor`, `torch.Tensor`, `list of float`."""
     if isinstance(value, (list, tuple, set, frozenset)) and not isinstance(value, ScalarVector):
-        kinds = " and ".join(dict.fromkeys(describe_argument(item) for item in value))
+        if nesting == MAX_DESCRIBED_NESTING:
+            return type(value).__name__
+        kinds = " and ".join(dict.fromkeys(describe_argument(item, nesting + 1) for item in value))
         return f"{type(value).__name__} of {kinds}" if kinds else f"empty {type(value).__name__}"
     if type(value) is int and not _is_int(value):
         return "int of more than 64 bits"

@@ -4,6 +4,9 @@ The method is elimination: an atom of the polynomial (a symbol, quotient, remain
 max) is replaced by a bound of it that can only lower the value, atoms that depend on others
 first, until the numeric range settles the question. Every replacement is made of atoms of
 smaller height or has one factor less, so the search ends; its branches are counted against a budget.
+
+Which bound lowers the value depends on the sign of the atom's coefficient. It is read off the coefficient's
+numeric range: a proof of it by search would search in turn, exponentially often in the number of factors.
 """
 
 from __future__ import annotations
@@ -201,11 +204,18 @@ def _search(e: Expr, budget: list[int]) -> bool:
     return False
 
 
+def _sign(coefficient: Expr) -> int:
+    """1 if the coefficient's range has nothing negative, -1 if nothing positive, 0 if neither."""
+    low, high = bounds(coefficient)
+    if high is not None and high <= 0:
+        return -1
+    return 1 if low is not None and low >= 0 else 0
+
+
 def _cases(atom: Expr, coefficient: Expr, rest: Expr) -> list[Expr]:
     """For a min or max that pulls the wrong way: one expression for each argument it may equal."""
-    if isinstance(atom, Min) and is_nonneg(coefficient):
-        pass
-    elif not (isinstance(atom, Max) and is_nonneg(scale(coefficient, -1))):
+    pulls = {Min: 1, Max: -1}.get(type(atom))
+    if pulls is None or _sign(coefficient) != pulls:
         return []
     return [plus(multiply(coefficient, arg), rest) for arg in atom.args]
 
@@ -215,10 +225,11 @@ def _lowerings(atom: Expr, coefficient: Expr, rest: Expr) -> Iterator[Expr]:
     if isinstance(atom, FloorDiv):
         yield from _lower_quotient(atom, coefficient, rest)
         return
-    if is_nonneg(scale(coefficient, -1)):
+    sign = _sign(coefficient)
+    if sign < 0:
         for bound in _upper_bounds(atom):
             yield plus(multiply(coefficient, bound), rest)
-    elif is_nonneg(coefficient):
+    elif sign > 0:
         for bound in _lower_bounds(atom):
             yield plus(multiply(coefficient, bound), rest)
 
@@ -228,10 +239,10 @@ def _lower_quotient(atom: FloorDiv, coefficient: Expr, rest: Expr) -> Iterator[E
     dividend, divisor = atom.dividend, atom.divisor
     if not is_positive_divisor(divisor):
         return
-    falls = is_nonneg(scale(coefficient, -1))
-    if not falls and not is_nonneg(coefficient):
+    sign = _sign(coefficient)
+    if sign == 0:
         return
-    least = dividend if falls else plus_constant(minus(dividend, divisor), 1)
+    least = dividend if sign < 0 else plus_constant(minus(dividend, divisor), 1)
     cancelled = exact_quotient(coefficient, divisor)
     if cancelled is not None:
         yield plus(multiply(cancelled, least), rest)

@@ -1,0 +1,321 @@
+"""Arguments of the wrong type, everywhere: an error of the project's, and a definition that can go on."""
+
+from __future__ import annotations
+
+import decimal
+import fractions
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    DtypeError,
+    ExecutionOrderError,
+    InputError,
+    OptionError,
+    UserError,
+)
+from fusewright.ops import DEFINERS, OPS, OpDef
+from fusewright.ops.registry import KINDS
+
+
+class _Hostile:
+    """Answers nothing: not even its text, or whether it equals another."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no comparison")
+
+    def __bool__(self) -> bool:
+        raise ValueError("no truth")
+
+    def __len__(self) -> int:
+        raise ValueError("no length")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _endless() -> list[Any]:
+    inside: list[Any] = []
+    inside.append(inside)
+    return inside
+
+
+JUNK: dict[str, Callable[[FusionDefinition], Any]] = {
+    "none": lambda fd: None,
+    "object": lambda fd: object(),
+    "hostile": lambda fd: _Hostile(),
+    "text": lambda fd: "x",
+    "empty_text": lambda fd: "",
+    "bytes": lambda fd: b"x",
+    "true": lambda fd: True,
+    "minus_one": lambda fd: -1,
+    "big": lambda fd: 2**62,
+    "too_big": lambda fd: 10**400,
+    "very_big": lambda fd: 10**5000,
+    "float": lambda fd: 1.5,
+    "nan": lambda fd: math.nan,
+    "inf": lambda fd: -math.inf,
+    "complex": lambda fd: 1 + 2j,
+    "decimal": lambda fd: decimal.Decimal(1),
+    "fraction": lambda fd: fractions.Fraction(1, 3),
+    "empty_list": lambda fd: [],
+    "list_of_none": lambda fd: [None],
+    "list_of_texts": lambda fd: ["a", "b"],
+    "list_of_floats": lambda fd: [1.5],
+    "list_of_bools": lambda fd: [True, False],
+    "list_of_ints": lambda fd: [0, 1],
+    "negative_list": lambda fd: [-7],
+    "big_list": lambda fd: [2**62, 2**62],
+    "nested": lambda fd: [[0], [1]],
+    "endless": lambda fd: _endless(),
+    "dict": lambda fd: {"a": 1},
+    "set": lambda fd: {1, 2},
+    "range": lambda fd: range(2),
+    "class": lambda fd: int,
+    "function": lambda fd: len,
+    "torch_tensor": lambda fd: torch.ones(2),
+    "torch_dtype": lambda fd: torch.int8,
+    "null_dtype": lambda fd: DataType.Null,
+    "definition": lambda fd: fd,
+    "tensor": lambda fd: fd.probe[0],  # type: ignore[attr-defined]
+    "scalar": lambda fd: fd.probe[1],  # type: ignore[attr-defined]
+    "vector": lambda fd: fd.probe[2],  # type: ignore[attr-defined]
+    "other_definitions": lambda fd: _OTHER,
+}
+
+with FusionDefinition() as _other:
+    _OTHER = _other.define_tensor([-1])
+    _other.add_output(_OTHER)
+
+
+def _valid(fd: FusionDefinition) -> dict[object, Any]:
+    """For each kind of parameter an argument of the right type."""
+    x, s, v = fd.probe  # type: ignore[attr-defined]
+    values = ["Tensor", "Tensor, Scalar or number", "Scalar or number", "Vector"]
+    given: dict[str, Any] = dict(zip(values, (x, x, s, v)))
+    given |= {"int": 0, "bool": False, "DataType": DataType.Float, "int or list of ints": [0]}
+    given |= {"list of ints": [1, 0], "list of bools": [False, False], "bool or list of bools": True}
+    given |= {"Vector or list of ints and Scalars": [2, 2], "int, or list of ints and Scalars": [2, 2]}
+    assert given.keys() == {kind.text for kind in KINDS.values()}
+    return given
+
+
+def _definition() -> FusionDefinition:
+    fd = FusionDefinition()
+    fd.__enter__()
+    x = fd.define_tensor([-1, -1])
+    fd.probe = x, fd.define_scalar(DataType.Double), fd.ops.shape(x)  # type: ignore[attr-defined]
+    return fd
+
+
+def _calls(row: OpDef, fd: FusionDefinition, junk: Any) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """The row's call with `junk` for one parameter after the other, and calls of a wrong form."""
+    valid = [_valid(fd)[p.kind.text] for p in row.parameters]
+    for i, parameter in enumerate(row.parameters):
+        given = [junk if i == j else value for j, value in enumerate(valid)]
+        by_position = given[: row.positional]
+        by_keyword = {p.name: v for p, v in zip(row.parameters[row.positional :], given[row.positional :])}
+        yield by_position, by_keyword
+        if i < row.positional and not parameter.positional_only:
+            yield given[:i], {parameter.name: junk}
+    yield [junk] * (row.positional + 1), {}
+    yield [], {"no_such_parameter": junk}
+
+
+def _check(call: Callable[[], object]) -> None:
+    """The call does what it says, or raises an error of the project's."""
+    try:
+        call()
+    except UserError as error:
+        assert len(error.message) > len("an error") and error.location is not None
+
+
+@pytest.mark.parametrize("name", [*DEFINERS, *OPS])
+def test_every_operation_with_junk(name: str) -> None:
+    row = DEFINERS.get(name) or OPS[name]
+    for make in JUNK.values():
+        fd = _definition()
+        method = getattr(fd, name) if name in DEFINERS else getattr(fd.ops, name)
+        for args, kwargs in _calls(row, fd, make(fd)):
+            _check(functools.partial(method, *args, **kwargs))
+        fd.add_output(fd.probe[0] * 2.0)  # type: ignore[attr-defined]
+        fd.__exit__(None, None, None)
+
+
+def test_a_definition_runs_after_wrong_calls() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        for name, row in OPS.items():
+            for junk in (object(), "x", {"a": 1}, _endless()):
+                with pytest.raises((ArgumentTypeError, DefinitionError)):
+                    getattr(fd.ops, name)(*[junk] * max(1, len(row.parameters)))
+        fd.add_output(x * 2.0)
+    torch.testing.assert_close(fd.execute([torch.ones(3)])[0], torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_strided_tensors_and_from_pytorch(junk: str) -> None:
+    fd = _definition()
+    value = JUNK[junk](fd)
+    for kwargs in (
+        {"sizes": value, "strides": [1]},
+        {"sizes": [2], "strides": value},
+        {"sizes": [2], "strides": [1], "dtype": value},
+        {"sizes": [2], "strides": [1], "static_sizes": value},
+        {"sizes": [2], "strides": [1], "is_cpu": value},
+    ):
+        _check(lambda kwargs=kwargs: fd.define_tensor(**kwargs))
+    _check(lambda: fd.from_pytorch(value))
+    _check(lambda: fd.from_pytorch(torch.ones(2), value))
+    _check(lambda: FusionDefinition(value))
+    _check(lambda: FusionDefinition(max_length=value))
+
+
+OPTIONS = (
+    "device",
+    "override_user_schedule",
+    "capture_debug_output",
+    "profile",
+    "save_repro_inputs",
+    "_enable_options",
+    "_disable_options",
+)
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_calls(junk: str) -> None:
+    with FusionDefinition() as fd:
+        x, s = fd.define_tensor([-1]), fd.define_scalar(DataType.Double)
+        fd.add_output(x * s)
+    held = _definition()
+    value, tensor = JUNK[junk](held), torch.ones(2)
+    _check(lambda: fd.execute(value))
+    for inputs in ([value, 2.0], [tensor, value], [value], [tensor, 2.0, value]):
+        _check(lambda inputs=inputs: fd.execute(inputs))
+    for option in OPTIONS:
+        _check(lambda option=option: fd.execute([tensor, 2.0], **{option: value}))
+    for inputs in ([value, 2.0], [tensor, value]):  # once a program is bound, as before
+        _check(lambda inputs=inputs: fd.execute(inputs))
+    torch.testing.assert_close(fd.execute([tensor, 2.0])[0], 2 * tensor)
+
+
+@pytest.mark.parametrize("names", [[3], [None], 3, b"fma", [["fma"]], {"fma": 1}, object()])
+@pytest.mark.parametrize("option", ["_enable_options", "_disable_options"])
+def test_options_that_are_no_names(option: str, names: Any) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]) * 2.0)
+    with pytest.raises(OptionError, match=f"{option[1:-1]}: expected a list of names"):
+        fd.execute([torch.ones(2)], **{option: names})
+
+
+@pytest.mark.parametrize("dtype", [DataType.Double, DataType.Float, DataType.Int, DataType.ComplexDouble])
+@pytest.mark.parametrize("number", [10**400, 10**5000, 10**30, -(2**64), 2**64], ids=lambda n: n.bit_length())
+def test_integers_of_more_than_64_bits_are_no_scalars(dtype: DataType, number: int) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.full([2], fd.define_scalar(dtype), dtype))
+    for _ in range(2):
+        with pytest.raises(InputError, match="is not compatible with the expected data type"):
+            fd.execute([number])
+        fd.execute([1])
+
+
+BEYOND = [
+    (1e300, DataType.Float),
+    (-1e300, DataType.Float),
+    (1e5, DataType.Half),
+    (1e39, DataType.BFloat16),
+    (1e3, DataType.Float8_e4m3fn),
+    (1e300 + 0j, DataType.ComplexFloat),
+    (2**40, DataType.Int32),
+    (1e300, DataType.Int),
+    (math.nan, DataType.Int),
+    (math.inf, DataType.Int32),
+]
+
+
+@pytest.mark.parametrize("value, dtype", BEYOND)
+def test_constants_beyond_the_type_that_they_are_given(value: complex, dtype: DataType) -> None:
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.full((2,), value, dtype=dtype.torch)
+    with FusionDefinition() as fd:
+        x = fd.ops.ones([2], dtype)
+        for call in (
+            lambda: fd.define_scalar(value, dtype),
+            lambda: fd.ops.full([2], value, dtype),
+            lambda: fd.ops.full_like(x, value),
+        ):
+            with pytest.raises(DtypeError, match=rf"beyond the range of {re.escape(str(dtype))}"):
+                call()
+        fd.add_output(x)
+    fd.execute([])
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 3.4028235e38, math.inf])
+def test_constants_that_an_operation_converts_are_infinite_beyond_its_type(value: float) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x * value)
+    x = torch.tensor([1.0, -0.5])
+    torch.testing.assert_close(fd.execute([x])[0], x * value)
+
+
+def test_negative_constants_of_unsigned_types_and_infinities_fit() -> None:
+    for value, dtype in ((-1, DataType.UInt64), (math.inf, DataType.Half), (math.nan, DataType.Float)):
+        with FusionDefinition() as fd:
+            fd.add_output(fd.ops.full([2], value, dtype))
+        expected = torch.full((2,), value, dtype=dtype.torch)
+        torch.testing.assert_close(fd.execute([])[0], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint16, torch.quint8])
+def test_torch_dtypes_without_counterpart(dtype: torch.dtype) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        for call in (
+            lambda: fd.define_tensor([-1], dtype=dtype),
+            lambda: fd.ops.cast(x, dtype),
+            lambda: fd.define_scalar(dtype),
+            lambda: fd.ops.zeros([2], dtype),
+        ):
+            with pytest.raises(DtypeError, match=rf"one of torch.*but got {dtype}"):
+                call()
+        fd.add_output(x)
+
+
+class _ExecutesItself(FusionDefinition):
+    def definition(self) -> None:
+        self.add_output(self.define_tensor([-1]) * 2.0)
+        self.execute([torch.ones(2)])
+
+
+class _ScheduleExecutes(FusionDefinition):
+    def definition(self) -> None:
+        self.add_output(self.define_tensor([-1]) * 2.0)
+
+    def schedule(self) -> None:
+        self.execute([torch.ones(2)])
+
+
+def test_definitions_that_execute_themselves() -> None:
+    for _ in range(2):
+        with pytest.raises(DefinitionError, match="still being written"):
+            _ExecutesItself().execute([torch.ones(2)])
+        fd = _ScheduleExecutes()
+        with pytest.raises(ExecutionOrderError, match=r"schedule\(\): it executes the definition"):
+            fd.execute([torch.ones(2)])
+        fd.execute([torch.ones(2)], override_user_schedule=True)
+    with FusionDefinition() as fd:
+        with pytest.raises(DefinitionError, match="still being written"):
+            fd.execute([])
+        with pytest.raises(DefinitionError, match="still being written"), fd:
+            pass
+        fd.add_output(fd.define_tensor([-1]) * 2.0)
+    fd.execute([torch.ones(2)])
