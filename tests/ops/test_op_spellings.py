@@ -95,7 +95,7 @@ HOST_PRELUDE = """
 #include <math.h>
 #define __device__
 #define __forceinline__ inline
-#define __fdividef(a, b) ((a) / (b))
+#define __fdiv_rn(a, b) ((a) / (b))
 #define ENTRY extern "C" void
 #define EACH(k) for (long k = 0; k < n; ++k)
 template <class T> T rsqrt(T x) { return T(1) / sqrt(x); }

@@ -50,7 +50,9 @@ def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Pointwise)
     indices = ctx.indices(node)
     args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
-    statement = k.Compute(node.op, ctx.result(node.output, indices), args, compute_dtype(node))
+    dtype = compute_dtype(node)
+    precise = node.reduced and node.op.spelling(dtype).precise is not None
+    statement = k.Compute(node.op, ctx.result(node.output, indices), args, dtype, precise)
     body = guarded(ctx.guards(node, indices), [statement])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 

@@ -9,6 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
+from fusewright.ops import wide
 
 __all__ = ["BINARY"]
 
@@ -71,6 +72,18 @@ def _gcd(a: Tensor, b: Tensor) -> Tensor:
     return torch.gcd(a, b).abs()  # torch gives a negative one where an operand is the least integer
 
 
+# `/` is within 2 ulp for Float (NVRTC's --prec-div=false); once a row it is correctly rounded.
+_DIV = Spelling(
+    "{0} / {1}",
+    torch.div,
+    precise=Spelling("fw::divide({0}, {1})", torch.div, ("precise_division",)),
+)
+_COMPLEX_DIV = Spelling(
+    "{0} / {1}",
+    wide.FUNCTIONS["div"],
+    ("complex",),
+    precise=Spelling("fw::divide({0}, {1})", wide.FUNCTIONS["div"], ("complex_division",)),
+)
 _FMOD = Spelling("fmod({0}, {1})", torch.fmod)
 _INT_MOD = Spelling("{0} % {1}", _int_mod)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
@@ -88,8 +101,8 @@ _ARITHMETIC = (
         {
             BOOL: _BOOL_DIV,
             INT: Spelling("{0} / {1}", _int_div),
-            FLOAT: Spelling("{0} / {1}", torch.div),
-            COMPLEX: Spelling("{0} / {1}", torch.div, ("complex",)),
+            FLOAT: _DIV,
+            COMPLEX: _COMPLEX_DIV,
         },
         "/",
     ),
@@ -97,8 +110,8 @@ _ARITHMETIC = (
         "truediv",
         Rule.FLOAT_UP,
         {
-            FLOAT: Spelling("{0} / {1}", torch.div),
-            COMPLEX: Spelling("{0} / {1}", torch.div, ("complex",)),
+            FLOAT: _DIV,
+            COMPLEX: _COMPLEX_DIV,
         },
         "/",
     ),
@@ -120,7 +133,7 @@ _ARITHMETIC = (
             BOOL: Spelling("{0} || !{1}", lambda a, b: a | ~b),
             INT: Spelling("fw::int_pow({0}, {1})", _int_pow, ("int_pow",)),
             FLOAT: Spelling("pow({0}, {1})", torch.pow),
-            COMPLEX: Spelling("fw::pow({0}, {1})", torch.pow, ("complex_pow",)),
+            COMPLEX: Spelling("fw::pow({0}, {1})", wide.FUNCTIONS["pow"], ("complex_pow",)),
         },
         domains=_POWER_DOMAIN,
     ),

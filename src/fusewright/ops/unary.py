@@ -9,6 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
+from fusewright.ops import wide
 
 __all__ = ["CAST", "UNARY"]
 
@@ -44,12 +45,12 @@ def _real_function(name: str, function: Torch, domain: Domain | None = None) -> 
 
 
 def _analytic(
-    name: str, function: Torch, complex_snippet: str, domain: Domain | None = None, real: str | None = None
+    name: str, function: Torch, complex_snippet: str, domain: Domain | None = None
 ) -> ElementwiseOp:
-    """A function of real and complex numbers: CUDA's own for the real (or `real`), ours for the others."""
+    """A function of real and complex numbers: CUDA's own for the real, ours for the others."""
     spellings = {
-        FLOAT: Spelling(real or f"{name}({{0}})", function),
-        COMPLEX: Spelling(f"fw::{name}({{0}})", function, (complex_snippet,)),
+        FLOAT: Spelling(f"{name}({{0}})", function),
+        COMPLEX: Spelling(f"fw::{name}({{0}})", wide.FUNCTIONS[name], (complex_snippet,)),
     }
     return _unary(name, Rule.FLOAT_UP, spellings, domain)
 
@@ -64,6 +65,24 @@ _UNIT = Domain(-1.0, 1.0)
 _POSITIVE = Domain(low=0.0)
 # Where the exponential neither overflows nor vanishes in Float.
 _EXPONENT = Domain(-80.0, 80.0)
+
+_RECIPROCAL = _unary(
+    "reciprocal",
+    Rule.FLOAT_UP,
+    {
+        FLOAT: Spelling(
+            "({T})1 / {0}",
+            torch.reciprocal,
+            precise=Spelling("fw::divide(({T})1, {0})", torch.reciprocal, ("precise_division",)),
+        ),
+        COMPLEX: Spelling(
+            "{T}(1) / {0}",
+            wide.FUNCTIONS["reciprocal"],
+            ("complex",),
+            precise=Spelling("fw::divide({T}(1), {0})", wide.FUNCTIONS["reciprocal"], ("complex_division",)),
+        ),
+    },
+)
 
 _TRANSCENDENTAL = (
     _analytic("acos", torch.acos, "complex_inverse_trig", _UNIT),
@@ -86,14 +105,14 @@ _TRANSCENDENTAL = (
     _analytic("log10", torch.log10, "complex_log", _POSITIVE),
     _analytic("log1p", torch.log1p, "complex_log", Domain(low=-1.0)),
     _analytic("log2", torch.log2, "complex_log", _POSITIVE),
-    _analytic("reciprocal", torch.reciprocal, "complex_reciprocal", real="({T})1 / {0}"),
+    _RECIPROCAL,
     _analytic("rsqrt", torch.rsqrt, "complex_sqrt", _POSITIVE),
     _unary(
         "sigmoid",
         Rule.FLOAT_UP,
         {
             FLOAT: Spelling("fw::sigmoid({0})", torch.sigmoid, ("sigmoid",)),
-            COMPLEX: Spelling("fw::sigmoid({0})", torch.sigmoid, ("complex_sigmoid",)),
+            COMPLEX: Spelling("fw::sigmoid({0})", wide.FUNCTIONS["sigmoid"], ("complex_sigmoid",)),
         },
     ),
     _analytic("sin", torch.sin, "complex_trig"),
@@ -149,7 +168,7 @@ _SIGNS_AND_ROUNDING = (
         Rule.KEEP,
         {
             FLOAT: Spelling("{0} * fw::sigmoid({0})", lambda x: x * torch.sigmoid(x), ("sigmoid",)),
-            COMPLEX: Spelling("{0} * fw::sigmoid({0})", lambda x: x * torch.sigmoid(x), ("complex_sigmoid",)),
+            COMPLEX: Spelling("{0} * fw::sigmoid({0})", wide.FUNCTIONS["silu"], ("complex_sigmoid",)),
         },
     ),
     _unary("neg", Rule.SAME_UP, {BOOL: Spelling("{0}", _identity), INT: _NEG, FLOAT: _NEG, COMPLEX: _NEG}),
