@@ -88,15 +88,16 @@ class Node:
 
     def _is_reduced_at(self, operand: int, source: TensorView) -> bool:
         """Whether the operand is reduced, and has every dimension that the output iterates over."""
-        positions = self.axis_map(operand)
+        positions, axes = self.axis_map(operand), source.shape
         # Copies that an expanded dimension showed, and that are one element now, were reduced, too.
         removed = self.traits.relabel and any(
-            axis.expanded is not None for i, axis in enumerate(source.shape) if i not in positions
+            axis.expanded is not None for i, axis in enumerate(axes) if i not in positions
         )
         if not removed and (source.definition is None or not source.definition.reduced):
             return False
+        iterated = {i for i, axis in enumerate(axes) if not axis.is_broadcast}
         return all(
-            axis.is_broadcast or (position is not None and not source.shape[position].is_broadcast)
+            axis.is_broadcast or position in iterated
             for axis, position in zip(self.output.maybe_root, positions)
         )
 

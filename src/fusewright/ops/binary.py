@@ -9,7 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
-from fusewright.ops import wide
+from fusewright.ops import complex_functions
 
 __all__ = ["BINARY"]
 
@@ -31,9 +31,11 @@ def _binary(
 # ---- arithmetic --------------------------------------------------------------------------------------------
 
 
-def _arithmetic(name: str, symbol: str, function: Torch, on_bools: Spelling) -> ElementwiseOp:
+def _arithmetic(
+    name: str, symbol: str, function: Torch, on_bools: Spelling, on_complex: Torch
+) -> ElementwiseOp:
     plain = Spelling(f"{{0}} {symbol} {{1}}", function)
-    in_complex = Spelling(plain.cuda, function, ("complex",))
+    in_complex = Spelling(plain.cuda, on_complex, ("complex",))
     spellings = {BOOL: on_bools, INT: plain, FLOAT: plain, COMPLEX: in_complex}
     return _binary(name, Rule.SAME_UP, spellings, symbol)
 
@@ -80,9 +82,9 @@ _DIV = Spelling(
 )
 _COMPLEX_DIV = Spelling(
     "{0} / {1}",
-    wide.FUNCTIONS["div"],
+    complex_functions.FUNCTIONS["div"],
     ("complex",),
-    precise=Spelling("fw::divide({0}, {1})", wide.FUNCTIONS["div"], ("complex_division",)),
+    precise=Spelling("fw::divide({0}, {1})", complex_functions.FUNCTIONS["div"], ("complex_division",)),
 )
 _FMOD = Spelling("fmod({0}, {1})", torch.fmod)
 _INT_MOD = Spelling("{0} % {1}", _int_mod)
@@ -92,9 +94,9 @@ _BOOL_MOD = Spelling("false", lambda a, b: (a & b) & False)
 _POWER_DOMAIN = (Domain(low=0.0), Domain())
 
 _ARITHMETIC = (
-    _arithmetic("add", "+", torch.add, Spelling("{0} || {1}", torch.logical_or)),
-    _arithmetic("sub", "-", torch.sub, Spelling("{0} != {1}", torch.logical_xor)),
-    _arithmetic("mul", "*", torch.mul, Spelling("{0} && {1}", torch.logical_and)),
+    _arithmetic("add", "+", torch.add, Spelling("{0} || {1}", torch.logical_or), complex_functions.add),
+    _arithmetic("sub", "-", torch.sub, Spelling("{0} != {1}", torch.logical_xor), complex_functions.sub),
+    _arithmetic("mul", "*", torch.mul, Spelling("{0} && {1}", torch.logical_and), torch.mul),
     _binary(
         "div",
         Rule.SAME_UP,
@@ -133,7 +135,7 @@ _ARITHMETIC = (
             BOOL: Spelling("{0} || !{1}", lambda a, b: a | ~b),
             INT: Spelling("fw::int_pow({0}, {1})", _int_pow, ("int_pow",)),
             FLOAT: Spelling("pow({0}, {1})", torch.pow),
-            COMPLEX: Spelling("fw::pow({0}, {1})", wide.FUNCTIONS["pow"], ("complex_pow",)),
+            COMPLEX: Spelling("fw::pow({0}, {1})", complex_functions.FUNCTIONS["pow"], ("complex_pow",)),
         },
         domains=_POWER_DOMAIN,
     ),

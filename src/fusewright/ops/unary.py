@@ -9,7 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
-from fusewright.ops import wide
+from fusewright.ops import complex_functions
 
 __all__ = ["CAST", "UNARY"]
 
@@ -50,7 +50,7 @@ def _analytic(
     """A function of real and complex numbers: CUDA's own for the real, ours for the others."""
     spellings = {
         FLOAT: Spelling(f"{name}({{0}})", function),
-        COMPLEX: Spelling(f"fw::{name}({{0}})", wide.FUNCTIONS[name], (complex_snippet,)),
+        COMPLEX: Spelling(f"fw::{name}({{0}})", complex_functions.FUNCTIONS[name], (complex_snippet,)),
     }
     return _unary(name, Rule.FLOAT_UP, spellings, domain)
 
@@ -77,9 +77,11 @@ _RECIPROCAL = _unary(
         ),
         COMPLEX: Spelling(
             "{T}(1) / {0}",
-            wide.FUNCTIONS["reciprocal"],
+            complex_functions.FUNCTIONS["reciprocal"],
             ("complex",),
-            precise=Spelling("fw::divide({T}(1), {0})", wide.FUNCTIONS["reciprocal"], ("complex_division",)),
+            precise=Spelling(
+                "fw::divide({T}(1), {0})", complex_functions.FUNCTIONS["reciprocal"], ("complex_division",)
+            ),
         ),
     },
 )
@@ -112,7 +114,9 @@ _TRANSCENDENTAL = (
         Rule.FLOAT_UP,
         {
             FLOAT: Spelling("fw::sigmoid({0})", torch.sigmoid, ("sigmoid",)),
-            COMPLEX: Spelling("fw::sigmoid({0})", wide.FUNCTIONS["sigmoid"], ("complex_sigmoid",)),
+            COMPLEX: Spelling(
+                "fw::sigmoid({0})", complex_functions.FUNCTIONS["sigmoid"], ("complex_sigmoid",)
+            ),
         },
     ),
     _analytic("sin", torch.sin, "complex_trig"),
@@ -168,7 +172,9 @@ _SIGNS_AND_ROUNDING = (
         Rule.KEEP,
         {
             FLOAT: Spelling("{0} * fw::sigmoid({0})", lambda x: x * torch.sigmoid(x), ("sigmoid",)),
-            COMPLEX: Spelling("{0} * fw::sigmoid({0})", wide.FUNCTIONS["silu"], ("complex_sigmoid",)),
+            COMPLEX: Spelling(
+                "{0} * fw::sigmoid({0})", complex_functions.FUNCTIONS["silu"], ("complex_sigmoid",)
+            ),
         },
     ),
     _unary("neg", Rule.SAME_UP, {BOOL: Spelling("{0}", _identity), INT: _NEG, FLOAT: _NEG, COMPLEX: _NEG}),

@@ -1,4 +1,4 @@
-"""Functions of complex numbers as rows state them, computed in the next wider type and rounded once.
+"""Functions of complex numbers as rows state them: sums by parts, others computed in a wider type, rounded once.
 
 torch's own lose digits that the device text keeps (the imaginary part of its atan is off by a tenth in places), so
 they cannot stand for it. numpy's wider types and the C library under it do: complex64 is computed in complex128,
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "add", "sub"]
 
 Array = Any  # numpy's generic array types say nothing that holds for both widths
 _WIDER: Mapping[torch.dtype, type[np.complexfloating[Any, Any]]] = {
@@ -23,6 +23,16 @@ _WIDER: Mapping[torch.dtype, type[np.complexfloating[Any, Any]]] = {
 _NARROW = {torch.complex64: np.complex64, torch.complex128: np.complex128}
 # Whole exponents up to this are powers by squaring.
 _SQUARED = 64
+
+
+def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a + b by parts: torch multiplies b by 1 + 0i first, which makes a NaN beside an infinity."""
+    return torch.complex(a.real + b.real, a.imag + b.imag)
+
+
+def sub(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a - b by parts, as `add`."""
+    return torch.complex(a.real - b.real, a.imag - b.imag)
 
 
 def _rounded_once(function: Callable[..., Array]) -> Callable[..., torch.Tensor]:
