@@ -17,7 +17,7 @@ def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
 def or_zero(guards: Sequence[Expr], dst: k.Ref, width: int, body: Sequence[k.Stmt]) -> list[k.Stmt]:
     """`body`, which sets `width` elements from `dst` on, under the guards; else these are zero.
 
-    Others may read them where the guards do not hold: nothing depends on what they find, but something is there.
+    Others may read them where the guards do not hold: nothing depends on what they find, but it is defined.
     """
     if not guards:
         return list(body)

@@ -59,7 +59,7 @@ def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     dtype = compute_dtype(node)
-    precise = node.reduced and node.op.spelling(dtype).precise is not None
+    precise = bool(node.reduced) and node.op.spelling(dtype).precise is not None
     dst = ctx.result(node.output, indices)
     body = _reading(ctx, node, indices, dst, [k.Compute(node.op, dst, args, dtype, precise)])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]

@@ -9,7 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
-from fusewright.ops import complex_functions
+from fusewright.ops import complex_functions, real_functions
 
 __all__ = ["BINARY"]
 
@@ -80,13 +80,9 @@ _DIV = Spelling(
     torch.div,
     precise=Spelling("fw::divide({0}, {1})", torch.div, ("precise_division",)),
 )
-_COMPLEX_DIV = Spelling(
-    "{0} / {1}",
-    complex_functions.FUNCTIONS["div"],
-    ("complex",),
-    precise=Spelling("fw::divide({0}, {1})", complex_functions.FUNCTIONS["div"], ("complex_division",)),
-)
-_FMOD = Spelling("fmod({0}, {1})", torch.fmod)
+# Complex numbers are divided by the division of doubles, which is correctly rounded.
+_COMPLEX_DIV = Spelling("{0} / {1}", complex_functions.FUNCTIONS["div"], ("complex",))
+_FMOD = Spelling("fmod({0}, {1})", real_functions.fmod)
 _INT_MOD = Spelling("{0} % {1}", _int_mod)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
 _BOOL_DIV = Spelling("{0}", lambda a, b: a | torch.zeros_like(b))
@@ -125,7 +121,7 @@ _ARITHMETIC = (
         {
             BOOL: _BOOL_MOD,
             INT: Spelling("fw::int_remainder({0}, {1})", _int_remainder, ("int_remainder",)),
-            FLOAT: Spelling("fw::float_remainder({0}, {1})", torch.remainder, ("float_remainder",)),
+            FLOAT: Spelling("fw::float_remainder({0}, {1})", real_functions.remainder, ("float_remainder",)),
         },
     ),
     _binary(

@@ -1,8 +1,8 @@
-"""Functions of complex numbers as rows state them: sums by parts, others computed in a wider type, rounded once.
+"""Functions of complex numbers as rows state them: sums by parts, others in a wider type, rounded once.
 
-torch's own lose digits that the device text keeps (the imaginary part of its atan is off by a tenth in places), so
-they cannot stand for it. numpy's wider types and the C library under it do: complex64 is computed in complex128,
-complex128 in C's long double, which has 64 bits on x86 and 53 where there is no wider type.
+torch's own lose digits that the device text keeps (the imaginary part of its atan is off by a tenth in
+places), so they cannot stand for it. numpy's wider types and the C library under it do: complex64 is computed
+in complex128, complex128 in C's long double, which has 64 bits on x86 and 53 where there is no wider type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS", "add", "sub"]
+__all__ = ["FUNCTIONS", "WIDE_FUNCTIONS", "add", "sub"]
 
 Array = Any  # numpy's generic array types say nothing that holds for both widths
 _WIDER: Mapping[torch.dtype, type[np.complexfloating[Any, Any]]] = {
@@ -136,7 +136,8 @@ def _power(base: Array, exponent: Array) -> Array:
     return _select(exponent == 0, np.ones_like(base), result)
 
 
-_PLAIN: Mapping[str, Callable[..., Array]] = {
+#: The functions of arrays of a wide type.
+WIDE_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "acos": np.arccos,
     "acosh": np.arccosh,
     "asin": np.arcsin,
@@ -166,5 +167,5 @@ _PLAIN: Mapping[str, Callable[..., Array]] = {
 }
 
 FUNCTIONS: Mapping[str, Callable[..., torch.Tensor]] = {
-    name: _rounded_once(function) for name, function in _PLAIN.items()
+    name: _rounded_once(function) for name, function in WIDE_FUNCTIONS.items()
 }

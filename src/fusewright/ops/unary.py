@@ -9,7 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
-from fusewright.ops import complex_functions
+from fusewright.ops import complex_functions, real_functions
 
 __all__ = ["CAST", "UNARY"]
 
@@ -79,9 +79,6 @@ _RECIPROCAL = _unary(
             "{T}(1) / {0}",
             complex_functions.FUNCTIONS["reciprocal"],
             ("complex",),
-            precise=Spelling(
-                "fw::divide({T}(1), {0})", complex_functions.FUNCTIONS["reciprocal"], ("complex_division",)
-            ),
         ),
     },
 )
@@ -94,7 +91,7 @@ _TRANSCENDENTAL = (
     _analytic("atan", torch.atan, "complex_inverse_trig"),
     _analytic("atanh", torch.atanh, "complex_inverse_trig", _UNIT),
     _analytic("cos", torch.cos, "complex_trig"),
-    _analytic("cosh", torch.cosh, "complex_trig", _EXPONENT),
+    _analytic("cosh", real_functions.cosh, "complex_trig", _EXPONENT),
     _analytic("exp", torch.exp, "complex_exp", _EXPONENT),
     _analytic("exp2", torch.exp2, "complex_exp", Domain(-120.0, 120.0)),
     _analytic("expm1", torch.expm1, "complex_exp", _EXPONENT),
@@ -113,15 +110,15 @@ _TRANSCENDENTAL = (
         "sigmoid",
         Rule.FLOAT_UP,
         {
-            FLOAT: Spelling("fw::sigmoid({0})", torch.sigmoid, ("sigmoid",)),
+            FLOAT: Spelling("fw::sigmoid({0})", real_functions.sigmoid, ("sigmoid",)),
             COMPLEX: Spelling(
                 "fw::sigmoid({0})", complex_functions.FUNCTIONS["sigmoid"], ("complex_sigmoid",)
             ),
         },
     ),
     _analytic("sin", torch.sin, "complex_trig"),
-    _analytic("sinh", torch.sinh, "complex_trig", _EXPONENT),
-    _analytic("sqrt", torch.sqrt, "complex_sqrt", _POSITIVE),
+    _analytic("sinh", real_functions.sinh, "complex_trig", _EXPONENT),
+    _analytic("sqrt", real_functions.sqrt, "complex_sqrt", _POSITIVE),
     _analytic("tan", torch.tan, "complex_trig"),
     _analytic("tanh", torch.tanh, "complex_trig"),
 )
@@ -171,10 +168,8 @@ _SIGNS_AND_ROUNDING = (
         "silu",
         Rule.KEEP,
         {
-            FLOAT: Spelling("{0} * fw::sigmoid({0})", lambda x: x * torch.sigmoid(x), ("sigmoid",)),
-            COMPLEX: Spelling(
-                "{0} * fw::sigmoid({0})", complex_functions.FUNCTIONS["silu"], ("complex_sigmoid",)
-            ),
+            FLOAT: Spelling("fw::silu({0})", real_functions.silu, ("silu",)),
+            COMPLEX: Spelling("fw::silu({0})", complex_functions.FUNCTIONS["silu"], ("complex_sigmoid",)),
         },
     ),
     _unary("neg", Rule.SAME_UP, {BOOL: Spelling("{0}", _identity), INT: _NEG, FLOAT: _NEG, COMPLEX: _NEG}),

@@ -28,22 +28,25 @@ __device__ __forceinline__ int magnitude(complex<T> z) {
   return size > T(0) && isfinite(size) ? ::ilogb(size) : 0;
 }
 
-// a / b, whose parts are accurate each on its own; operands are scaled so that nothing between overflows.
-// `divide` divides real numbers.
-template <class T, class Divide>
-__device__ complex<T> quotient(complex<T> a, complex<T> b, Divide divide) {
-  if (b.im == T(0)) return {divide(a.re, b.re), divide(a.im, b.re)};
-  const bool infinite = isinf(b.re) || isinf(b.im);
-  if (infinite && isfinite(a.re) && isfinite(a.im)) {
-    b = {::copysign(isinf(b.re) ? T(1) : T(0), b.re), ::copysign(isinf(b.im) ? T(1) : T(0), b.im)};
-  }
+// a / b in double: all products are exact, and nothing between overflows.
+__device__ __forceinline__ complex<float> quotient(complex<float> a, complex<float> b) {
+  const double c = b.re, d = b.im;
+  if (b.im == 0.0f) return {float(a.re / c), float(a.im / c)};
+  if ((isinf(b.re) || isinf(b.im)) && isfinite(a.re) && isfinite(a.im)) return {0.0f, 0.0f};
+  const double square = c * c + d * d;
+  return {float((a.re * c + a.im * d) / square), float((a.im * c - a.re * d) / square)};
+}
+
+// a / b; operands are scaled so that nothing between overflows.
+__device__ __forceinline__ complex<double> quotient(complex<double> a, complex<double> b) {
+  if (b.im == 0.0) return {a.re / b.re, a.im / b.re};
+  if ((isinf(b.re) || isinf(b.im)) && isfinite(a.re) && isfinite(a.im)) return {0.0, 0.0};
   const int m = magnitude(a), n = magnitude(b);
   a = {::ldexp(a.re, -m), ::ldexp(a.im, -m)};
   b = {::ldexp(b.re, -n), ::ldexp(b.im, -n)};
-  const T square = b.re * b.re + b.im * b.im;
-  const T re = divide(sum_of_products(a.re, b.re, a.im, b.im), square);
-  const T im = divide(sum_of_products(a.im, b.re, -a.re, b.im), square);
-  if (infinite) return {re * T(0), im * T(0)};
+  const double square = b.re * b.re + b.im * b.im;
+  const double re = sum_of_products(a.re, b.re, a.im, b.im) / square;
+  const double im = sum_of_products(a.im, b.re, -a.re, b.im) / square;
   return {::ldexp(re, m - n), ::ldexp(im, m - n)};
 }
 
@@ -62,10 +65,8 @@ __device__ complex<T> quotient(complex<T> a, complex<T> b, Divide divide) {
   }                                                                                                          \
   __device__ __forceinline__ complex<T> operator*(complex<T> a, T b) { return {a.re * b, a.im * b}; }        \
   __device__ __forceinline__ complex<T> operator*(T a, complex<T> b) { return {a * b.re, a * b.im}; }        \
-  __device__ __forceinline__ complex<T> operator/(complex<T> a, T b) { return {a.re / b, a.im / b}; }        \
-  __device__ __forceinline__ complex<T> operator/(complex<T> a, complex<T> b) {                              \
-    return quotient(a, b, [](T x, T y) { return x / y; });                                                   \
-  }                                                                                                          \
+  __device__ __forceinline__ complex<T> operator/(complex<T> a, T b) { return quotient(a, complex<T>(b)); }  \
+  __device__ __forceinline__ complex<T> operator/(complex<T> a, complex<T> b) { return quotient(a, b); }     \
   __device__ __forceinline__ bool operator==(complex<T> a, complex<T> b) {                                   \
     return a.re == b.re && a.im == b.im;                                                                     \
   }                                                                                                          \

@@ -23,6 +23,7 @@ __device__ complex<T> scaled_by_exp(T x, T a, T b) {
 template <class T>
 __device__ complex<T> exp(complex<T> z) {
   if (z.im == T(0)) return {::exp(z.re), z.im};
+  if (!isfinite(z.im) && ::exp(z.re) == T(0)) return {T(0), T(0)};  // whatever the angle
   T sine, cosine;
   sine_and_cosine(z.im, sine, cosine);
   return scaled_by_exp(z.re, cosine, sine);
@@ -31,12 +32,14 @@ __device__ complex<T> exp(complex<T> z) {
 template <class T>
 __device__ complex<T> exp2(complex<T> z) {
   if (z.im == T(0)) return {::exp2(z.re), z.im};
-  // The angle is im ln 2, of which `rest` is what its rounding drops.
+  const T factor = ::exp2(z.re / 2);
+  if (::fabs(z.im) < float_limits<T>::tiny) return {factor * factor, factor * z.im * factor * T(0.6931471805599453)};
+  // The angle is im ln 2, of which `rest` is what its rounding drops, while that is small.
   const T ln2 = T(0.6931471805599453), angle = z.im * ln2;
-  const T rest = ::fma(z.im, ln2, -angle) + z.im * float_limits<T>::ln2_rest;
+  T rest = ::fma(z.im, ln2, -angle) + z.im * float_limits<T>::ln2_rest;
+  if (!(::fabs(rest) < T(1e-3))) rest = T(0);
   T sine, cosine;
   sine_and_cosine(angle, sine, cosine);
-  const T factor = ::exp2(z.re / 2);
   return {factor * (cosine - rest * sine) * factor, factor * (sine + rest * cosine) * factor};
 }
 
