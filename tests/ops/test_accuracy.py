@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -24,6 +25,7 @@ from bench.accuracy import (
 from bench.accuracy_bounds import BOUNDS
 from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
+from fusewright.ops.elementwise import ELEMENTWISE
 from tests.ops import spelled
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -96,3 +98,52 @@ def test_bounds_are_of_rows() -> None:
 def test_page_states_the_bounds() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert replace_block(text, "bounds", bounds_table()) == text, "`./dev bench accuracy --write` rewrites it"
+
+
+# ---- the exact results themselves ------------------------------------------------------------------------
+
+# Those that mpmath has.
+MULTIPLE = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cos",
+    "cosh",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+
+
+def _awkward(generator: torch.Generator) -> torch.Tensor:
+    """Off the cuts, where mpmath tells no zero from another: ordinary ones, and close to 0, +-1 and +-i."""
+    drawn = torch.randn(12, 2, generator=generator, dtype=torch.float64)
+    near = drawn * torch.exp2(-torch.rand(12, 1, generator=generator, dtype=torch.float64) * 40)
+    corners = torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
+    points = torch.cat([drawn * 3, *(near + corner for corner in corners)])
+    return torch.view_as_complex(points[(points != 0).all(1)])
+
+
+@needs_wide
+@pytest.mark.parametrize("name", MULTIPLE)
+def test_wide_functions_agree_with_multiple_precision(name: str) -> None:
+    z = _awkward(torch.Generator().manual_seed(1))
+    op = ELEMENTWISE[name]
+    with mpmath.workprec(300):
+        points = [mpmath.mpc(v.real, v.imag) for v in z.tolist()]
+        results = [getattr(mpmath, name)(v) for v in points]
+        parts = [[np.longdouble(mpmath.nstr(p, 30)) for p in (r.real, r.imag)] for r in results]
+    reference = np.empty(len(z), dtype=np.clongdouble)
+    reference.real, reference.imag = np.array(parts).T
+    ulp, where = worst(errors(op, op.spelling(DataType.ComplexDouble).torch(z), reference), [z])
+    assert ulp <= 0.6, f"{name} is off by {ulp:.4g} ulp at {where}"

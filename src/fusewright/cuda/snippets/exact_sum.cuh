@@ -4,6 +4,10 @@
 
 namespace fw {
 
+// A product that the compiler does not make one with a sum that follows.
+__device__ __forceinline__ float separate_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double separate_product(double a, double b) { return __dmul_rn(a, b); }
+
 template <class T>
 struct exact_sum {
   T total = T(0), rest = T(0), last = T(0);
@@ -21,7 +25,7 @@ struct exact_sum {
     last += dropped;
   }
   __device__ __forceinline__ void add_square(T x) {
-    const T square = x * x;
+    const T square = separate_product(x, x);
     add(square);
     add(::fma(x, x, -square));
   }
