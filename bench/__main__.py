@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import host, launch_overhead, throughput
+from bench import accuracy, host, launch_overhead, throughput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,11 +20,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     host.add_arguments(
         what.add_parser("host", help="host time of a repeated call, and where a first call's time goes")
     )
+    accuracy.add_arguments(
+        what.add_parser("accuracy", help="errors of every operation in ulp, beside torch's own")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
         launch_overhead.main()
         return 0
+    if parsed.what == "accuracy":
+        return accuracy.run(parsed)
     if parsed.what == "host":
         return host.run(parsed)
     if parsed.what == "operations":

@@ -1,6 +1,7 @@
 // Runs device code on the host, for tests: every thread of a block is a coroutine, so that barriers and shuffles
 // mean what they mean on the device, in a fixed order. Blocks run one after another.
 
+#include <math.h>
 #include <ucontext.h>
 
 #include <climits>
@@ -188,5 +189,8 @@ inline float __uint_as_float(unsigned bits) { return host::bit_cast<float>(bits)
 inline float __int_as_float(int bits) { return host::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return host::bit_cast<unsigned>(value); }
 inline double __longlong_as_double(long long bits) { return host::bit_cast<double>(bits); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }

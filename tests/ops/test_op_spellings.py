@@ -2,8 +2,6 @@
 
 import ctypes
 import itertools
-import shutil
-import subprocess
 
 import pytest
 import torch
@@ -14,6 +12,8 @@ from fusewright.core.op import Rule
 from fusewright.cuda import snippets
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import REDUCTIONS
+from tests.ops.spelled import HOST_COMPILER, NOT_ON_HOST, call, function, needed, program
+from tests.ops.spelled import host_library as build_host_library
 
 D = DataType
 DTYPES = {
@@ -34,31 +34,11 @@ COMBINES = [
 ]
 
 
-def needed(op, dtype):
-    """The snippets of a spelling, and those of the types that it stands between."""
-    types = (dtype, op.result_of(dtype))
-    return {*op.spelling(dtype).snippets, *(("complex",) if any(t.is_complex for t in types) else ())}
-
-
-def function(op, dtype, name):
-    """`name`(in, out, n): the spelling over `n` elements of each of the operands, which `in` points to."""
-    types = op.operand_dtypes(dtype)
-    loads = "".join(f"auto x{i} = (({t.cuda}*)in[{i}])[k]; " for i, t in enumerate(types))
-    value = op.spelling(dtype).render([f"x{i}" for i in range(op.arity)], dtype)
-    result = op.result_of(dtype).cuda
-    return f"ENTRY {name}(void** in, {result}* out, long n) {{ EACH(k) {{ {loads}out[k] = {value}; }} }}"
-
-
 def combine(op, dtype, name):
     """`name`(a, b): combines the states that `b` points to into those that `a` points to."""
     types = [t.cuda.replace("fw::index_t", "long long") for t in op.state_dtypes(dtype)]
     refs = [[f"(*({t}*){side}[{i}])" for i, t in enumerate(types)] for side in "ab"]
     return f"ENTRY {name}(void** a, void** b) {{ {op.combining(dtype).render(*refs, dtype)}; }}"
-
-
-def program(prelude, names, functions):
-    texts = [snippets.text(name) for name in snippets.closure(names)]
-    return "\n".join([prelude, *texts, *functions])
 
 
 def test_every_spelling_compiles_for_sm_80():
@@ -91,17 +71,6 @@ def test_a_snippet_stands_alone_on_what_it_requires(name):
 
 # ---- the text on the host ------------------------------------------------------------
 
-HOST_PRELUDE = """
-#include <math.h>
-#define __device__
-#define __forceinline__ inline
-#define __fdividef(a, b) ((a) / (b))
-#define ENTRY extern "C" void
-#define EACH(k) for (long k = 0; k < n; ++k)
-template <class T> T rsqrt(T x) { return T(1) / sqrt(x); }
-"""
-# CUDA's alone, or PTX.
-NOT_ON_HOST = {"erfinv", "erfcinv", "maximum", "minimum"}
 HOST_COMBINES = [(op, d) for op, d in COMBINES if not (op.name in ("max", "min") and d.is_floating)]
 HOST_CASES = [case for case in CASES if case[0].name not in NOT_ON_HOST]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.25, -7.75, 1e-3, 20.0, -20.0]
@@ -110,18 +79,13 @@ SPECIAL = [float("inf"), -float("inf"), float("nan")]
 
 @pytest.fixture(scope="module")
 def host_library(tmp_path_factory):
-    compiler = shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
+    if HOST_COMPILER is None:
         pytest.skip("no C++ compiler")
-    folder = tmp_path_factory.mktemp("spellings")
     names = set().union(*(needed(op, dtype) for op, dtype in HOST_CASES))
     names = names.union(*(op.combining(dtype).snippets for op, dtype in HOST_COMBINES))
     functions = [function(op, dtype, f"{op.name}_{dtype.name}") for op, dtype in HOST_CASES]
     functions += [combine(op, dtype, f"{op.name}_combine_{dtype.name}") for op, dtype in HOST_COMBINES]
-    (folder / "ops.cpp").write_text(program(HOST_PRELUDE, names, functions))
-    command = [compiler, "-std=c++17", "-O1", "-fwrapv", "-ffp-contract=off", "-w", "-shared", "-fPIC"]
-    subprocess.run([*command, "ops.cpp", "-o", "ops.so"], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "ops.so"))
+    return build_host_library(names, functions, tmp_path_factory.mktemp("spellings"))
 
 
 def operand_values(op, dtype):
@@ -151,10 +115,7 @@ def test_cuda_text_gives_the_torch_values(host_library, op, dtype):
         tuples = tuples[:: len(tuples) // 20_000]
     tensors = [torch.tensor(column, dtype=t.torch) for column, t in zip(zip(*tuples), types)]
     want = op.spelling(dtype).torch(*tensors)
-    got = torch.empty_like(want)
-    pointers = (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
-    run = getattr(host_library, f"{op.name}_{dtype.name}")
-    run(pointers, ctypes.c_void_p(got.data_ptr()), ctypes.c_long(got.numel()))
+    got = call(getattr(host_library, f"{op.name}_{dtype.name}"), tensors, want.dtype)
     if got.dtype.is_floating_point or got.dtype.is_complex:
         rtol = 1e-11 if dtype.real is D.Double else 2e-5
         torch.testing.assert_close(got, want, rtol=rtol, atol=rtol / 10, equal_nan=True)

@@ -75,11 +75,14 @@ class Spelling:
         torch: takes tensors of the compute type, broadcast to each other or of rank 0, and raises for no
             values of them. Where C leaves a result undefined (an integer divided by zero) it returns any.
         snippets: the device snippets (`cuda/snippets/*.cuh`) that the text needs.
+        precise: the spelling to use once a row, where accuracy is worth more than a few instructions (see
+            `ir.Node.reduced`); None: this one.
     """
 
     cuda: str
     torch: Callable[..., torch.Tensor]
     snippets: tuple[str, ...] = ()
+    precise: Spelling | None = None
 
     def render(self, operands: Sequence[str], dtype: DataType) -> str:
         """The CUDA expression for `operands`, with `dtype` as the compute type."""
@@ -119,6 +122,11 @@ class ElementwiseOp:
         if found is None:
             raise _unsupported(self, dtype)
         return found
+
+    def precise_spelling(self, dtype: DataType) -> Spelling:
+        """The spelling to use once a row."""
+        usual = self.spelling(dtype)
+        return usual.precise or usual
 
     def operand_dtypes(self, dtype: DataType) -> tuple[DataType, ...]:
         """The type of each operand when computing in `dtype`: that, but for a condition and a place."""

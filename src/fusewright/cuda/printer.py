@@ -413,7 +413,7 @@ def _copy(printer: KernelPrinter, stmt: Copy) -> None:
 
 def _compute(printer: KernelPrinter, stmt: Compute) -> None:
     op, target = stmt.op, stmt.dst.buffer.dtype
-    spelling = op.spelling(stmt.dtype)
+    spelling = stmt.spelling
     printer.required.update(spelling.snippets)
     args = [printer.operand(arg, dtype) for arg, dtype in zip(stmt.args, op.operand_dtypes(stmt.dtype))]
     value = spelling.render(args, stmt.dtype)

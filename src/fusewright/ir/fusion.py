@@ -146,6 +146,8 @@ class Fusion:
     def add_node(self, node: Node) -> Node:
         self.edits += 1
         self.nodes[node] = None
+        if node.reduced is None:
+            node.reduced = node.is_reduced()
         for out in node.outputs:
             out.definition = node
         for value in dict.fromkeys(node.inputs):

@@ -43,9 +43,14 @@ class Node:
     """Computes `outputs` from `inputs`.
 
     Subclasses state their `traits`, and add slots; `attributes` are those that printed IR shows.
+
+    reduced: whether each element of the outputs stands for several that a reduction made one: the node is
+        a reduction, or computes on the results of one without bringing in further dimensions. It is decided
+        where the node is first added to a fusion, before anything is scheduled or cut, and copies keep it:
+        what is computed once a row is computed precisely, in whatever kernel.
     """
 
-    __slots__ = ("inputs", "outputs")
+    __slots__ = ("inputs", "outputs", "reduced")
 
     traits: ClassVar[Traits] = Traits()
     attributes: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +58,7 @@ class Node:
     def __init__(self, inputs: Sequence[Val], outputs: Sequence[Val]) -> None:
         self.inputs: tuple[Val, ...] = tuple(inputs)
         self.outputs: tuple[Val, ...] = tuple(outputs)
+        self.reduced: bool | None = None
 
     @property
     def output(self) -> TensorView:
@@ -73,6 +79,27 @@ class Node:
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
         """For each root axis of the outputs its position in `inputs[operand].shape`; None: it has none."""
         return tuple(range(len(self.output.maybe_root)))
+
+    def is_reduced(self) -> bool:
+        """What `reduced` is to be, from the definitions of the inputs."""
+        return self.traits.pointwise and any(
+            self._is_reduced_at(i, v) for i, v in enumerate(self.inputs) if isinstance(v, TensorView)
+        )
+
+    def _is_reduced_at(self, operand: int, source: TensorView) -> bool:
+        """Whether the operand is reduced, and has every dimension that the output iterates over."""
+        positions, axes = self.axis_map(operand), source.shape
+        # Copies that an expanded dimension showed, and that are one element now, were reduced, too.
+        removed = self.traits.relabel and any(
+            axis.expanded is not None for i, axis in enumerate(axes) if i not in positions
+        )
+        if not removed and (source.definition is None or not source.definition.reduced):
+            return False
+        iterated = {i for i, axis in enumerate(axes) if not axis.is_broadcast}
+        return all(
+            axis.is_broadcast or position in iterated
+            for axis, position in zip(self.output.maybe_root, positions)
+        )
 
     def copy(self, values: Mapping[Val, Val]) -> Node:
         """The same node over other values; those not in `values` stay."""
@@ -126,6 +153,9 @@ class Reduction(Node):
     @property
     def label(self) -> str:
         return self.op.name
+
+    def is_reduced(self) -> bool:
+        return True
 
 
 class Copy(Node):

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
-from fusewright.core.op import ElementwiseOp, ReductionOp
+from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
 from fusewright.sym import Expr, Symbol, const, symbol
 
 TRUE: Expr = const(1)
@@ -200,13 +200,18 @@ class Compute:
     """dst = op(args): operands are converted to `dtype`, the result to dst's dtype.
 
     `dtype` is the type that arithmetic is done in (`DataType.compute`, never a reduced float);
-    casts are a Compute of the cast row.
+    casts are a Compute of the cast row. `precise`: by the row's precise spelling.
     """
 
     op: ElementwiseOp
     dst: Ref
     args: tuple[Operand, ...]
     dtype: DataType
+    precise: bool = False
+
+    @property
+    def spelling(self) -> Spelling:
+        return self.op.precise_spelling(self.dtype) if self.precise else self.op.spelling(self.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -173,7 +173,8 @@ def _copy(stmt: Copy) -> str:
 
 def _compute(stmt: Compute) -> str:
     args = ", ".join(map(operand_text, stmt.args))
-    return f"{operand_text(stmt.dst)} = {stmt.op.name}.{stmt.dtype.name}({args})"
+    precise = ".precise" if stmt.precise else ""
+    return f"{operand_text(stmt.dst)} = {stmt.op.name}.{stmt.dtype.name}{precise}({args})"
 
 
 def _list(operands: Iterable[Operand], width: int = 1) -> str:

@@ -111,6 +111,22 @@ class Context:
             found += self._write_once(node, indices)
         return [g for g in found if as_int(g) != 1]
 
+    def nonempty_guards(self, node: Node) -> list[Expr]:
+        """That the tensors in global memory that `node` reads have elements.
+
+        No loop runs over a dimension that shows copies of one element where a consumer has removed it, and
+        one of no copies has no element: its tensor's pointer may be null.
+        """
+        expanded = dict.fromkeys(
+            axis.expanded
+            for value in node.tensor_inputs
+            if value.memory is MemoryType.global_
+            for axis in value.shape
+            if axis.expanded is not None
+        )
+        found = [lt(0, self.domains.known(extent)) for extent in expanded]
+        return [g for g in found if as_int(g) != 1]
+
     def _write_once(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Of the threads that would store the same element, one does."""
         tensor = node.output

@@ -25,7 +25,8 @@ from fusewright.ir.node import (
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded
+from fusewright.lower.guards import guarded, or_zero
+from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.ops.elementwise import ELEMENTWISE
@@ -46,12 +47,21 @@ def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: S
     return Item(loops, body, reads, writes, order)
 
 
+def _reading(
+    ctx: Context, node: Node, indices: NodeIndices, dst: k.Ref, body: Sequence[k.Stmt]
+) -> list[k.Stmt]:
+    """`body`, which sets `dst` from what `node` reads, where there is something to compute and to read."""
+    return guarded(ctx.guards(node, indices), or_zero(ctx.nonempty_guards(node), dst, 1, body))
+
+
 def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Pointwise)
     indices = ctx.indices(node)
     args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
-    statement = k.Compute(node.op, ctx.result(node.output, indices), args, compute_dtype(node))
-    body = guarded(ctx.guards(node, indices), [statement])
+    dtype = compute_dtype(node)
+    precise = bool(node.reduced) and node.op.spelling(dtype).precise is not None
+    dst = ctx.result(node.output, indices)
+    body = _reading(ctx, node, indices, dst, [k.Compute(node.op, dst, args, dtype, precise)])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -70,9 +80,9 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
         return [_vector_copy(ctx, node, order, loops, cache)]
     indices = ctx.indices(node)
     src = ctx.operand(node, 0, indices)
-    statement = k.Copy(ctx.result(node.output, indices), src, 1, cache)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
-    body = guarded(ctx.guards(node, indices), [statement])
+    dst = ctx.result(node.output, indices)
+    body = _reading(ctx, node, indices, dst, [k.Copy(dst, src, 1, cache)])
     return [_item(ctx, node, order, loops, body)]
 
 
@@ -125,7 +135,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                     given=str(ref.index),
                 )
         statements = [k.Copy(first_dst, first_src, width, cache)]
-    body = guarded(guards, statements)
+    body = guarded(guards, or_zero(ctx.nonempty_guards(node), first_dst, width, statements))
     return _item(ctx, node, order, loops[:-1], body)
 
 

@@ -91,7 +91,7 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
     indices = ctx.indices(node)
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     statement = k.Combine(node.op, _accumulators(ctx, node, indices), src)
-    body = guarded(ctx.guards(node, indices), [statement])
+    body = guarded([*ctx.guards(node, indices), *ctx.nonempty_guards(node)], [statement])
     return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 
@@ -138,6 +138,7 @@ def _collective_item(
         if extent > 1 and _lanes_contiguous(ctx, node, wide, lane):
             width, indices, loops = extent, wide, loops[:-1]
     guards = [substitute(g, {lane: 0}) for g in ctx.thread_guards(node, indices)]
+    guards += ctx.nonempty_guards(node)
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
     src = tuple(k.Ref(s.buffer, substitute(s.index, {lane: 0})) if isinstance(s, k.Ref) else s for s in src)
     dst = tuple(k.Ref(r.buffer, substitute(r.index, {lane: 0})) for r in _accumulators(ctx, node, indices))

@@ -9,6 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
+from fusewright.ops import complex_functions, real_functions
 
 __all__ = ["BINARY"]
 
@@ -30,9 +31,11 @@ def _binary(
 # ---- arithmetic --------------------------------------------------------------------------------------------
 
 
-def _arithmetic(name: str, symbol: str, function: Torch, on_bools: Spelling) -> ElementwiseOp:
+def _arithmetic(
+    name: str, symbol: str, function: Torch, on_bools: Spelling, on_complex: Torch
+) -> ElementwiseOp:
     plain = Spelling(f"{{0}} {symbol} {{1}}", function)
-    in_complex = Spelling(plain.cuda, function, ("complex",))
+    in_complex = Spelling(plain.cuda, on_complex, ("complex",))
     spellings = {BOOL: on_bools, INT: plain, FLOAT: plain, COMPLEX: in_complex}
     return _binary(name, Rule.SAME_UP, spellings, symbol)
 
@@ -71,7 +74,15 @@ def _gcd(a: Tensor, b: Tensor) -> Tensor:
     return torch.gcd(a, b).abs()  # torch gives a negative one where an operand is the least integer
 
 
-_FMOD = Spelling("fmod({0}, {1})", torch.fmod)
+# `/` is within 2 ulp for Float (NVRTC's --prec-div=false); once a row it is correctly rounded.
+_DIV = Spelling(
+    "{0} / {1}",
+    torch.div,
+    precise=Spelling("fw::divide({0}, {1})", torch.div, ("precise_division",)),
+)
+# Complex numbers are divided by the division of doubles, which is correctly rounded.
+_COMPLEX_DIV = Spelling("{0} / {1}", complex_functions.FUNCTIONS["div"], ("complex",))
+_FMOD = Spelling("fmod({0}, {1})", real_functions.fmod)
 _INT_MOD = Spelling("{0} % {1}", _int_mod)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
 _BOOL_DIV = Spelling("{0}", lambda a, b: a | torch.zeros_like(b))
@@ -79,17 +90,17 @@ _BOOL_MOD = Spelling("false", lambda a, b: (a & b) & False)
 _POWER_DOMAIN = (Domain(low=0.0), Domain())
 
 _ARITHMETIC = (
-    _arithmetic("add", "+", torch.add, Spelling("{0} || {1}", torch.logical_or)),
-    _arithmetic("sub", "-", torch.sub, Spelling("{0} != {1}", torch.logical_xor)),
-    _arithmetic("mul", "*", torch.mul, Spelling("{0} && {1}", torch.logical_and)),
+    _arithmetic("add", "+", torch.add, Spelling("{0} || {1}", torch.logical_or), complex_functions.add),
+    _arithmetic("sub", "-", torch.sub, Spelling("{0} != {1}", torch.logical_xor), complex_functions.sub),
+    _arithmetic("mul", "*", torch.mul, Spelling("{0} && {1}", torch.logical_and), torch.mul),
     _binary(
         "div",
         Rule.SAME_UP,
         {
             BOOL: _BOOL_DIV,
             INT: Spelling("{0} / {1}", _int_div),
-            FLOAT: Spelling("{0} / {1}", torch.div),
-            COMPLEX: Spelling("{0} / {1}", torch.div, ("complex",)),
+            FLOAT: _DIV,
+            COMPLEX: _COMPLEX_DIV,
         },
         "/",
     ),
@@ -97,8 +108,8 @@ _ARITHMETIC = (
         "truediv",
         Rule.FLOAT_UP,
         {
-            FLOAT: Spelling("{0} / {1}", torch.div),
-            COMPLEX: Spelling("{0} / {1}", torch.div, ("complex",)),
+            FLOAT: _DIV,
+            COMPLEX: _COMPLEX_DIV,
         },
         "/",
     ),
@@ -110,7 +121,7 @@ _ARITHMETIC = (
         {
             BOOL: _BOOL_MOD,
             INT: Spelling("fw::int_remainder({0}, {1})", _int_remainder, ("int_remainder",)),
-            FLOAT: Spelling("fw::float_remainder({0}, {1})", torch.remainder, ("float_remainder",)),
+            FLOAT: Spelling("fw::float_remainder({0}, {1})", real_functions.remainder, ("float_remainder",)),
         },
     ),
     _binary(
@@ -120,7 +131,7 @@ _ARITHMETIC = (
             BOOL: Spelling("{0} || !{1}", lambda a, b: a | ~b),
             INT: Spelling("fw::int_pow({0}, {1})", _int_pow, ("int_pow",)),
             FLOAT: Spelling("pow({0}, {1})", torch.pow),
-            COMPLEX: Spelling("fw::pow({0}, {1})", torch.pow, ("complex_pow",)),
+            COMPLEX: Spelling("fw::pow({0}, {1})", complex_functions.FUNCTIONS["pow"], ("complex_pow",)),
         },
         domains=_POWER_DOMAIN,
     ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import Category, DataType, PyScalar
 from fusewright.core.errors import DtypeError, RankError, ShapeError
 from fusewright.core.op import ReductionOp
 from fusewright.ir import Fusion, IterKind, Reduction, Scalar, TensorView
 from fusewright.ops.build_elementwise import (
     apply,
     apply_to_tensor,
+    constant,
     convert_tensor,
     copy_tensor,
     insert_axes,
@@ -72,8 +73,35 @@ def _count(fusion: Fusion, tensor: TensorView, dims: Sequence[int]) -> Scalar:
 
 # ---- sum, prod, max, min -----------------------------------------------------------------------------------
 
-# Combining n equal values.
-_REPEATED = {SUM: "mul", PROD: "pow"}
+
+def _times(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
+    """The sum of `count` equal values: by parts, for 0 times an infinite part is NaN, not 0."""
+    if not tensor.dtype.is_complex:
+        return apply_to_tensor(fusion, "mul", tensor, count)
+    parts = (apply_to_tensor(fusion, part, tensor) for part in ("real", "imag"))
+    return apply_to_tensor(
+        fusion, "complex", *(apply_to_tensor(fusion, "mul", part, count) for part in parts)
+    )
+
+
+def _to_the(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
+    """The product of `count` equal values. In Double, which tells odd counts from even ones."""
+    if tensor.dtype is not DataType.Float:
+        return apply_to_tensor(fusion, "pow", tensor, count)
+    power = apply_to_tensor(fusion, "pow", convert_tensor(fusion, tensor, DataType.Double), count)
+    return convert_tensor(fusion, power, DataType.Float)
+
+
+# Combining n equal values; where there is none, the value itself.
+_REPEATED = {SUM: _times, PROD: _to_the}
+
+
+def _of_copies(fusion: Fusion, copies: Expr, value: TensorView, identity: PyScalar) -> TensorView:
+    """`value`, a reduction of so many copies of each element, or the identity where there are none."""
+    if as_int(copies):
+        return value
+    empty = apply(fusion, "eq", scalar_of_extent(fusion, copies), 0)
+    return apply_to_tensor(fusion, "where", empty, constant(fusion, identity, value.dtype), value)
 
 
 def _reduced(
@@ -90,11 +118,9 @@ def _reduced(
     source, left, copies = _without_broadcasts(fusion, source, positions)
     out = _reduce(fusion, row, source, left)[0] if left else source
     if row in _REPEATED and copies is not product(()):
-        out = apply_to_tensor(fusion, _REPEATED[row], out, scalar_of_extent(fusion, copies))
-    elif not as_int(copies):  # 0, or perhaps: what is the greatest of no values?
-        empty = apply(fusion, "eq", scalar_of_extent(fusion, copies), 0)
-        (identity,) = row.identity(computed)
-        out = apply_to_tensor(fusion, "where", empty, identity, out)
+        out = _REPEATED[row](fusion, out, scalar_of_extent(fusion, copies))
+    (identity,) = row.identity(computed)
+    out = _of_copies(fusion, copies, out, identity)
     return _kept_dims(fusion, convert_tensor(fusion, out, result), positions, keepdim)
 
 
@@ -199,10 +225,11 @@ def _welford(
             times = scalar_of_extent(fusion, copies)
             m2 = apply_to_tensor(fusion, "mul", m2, times)
             n = apply_to_tensor(fusion, "mul", n, times)
-        return avg, m2, n
-    # Every element is its own mean; x - x is 0, or NaN where the deviation of an infinity is NaN.
-    count = filled(fusion, source.extents, scalar_of_extent(fusion, copies), DataType.Index)
-    return copy_tensor(fusion, source), apply_to_tensor(fusion, "sub", source, source), count
+    else:
+        # Every element is its own mean; x - x is 0, or NaN where the deviation of an infinity is NaN.
+        avg, m2 = copy_tensor(fusion, source), apply_to_tensor(fusion, "sub", source, source)
+        n = filled(fusion, source.extents, scalar_of_extent(fusion, copies), DataType.Index)
+    return _of_copies(fusion, copies, avg, 0.0), _of_copies(fusion, copies, m2, 0.0), n
 
 
 @op(arrange=_one_dim_as_list)

@@ -173,7 +173,9 @@ def _relabel(run: _Evaluation, node: Broadcast | Squeeze | Permute | Relabel) ->
     kept = sorted(dim for dim in dims if dim is not None)
     for removed in reversed(range(x.ndim)):
         if removed not in kept:
-            x = x.select(removed, 0)  # all points of an expanded dimension are one
+            # All points of an expanded dimension are one; of one without points nothing depends on it.
+            others = [size for dim, size in enumerate(x.shape) if dim != removed]
+            x = x.select(removed, 0) if x.shape[removed] else x.new_zeros(others)
     x = x.permute([kept.index(dim) for dim in dims if dim is not None])
     for position, dim in enumerate(dims):
         if dim is None:

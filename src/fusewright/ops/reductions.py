@@ -11,6 +11,7 @@ import torch
 from fusewright.core.dtype import Category, DataType, PyScalar
 from fusewright.core.errors import DtypeError
 from fusewright.core.op import CombineSpelling, ReductionOp, States
+from fusewright.ops import complex_functions
 
 __all__ = ["MAX", "MIN", "PROD", "REDUCTIONS", "SUM", "WELFORD", "reduction_dtypes"]
 
@@ -75,7 +76,7 @@ _MULTIPLY = _combine("{a0} * {b0}", torch.mul)
 SUM = _single(
     "sum",
     lambda dtype: _typed(0, dtype),
-    {INT: _ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", torch.add, ("complex",))},
+    {INT: _ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", complex_functions.add, ("complex",))},
     _sum,
 )
 PROD = _single(

@@ -8,6 +8,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
+from fusewright.ops import complex_functions
 
 __all__ = ["TERNARY"]
 
@@ -26,8 +27,14 @@ def _lerp_from_start(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
 
 
 def _complex_lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-    distance = end - start
-    return torch.where(weight.real < 0.5, start + weight * distance, end - distance * (1 - weight))
+    distance = complex_functions.sub(end, start)
+    far = distance * complex_functions.sub(torch.ones_like(weight), weight)
+    near = complex_functions.add(start, weight * distance)
+    return torch.where(weight.real < 0.5, near, complex_functions.sub(end, far))
+
+
+def _complex_addcmul(a: Tensor, b: Tensor, c: Tensor, alpha: Tensor) -> Tensor:
+    return complex_functions.add(a, alpha * b * c)
 
 
 def _addcmul(a: Tensor, b: Tensor, c: Tensor, alpha: Tensor) -> Tensor:
@@ -84,7 +91,7 @@ TERNARY: tuple[ElementwiseOp, ...] = (
                 BOOL: Spelling("{0} || ({3} && {1} && {2})", lambda a, b, c, alpha: a | (alpha & b & c)),
                 INT: _ADDCMUL,
                 FLOAT: _ADDCMUL,
-                COMPLEX: Spelling(_ADDCMUL.cuda, _addcmul, ("complex",)),
+                COMPLEX: Spelling(_ADDCMUL.cuda, _complex_addcmul, ("complex",)),
             }
         ),
         promoting=3,

@@ -9,6 +9,7 @@ import torch
 
 from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
+from fusewright.ops import complex_functions, real_functions
 
 __all__ = ["CAST", "UNARY"]
 
@@ -44,12 +45,12 @@ def _real_function(name: str, function: Torch, domain: Domain | None = None) -> 
 
 
 def _analytic(
-    name: str, function: Torch, complex_snippet: str, domain: Domain | None = None, real: str | None = None
+    name: str, function: Torch, complex_snippet: str, domain: Domain | None = None
 ) -> ElementwiseOp:
-    """A function of real and complex numbers: CUDA's own for the real (or `real`), ours for the others."""
+    """A function of real and complex numbers: CUDA's own for the real, ours for the others."""
     spellings = {
-        FLOAT: Spelling(real or f"{name}({{0}})", function),
-        COMPLEX: Spelling(f"fw::{name}({{0}})", function, (complex_snippet,)),
+        FLOAT: Spelling(f"{name}({{0}})", function),
+        COMPLEX: Spelling(f"fw::{name}({{0}})", complex_functions.FUNCTIONS[name], (complex_snippet,)),
     }
     return _unary(name, Rule.FLOAT_UP, spellings, domain)
 
@@ -65,6 +66,23 @@ _POSITIVE = Domain(low=0.0)
 # Where the exponential neither overflows nor vanishes in Float.
 _EXPONENT = Domain(-80.0, 80.0)
 
+_RECIPROCAL = _unary(
+    "reciprocal",
+    Rule.FLOAT_UP,
+    {
+        FLOAT: Spelling(
+            "({T})1 / {0}",
+            torch.reciprocal,
+            precise=Spelling("fw::divide(({T})1, {0})", torch.reciprocal, ("precise_division",)),
+        ),
+        COMPLEX: Spelling(
+            "{T}(1) / {0}",
+            complex_functions.FUNCTIONS["reciprocal"],
+            ("complex",),
+        ),
+    },
+)
+
 _TRANSCENDENTAL = (
     _analytic("acos", torch.acos, "complex_inverse_trig", _UNIT),
     _analytic("acosh", torch.acosh, "complex_inverse_trig", Domain(low=1.0)),
@@ -73,7 +91,7 @@ _TRANSCENDENTAL = (
     _analytic("atan", torch.atan, "complex_inverse_trig"),
     _analytic("atanh", torch.atanh, "complex_inverse_trig", _UNIT),
     _analytic("cos", torch.cos, "complex_trig"),
-    _analytic("cosh", torch.cosh, "complex_trig", _EXPONENT),
+    _analytic("cosh", real_functions.cosh, "complex_trig", _EXPONENT),
     _analytic("exp", torch.exp, "complex_exp", _EXPONENT),
     _analytic("exp2", torch.exp2, "complex_exp", Domain(-120.0, 120.0)),
     _analytic("expm1", torch.expm1, "complex_exp", _EXPONENT),
@@ -86,19 +104,21 @@ _TRANSCENDENTAL = (
     _analytic("log10", torch.log10, "complex_log", _POSITIVE),
     _analytic("log1p", torch.log1p, "complex_log", Domain(low=-1.0)),
     _analytic("log2", torch.log2, "complex_log", _POSITIVE),
-    _analytic("reciprocal", torch.reciprocal, "complex_reciprocal", real="({T})1 / {0}"),
+    _RECIPROCAL,
     _analytic("rsqrt", torch.rsqrt, "complex_sqrt", _POSITIVE),
     _unary(
         "sigmoid",
         Rule.FLOAT_UP,
         {
-            FLOAT: Spelling("fw::sigmoid({0})", torch.sigmoid, ("sigmoid",)),
-            COMPLEX: Spelling("fw::sigmoid({0})", torch.sigmoid, ("complex_sigmoid",)),
+            FLOAT: Spelling("fw::sigmoid({0})", real_functions.sigmoid, ("sigmoid",)),
+            COMPLEX: Spelling(
+                "fw::sigmoid({0})", complex_functions.FUNCTIONS["sigmoid"], ("complex_sigmoid",)
+            ),
         },
     ),
     _analytic("sin", torch.sin, "complex_trig"),
-    _analytic("sinh", torch.sinh, "complex_trig", _EXPONENT),
-    _analytic("sqrt", torch.sqrt, "complex_sqrt", _POSITIVE),
+    _analytic("sinh", real_functions.sinh, "complex_trig", _EXPONENT),
+    _analytic("sqrt", real_functions.sqrt, "complex_sqrt", _POSITIVE),
     _analytic("tan", torch.tan, "complex_trig"),
     _analytic("tanh", torch.tanh, "complex_trig"),
 )
@@ -148,8 +168,8 @@ _SIGNS_AND_ROUNDING = (
         "silu",
         Rule.KEEP,
         {
-            FLOAT: Spelling("{0} * fw::sigmoid({0})", lambda x: x * torch.sigmoid(x), ("sigmoid",)),
-            COMPLEX: Spelling("{0} * fw::sigmoid({0})", lambda x: x * torch.sigmoid(x), ("complex_sigmoid",)),
+            FLOAT: Spelling("fw::silu({0})", real_functions.silu, ("silu",)),
+            COMPLEX: Spelling("fw::silu({0})", complex_functions.FUNCTIONS["silu"], ("complex_sigmoid",)),
         },
     ),
     _unary("neg", Rule.SAME_UP, {BOOL: Spelling("{0}", _identity), INT: _NEG, FLOAT: _NEG, COMPLEX: _NEG}),

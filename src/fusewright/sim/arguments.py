@@ -199,6 +199,8 @@ def _tensor(param: TensorParam | WorkspaceParam, arg: Argument, sizes: Mapping[S
         )
     in_storage = arg.untyped_storage().nbytes() // arg.element_size() - arg.storage_offset()
     count = max(0, min(evaluate(buffer.size, sizes), in_storage))
+    if isinstance(param, TensorParam) and not arg.numel():
+        count = 0  # on a GPU its pointer is null, whatever the tensor was expanded from
     return _Argument(param, arg, arg.detach().as_strided((count,), (1,)))
 
 

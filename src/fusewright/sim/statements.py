@@ -88,7 +88,7 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
 def run_compute(machine: Machine, stmt: Compute) -> None:
     types = stmt.op.operand_dtypes(stmt.dtype)
     operands = [converted(machine.operand(arg), dtype) for arg, dtype in zip(stmt.args, types)]
-    result = stmt.op.spelling(stmt.dtype).torch(*operands)
+    result = stmt.spelling.torch(*operands)
     machine.store(stmt.dst, [converted(result, stmt.dst.buffer.dtype)])
 
 

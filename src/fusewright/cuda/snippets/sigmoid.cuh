@@ -1,9 +1,12 @@
 // requires:
-// 1 / (1 + e^-x). The denominator is at least 1, where the fast division is good to 2 ulp.
+// 1 / (1 + e^-x), from e^-|x|, which does not overflow and keeps the digits of a small result.
 
 namespace fw {
 
-__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + ::expf(-x)); }
-__device__ __forceinline__ double sigmoid(double x) { return 1.0 / (1.0 + ::exp(-x)); }
+template <class T>
+__device__ __forceinline__ T sigmoid(T x) {
+  const T e = ::exp(-::fabs(x));
+  return (x < T(0) ? e : T(1)) / (T(1) + e);
+}
 
 }  // namespace fw

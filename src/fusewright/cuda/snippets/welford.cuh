@@ -1,4 +1,4 @@
-// requires:
+// requires: precise_division
 // Pairwise update of mean, sum of squared deviations and count (Chan, Golub, LeVeque 1983).
 
 namespace fw {
@@ -8,7 +8,7 @@ template <class T, class N, class Avg, class M2, class Count>
 __device__ __forceinline__ void welford_combine(T& a_avg, T& a_m2, N& a_n, Avg b_avg, M2 b_m2, Count b_n) {
   if (b_n == 0) return;
   N n = a_n + N(b_n);
-  T share = T(b_n) / T(n);
+  T share = divide(T(b_n), T(n));  // exactly 1 where a is empty
   T delta = T(b_avg) - a_avg;
   a_avg += delta * share;
   // Grouped so that delta^2 does not overflow where a_n is 0.

@@ -1,0 +1,357 @@
+"""Errors of the rows of the operation tables, beside torch's own: `python -m bench accuracy`.
+
+For each row and type the operands of `accuracy_values` are evaluated by a kernel, by torch on the same
+device, and in a wider type; the largest differences to the last are counted as `accuracy_bounds` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import torch
+
+from bench.accuracy_bounds import BOUNDS, BY_NORM, EXACT, bound_of
+from bench.accuracy_values import operands
+from fusewright import FusionDefinition
+from fusewright.core.dtype import Category, DataType
+from fusewright.core.op import ElementwiseOp, Rule
+from fusewright.ops.complex_functions import WIDE_FUNCTIONS
+from fusewright.ops.elementwise import ELEMENTWISE
+
+__all__ = ["Measurement", "bounds_table", "errors", "exact", "measured", "measured_table", "rows", "worst"]
+
+Array = Any
+D = DataType
+REAL_TYPES = (D.Float, D.Double, D.Half, D.BFloat16)
+COMPLEX_TYPES = (D.ComplexFloat, D.ComplexDouble)
+# Rows whose results are not numbers, or that draw or convert: tests of their own hold those.
+_RULES = {Rule.FLOAT_UP, Rule.SAME_UP, Rule.KEEP, Rule.TO_REAL}
+# Sums of products: what is exact is said of their parts.
+_COMPOSED = {"lerp", "addcmul", "clamp", "threshold", "nextafter", "mod", "imag"}
+# Beyond what any type here holds.
+_LARGEST = mpmath.mpf(10) ** 400
+# The largest last operand of complex functions whose angle is a product with it: more of it is fewer digits.
+_LARGEST_FACTOR = {"exp2": 256.0, "pow": 4.0}
+# Evaluated in multiple precision, some 10 us a value: a sample of the operands.
+_SAMPLE = 600
+
+# ---- exact results -----------------------------------------------------------------------------------------
+
+
+def _sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+def _multiple(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """A function of multiple-precision numbers, of arrays; NaN where it has no value."""
+
+    def one(x: float) -> np.longdouble:
+        if not math.isfinite(x):
+            return np.longdouble(_AT_INFINITY[function](x))
+        with mpmath.workprec(200):
+            try:
+                result = function(mpmath.mpf(x))
+                return np.longdouble(
+                    float(result)
+                    if mpmath.isinf(result) or abs(result) > _LARGEST
+                    else mpmath.nstr(result, 30)
+                )
+            except (ValueError, ZeroDivisionError):
+                return np.longdouble("nan")
+
+    return lambda x: np.array([one(float(v)) for v in x], dtype=np.longdouble)
+
+
+def _erfc(x: Any) -> Any:
+    return mpmath.erfc(max(min(x, 200), -200))  # beyond, 0 and 2 in any type
+
+
+def _erfinv(x: Any) -> Any:
+    if abs(x) >= 1:
+        return mpmath.inf * x if abs(x) == 1 else mpmath.nan
+    return mpmath.erfinv(x)
+
+
+def _erfcinv(x: Any) -> Any:
+    """By Newton's method on logarithms, from the inverse of 1 - x or the leading term of the tail."""
+    if not 0 < x < 2:
+        return {0: mpmath.inf, 2: -mpmath.inf}.get(x, mpmath.nan)
+    y = mpmath.erfinv(1 - x) if x > mpmath.mpf("1e-20") else mpmath.sqrt(-mpmath.log(x))
+    for _ in range(12):
+        tail = mpmath.erfc(y)
+        y += mpmath.log(tail / x) * tail * mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(y * y)
+    return y
+
+
+def _lgamma(x: Any) -> Any:
+    return mpmath.inf if x <= 0 and x == mpmath.floor(x) else mpmath.log(abs(mpmath.gamma(x)))
+
+
+_AT_INFINITY: Mapping[Callable[[Any], Any], Callable[[float], float]] = {
+    mpmath.erf: lambda x: math.copysign(1, x) if math.isinf(x) else x,
+    _erfc: lambda x: 1 - math.copysign(1, x) if math.isinf(x) else x,
+    _erfinv: lambda x: math.nan,
+    _erfcinv: lambda x: math.nan,
+    _lgamma: abs,
+}
+_MULTIPLE: Mapping[str, Callable[[Array], Array]] = {
+    "erf": _multiple(mpmath.erf),
+    "erfc": _multiple(_erfc),
+    "erfinv": _multiple(_erfinv),
+    "erfcinv": _multiple(_erfcinv),
+    "lgamma": _multiple(_lgamma),
+}
+_NUMPY_NAMES = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "pow": "power"}
+_NUMPY_NAMES |= {
+    "acosh": "arccosh",
+    "asinh": "arcsinh",
+    "atanh": "arctanh",
+    "neg": "negative",
+    "round": "rint",
+}
+_NUMPY_NAMES |= {"div": "divide", "truediv": "divide", "add": "add", "sub": "subtract", "mul": "multiply"}
+_REAL: Mapping[str, Callable[..., Array]] = {
+    **_MULTIPLE,
+    "frac": lambda x: x - np.trunc(x),
+    "real": lambda x: x,
+    "reciprocal": lambda x: 1 / x,
+    "relu": lambda x: np.where(x <= 0, 0, x),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": _sigmoid,
+    "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
+    "silu": lambda x: x * _sigmoid(x),
+}
+_COMPLEX: Mapping[str, Callable[..., Array]] = {
+    **WIDE_FUNCTIONS,
+    "abs": lambda z: np.hypot(z.real, z.imag),
+    "add": np.add,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "real": np.real,
+    "sub": np.subtract,
+    "truediv": WIDE_FUNCTIONS["div"],
+}
+
+
+def exact(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor]) -> Array:
+    """The results in a wider type: C's long double, or its complex numbers."""
+    # complex64 in complex128: the C library's functions of long doubles are slower and no better here.
+    wide: Any = np.longdouble
+    if dtype.is_complex:
+        wide = np.complex128 if dtype is D.ComplexFloat else np.clongdouble
+    arrays = [(x if x.dtype.itemsize > 2 else x.double()).numpy().astype(wide) for x in given]
+    table = _COMPLEX if dtype.is_complex else _REAL
+    function = table.get(op.name) or getattr(np, _NUMPY_NAMES.get(op.name, op.name))
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*arrays))
+
+
+# ---- errors ------------------------------------------------------------------------------------------------
+
+
+def _ulp(reference: Array, dtype: torch.dtype) -> Array:
+    """The last place of numbers of `dtype` near the reference."""
+    info = torch.finfo(dtype)
+    least = np.longdouble(info.smallest_normal) * np.longdouble(info.eps)
+    size = np.minimum(np.abs(reference), np.longdouble(info.max))
+    _, exponent = np.frexp(np.where(np.isfinite(size) & (size > 0), size, 1))
+    unit = np.ldexp(np.longdouble(info.eps), exponent - 1)
+    return np.maximum(np.where(size > 0, unit, least), least)
+
+
+def _part_errors(got: torch.Tensor, reference: Array, unit: Array) -> Array:
+    ours = got.double().numpy().astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        error = np.abs(ours - reference) / unit
+        # The wide result may be beyond the type: it is infinity there.
+        rounded = torch.from_numpy(np.asarray(reference.astype(np.float64))).to(got.dtype).double().numpy()
+    same = (rounded == ours) | (np.isnan(rounded) & np.isnan(ours))
+    agreeing = same & ~(np.isfinite(ours) & np.isfinite(reference))
+    return np.where(agreeing, 0, np.where(np.isnan(error), np.inf, error)).astype(np.float64)
+
+
+def errors(op: ElementwiseOp, got: torch.Tensor, reference: Array) -> Array:
+    """The error of each result in ulp; of a complex one, that of its worse part."""
+    got = got.cpu()
+    if not got.is_complex():
+        return _part_errors(
+            got, np.real(reference).astype(np.longdouble), _ulp(np.real(reference), got.dtype)
+        )
+    parts = [np.asarray(p).astype(np.longdouble) for p in (reference.real, reference.imag)]
+    units = [_ulp(p, got.real.dtype) for p in parts]
+    if op.name in BY_NORM:
+        units = [np.maximum(*units)] * 2
+    return np.maximum(*(_part_errors(g, p, u) for g, p, u in zip((got.real, got.imag), parts, units)))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The largest error of a row in ulp, the operands that have it, and torch's own (None: no function)."""
+
+    row: str
+    dtype: str
+    ulp: float
+    worst: str
+    torch_ulp: float | None
+    bound: float
+
+
+def worst(found: Array, given: Sequence[torch.Tensor]) -> tuple[float, str]:
+    """The largest error, and the operands that have it."""
+    at = int(found.argmax())
+    return float(found[at]), ", ".join(f"{x[at].item()!r}" for x in given)
+
+
+# ---- what is measured --------------------------------------------------------------------------------------
+
+
+def rows(
+    dtypes: Sequence[DataType] = (*REAL_TYPES, *COMPLEX_TYPES),
+) -> Iterator[tuple[ElementwiseOp, DataType]]:
+    """Every row that gives numbers, with every type of its operands that it is measured for."""
+    for op in ELEMENTWISE.values():
+        if op.rule not in _RULES or op.name in _COMPOSED:
+            continue
+        for dtype in dtypes:
+            category = Category.COMPLEX if dtype.is_complex else Category.FLOAT
+            if category in op.supports:
+                yield op, dtype
+
+
+def given_for(op: ElementwiseOp, dtype: DataType) -> list[torch.Tensor]:
+    """The operands; a sample of them where the exact result takes long."""
+    found = operands(op, dtype)
+    if op.name in _MULTIPLE:
+        step = max(1, len(found[0]) // _SAMPLE)
+        found = [x[::step] for x in found]
+    if dtype.is_complex:  # what comes close to overflow has infinities or NaN for parts, by no rule
+        reference = exact(op, dtype, found)
+        limit = torch.finfo(dtype.torch).max / 4
+        with np.errstate(all="ignore"):
+            fits = (np.abs(reference.real) < limit) & (np.abs(np.imag(reference)) < limit)
+        limit = _LARGEST_FACTOR.get(op.name, math.inf)
+        fits &= ((found[-1].real.abs() <= limit) & (found[-1].imag.abs() <= limit)).numpy()
+        found = [x[torch.from_numpy(fits)] for x in found]
+    return found
+
+
+def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The row's results by a fused kernel, on the device of the operands."""
+    with FusionDefinition() as fd:
+        handles = [fd.define_tensor([-1], contiguity=True, dtype=dtype) for _ in given]
+        fd.add_output(getattr(fd.ops, op.name)(*handles))
+    [result] = fd.execute(list(given))
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+def by_torch(op: ElementwiseOp, given: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """torch's own results; None if it has no such function for these types."""
+    name = {"truediv": "div", "mod": "fmod", "silu": "silu", "real": "", "relu": "relu"}.get(op.name, op.name)
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name, None)
+    try:
+        return None if function is None else function(*given)
+    except (RuntimeError, TypeError):
+        return None
+
+
+def measured(op: ElementwiseOp, dtype: DataType, device: torch.device) -> Measurement:
+    """One line of the table."""
+    given = given_for(op, dtype)
+    reference = exact(op, dtype, given)
+    there = [x.to(device) for x in given]
+    ulp, where = worst(errors(op, by_kernel(op, dtype, there), reference), given)
+    own = by_torch(op, there)
+    theirs = None if own is None else worst(errors(op, own, reference), given)[0]
+    return Measurement(op.name, dtype.name, ulp, where, theirs, allowed(op, dtype))
+
+
+def allowed(op: ElementwiseOp, dtype: DataType) -> float:
+    """The bound in ulp of the result."""
+    stored = dtype.is_reduced_float and op.rule is Rule.KEEP
+    return max(1.0, bound_of(op.name, dtype.name)) if stored else bound_of(op.name, dtype.name)
+
+
+# ---- tables ------------------------------------------------------------------------------------------------
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def bounds_table() -> str:
+    """The bounds as a table in markdown; rows that are correctly rounded are listed after it."""
+    lines = [
+        "| row | Float | Double | ComplexFloat | ComplexDouble | why |",
+        "| --- | --: | --: | --: | --: | --- |",
+    ]
+    for name, b in sorted(BOUNDS.items()):
+        numbers = (b.float_, b.double, b.complex_float, b.complex_double)
+        norm = " (by norm)" if name in BY_NORM else ""
+        lines.append(f"| {name}{norm} | {' | '.join(map(_number, numbers))} | {b.reason} |")
+    others = sorted({op.name for op, _ in rows() if op.name not in BOUNDS})
+    lines += ["", f"Within {EXACT.float_} ulp, which is correctly rounded: {', '.join(others)}."]
+    return "\n".join(lines)
+
+
+def measured_table(found: Sequence[Measurement]) -> str:
+    """What was measured as a table in markdown."""
+    lines = [
+        "| row | type | error (ulp) | at | torch's (ulp) | bound |",
+        "| --- | --- | --: | --- | --: | --: |",
+    ]
+    for m in found:
+        own = _number(m.torch_ulp)
+        lines.append(f"| {m.row} | {m.dtype} | {_number(m.ulp)} | {m.worst} | {own} | {_number(m.bound)} |")
+    return "\n".join(lines)
+
+
+def replace_block(text: str, name: str, content: str) -> str:
+    """`text` with `content` between the comments that begin and end block `name`."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}{content}\n{end}{tail}"
+
+
+# ---- command line ------------------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rows", nargs="*", help="names of rows (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements to FILE")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put both tables into PAGE (docs/accuracy.md)"
+    )
+
+
+def run(parsed: argparse.Namespace) -> int:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    place = torch.cuda.get_device_name() if device.type == "cuda" else "the simulator"
+    found = []
+    for op, dtype in rows():
+        if not parsed.rows or op.name in parsed.rows:
+            found.append(measured(op, dtype, device))
+            print(found[-1], file=sys.stderr, flush=True)
+    table = measured_table(found)
+    print(f"Measured on {place}, torch {torch.__version__}.\n\n{table}")
+    if parsed.json:
+        parsed.json.write_text(json.dumps({"device": place, "rows": [asdict(m) for m in found]}, indent=1))
+    if parsed.write:
+        text = replace_block(parsed.write.read_text(encoding="utf-8"), "bounds", bounds_table())
+        head = f"Measured on {place}, torch {torch.__version__}.\n\n"
+        parsed.write.write_text(replace_block(text, "measured", head + table), encoding="utf-8")
+    beyond = [m for m in found if not m.ulp <= m.bound]
+    for m in beyond:
+        print(f"beyond its bound: {m}", file=sys.stderr)
+    return 1 if beyond else 0

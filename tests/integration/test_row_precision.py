@@ -1,0 +1,92 @@
+"""A division that is done once a row is correctly rounded; one per element need not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.kernel.ir import Compute, walk
+
+LENGTHS = (3, 5, 33, 41, 47, 55, 61, 97, 109, 1001, 2999)
+
+Define = Callable[[FusionDefinition, Any], Any]
+
+
+def _row_define(name: str) -> Define:
+    return lambda fd, x: getattr(fd.ops, name)(x, dims=[1])
+
+
+def _sum_over_count(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.sum(x, dims=[1]) / fd.ops.size(x, 1)
+
+
+def _across_kernels(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.segment_set(fd.ops.sum(x, dims=[1])) / fd.ops.size(x, 1)
+
+
+MEANS: dict[str, Define] = {
+    "mean": _row_define("mean"),
+    "sum/n": _sum_over_count,
+    "across kernels": _across_kernels,
+    "var_mean": lambda fd, x: fd.ops.var_mean(x, dims=[1])[1],
+    "welford": lambda fd, x: fd.ops.welford(x, dims=[1])[0],
+}
+
+
+def _definition(define: Define, dtype: DataType = DataType.Float) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        fd.add_output(define(fd, fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)))
+    return fd
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_mean_of_equal_numbers_is_that_number(target: torch.device, name: str) -> None:
+    fd = _definition(MEANS[name])
+    for length in LENGTHS:
+        [mean] = fd.execute([torch.full((3, length), 4.0, device=target)])
+        assert mean.tolist() == [4.0] * 3, length
+
+
+def test_mean_of_equal_complex_numbers_is_that_number(target: torch.device) -> None:
+    fd = _definition(MEANS["mean"], DataType.ComplexFloat)
+    for length in LENGTHS:
+        [mean] = fd.execute([torch.full((3, length), 4 - 8j, device=target)])
+        assert mean.tolist() == [4 - 8j] * 3, length
+
+
+def test_mean_of_copies_is_the_element(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=[True, None])
+        fd.add_output(fd.ops.mean(x, dims=[1]))
+    for length in LENGTHS:
+        [mean] = fd.execute([torch.full((3, 1), 4.0, device=target).expand(3, length)])
+        assert mean.tolist() == [4.0] * 3, length
+
+
+def _precise(fd: FusionDefinition) -> list[bool]:
+    """Of each division in the kernels of the last call, whether it is a precise one."""
+    statements = [s for kernel in fd._last_kernels() for s in walk(kernel.kernel.body)]
+    found = [s for s in statements if isinstance(s, Compute)]
+    return [s.precise for s in found if s.op.name in ("div", "truediv", "reciprocal")]
+
+
+@pytest.mark.parametrize("name", ["mean", "sum/n", "across kernels", "var"])
+def test_kernel_and_text_show_the_precise_division(name: str) -> None:
+    fd = _definition({**MEANS, "var": _row_define("var")}[name])
+    fd.execute([torch.randn(4, 40)])
+    assert _precise(fd) and all(_precise(fd))
+    assert "fw::divide(" in fd.last_cuda_code()
+
+
+def test_division_of_elements_is_the_fast_one() -> None:
+    def softmax(fd: FusionDefinition, x: Any) -> Any:
+        return x / fd.ops.sum(x, dims=[1], keepdim=True)
+
+    fd = _definition(softmax)
+    fd.execute([torch.randn(4, 40)])
+    assert _precise(fd) == [False]
+    assert "fw::divide(" not in fd.last_cuda_code()

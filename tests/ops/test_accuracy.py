@@ -1,0 +1,149 @@
+"""Every row stays within its bound: the simulator's meaning, the CUDA text on the host, and on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from bench.accuracy import (
+    COMPLEX_TYPES,
+    allowed,
+    bounds_table,
+    errors,
+    exact,
+    given_for,
+    measured,
+    replace_block,
+    rows,
+    worst,
+)
+from bench.accuracy_bounds import BOUNDS
+from fusewright.core.dtype import DataType
+from fusewright.core.op import ElementwiseOp
+from fusewright.ops.elementwise import ELEMENTWISE
+from tests.ops import spelled
+
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+ALL = list(rows())
+# Types that are computed in; Half and BFloat16 are Float after their conversion.
+COMPUTED = list(rows((DataType.Float, DataType.Double, *COMPLEX_TYPES)))
+ON_HOST = [(op, dtype) for op, dtype in COMPUTED if op.name not in spelled.NOT_ON_HOST]
+WIDE_LONG_DOUBLE = np.finfo(np.longdouble).nmant > 60
+needs_wide = pytest.mark.skipif(not WIDE_LONG_DOUBLE, reason="long double is no wider than double here")
+
+
+def _ids(cases: list[tuple[ElementwiseOp, DataType]]) -> list[str]:
+    return [f"{op.name}-{dtype.name}" for op, dtype in cases]
+
+
+def _check(op: ElementwiseOp, dtype: DataType, got: torch.Tensor, given: list[torch.Tensor]) -> None:
+    ulp, where = worst(errors(op, got, exact(op, dtype, given)), given)
+    assert ulp <= allowed(op, dtype), f"{op.name} of {dtype} is off by {ulp:.4g} ulp at {where}"
+
+
+@needs_wide
+@pytest.mark.parametrize(("op", "dtype"), COMPUTED, ids=_ids(COMPUTED))
+def test_simulated_row_is_within_its_bound(op: ElementwiseOp, dtype: DataType) -> None:
+    given = given_for(op, dtype)
+    _check(op, dtype, op.spelling(dtype).torch(*given), given)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    if spelled.HOST_COMPILER is None:
+        pytest.skip("no C++ compiler on this machine")
+    names: set[str] = set()
+    functions = []
+    for op, dtype in ON_HOST:
+        names |= spelled.needed(op, dtype)
+        functions.append(spelled.function(op, dtype, f"{op.name}_{dtype.name}"))
+        precise = op.spelling(dtype).precise
+        if precise is not None:
+            names |= spelled.needed(op, dtype, precise)
+            functions.append(spelled.function(op, dtype, f"{op.name}_{dtype.name}_precise", precise))
+    return spelled.host_library(names, functions, tmp_path_factory.mktemp("accuracy"))
+
+
+@needs_wide
+@pytest.mark.parametrize(("op", "dtype"), ON_HOST, ids=_ids(ON_HOST))
+def test_cuda_text_on_the_host_is_within_its_bound(
+    library: ctypes.CDLL, op: ElementwiseOp, dtype: DataType
+) -> None:
+    given = [x.contiguous() for x in given_for(op, dtype)]
+    result = op.result_of(dtype).torch
+    for suffix in ("", "_precise") if op.spelling(dtype).precise else ("",):
+        function = getattr(library, f"{op.name}_{dtype.name}{suffix}")
+        _check(op, dtype, spelled.call(function, given, result), given)
+
+
+@pytest.mark.gpu
+@needs_wide
+@pytest.mark.parametrize(("op", "dtype"), ALL, ids=_ids(ALL))
+def test_row_on_a_gpu_is_within_its_bound(op: ElementwiseOp, dtype: DataType) -> None:
+    found = measured(op, dtype, torch.device("cuda"))
+    assert found.ulp <= found.bound, found
+
+
+def test_bounds_are_of_rows() -> None:
+    assert set(BOUNDS) <= {op.name for op, _ in ALL}
+    for op, dtype in ALL:
+        assert 0 < allowed(op, dtype) < 10_000
+
+
+def test_page_states_the_bounds() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert replace_block(text, "bounds", bounds_table()) == text, "`./dev bench accuracy --write` rewrites it"
+
+
+# ---- the exact results themselves ------------------------------------------------------------------------
+
+# Those that mpmath has.
+MULTIPLE = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cos",
+    "cosh",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+
+
+def _awkward(generator: torch.Generator) -> torch.Tensor:
+    """Off the cuts, where mpmath tells no zero from another: ordinary ones, and close to 0, +-1 and +-i."""
+    drawn = torch.randn(12, 2, generator=generator, dtype=torch.float64)
+    near = drawn * torch.exp2(-torch.rand(12, 1, generator=generator, dtype=torch.float64) * 40)
+    corners = torch.tensor([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]], dtype=torch.float64)
+    points = torch.cat([drawn * 3, *(near + corner for corner in corners)])
+    return torch.view_as_complex(points[(points != 0).all(1)])
+
+
+@needs_wide
+@pytest.mark.parametrize("name", MULTIPLE)
+def test_wide_functions_agree_with_multiple_precision(name: str) -> None:
+    z = _awkward(torch.Generator().manual_seed(1))
+    op = ELEMENTWISE[name]
+    with mpmath.workprec(300):
+        points = [mpmath.mpc(v.real, v.imag) for v in z.tolist()]
+        results = [getattr(mpmath, name)(v) for v in points]
+        parts = [[np.longdouble(mpmath.nstr(p, 30)) for p in (r.real, r.imag)] for r in results]
+    reference = np.empty(len(z), dtype=np.clongdouble)
+    reference.real, reference.imag = np.array(parts).T
+    ulp, where = worst(errors(op, op.spelling(DataType.ComplexDouble).torch(z), reference), [z])
+    assert ulp <= 0.6, f"{name} is off by {ulp:.4g} ulp at {where}"
