@@ -16,7 +16,7 @@ from fusewright.host.binding import Binder, Binding
 from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import LaunchKernel
 from fusewright.host.layout import Layout
-from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs
+from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, Programs, in_place_candidates
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.signature import compile_key_function
 from fusewright.ir import Fusion, Node, TensorView
@@ -292,6 +292,10 @@ class FusionExecutor:
         settled: Barred = frozenset()
         while True:
             segments = self.segments(tracer, barred).segments
+            # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
+            # they have to be right for either place.
+            steps = [(segment.inputs, segment.outputs) for segment in segments]
+            memory.place(in_place_candidates(self.fusion, steps, memory))
             answers = [self._proposal(segment, binding, memory, place, tracer) for segment in segments]
             declined = [
                 frozenset((type_name(segment.scheduler.type), node) for node in segment.nodes)

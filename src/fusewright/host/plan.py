@@ -60,6 +60,8 @@ class Memory:
     `layouts` keeps those of tensors that the host allocates; it is filled on demand.
     """
 
+    __slots__ = ("sizes", "_layouts", "_facts", "_homes")
+
     def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
         self.sizes = binding.sizes
         self._layouts = layouts
@@ -67,9 +69,21 @@ class Memory:
             value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
             for i, value in enumerate(fusion.inputs)
         }
+        self._homes: Mapping[Val, TensorView] = {}
+
+    def place(self, homes: Mapping[Val, TensorView]) -> None:
+        """From now on each of these tensors lies where the input does that it is, or may be, written into."""
+        self._homes = homes
+
+    def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
+        """Whether memory of its own would have the shape and strides of the input `home`."""
+        return self._own(tensor)[:2] == self._own(home)[:2]
 
     def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """(shape, strides, alignment in bytes); empty for a scalar."""
+        return self._own(self._homes.get(value, value))
+
+    def _own(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         found = self._facts.get(value)
         if found is None:
             shape: tuple[int, ...] = ()
@@ -168,29 +182,43 @@ def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
     """Stands for the launch of a kernel that has nothing to write."""
 
 
+def in_place_candidates(
+    fusion: Fusion, steps: Sequence[tuple[Sequence[Val], Sequence[TensorView]]], memory: Memory
+) -> dict[Val, TensorView]:
+    """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
+
+    It takes the input's dtype, shape and strides, and that no later kernel reads the input.
+
+    Args:
+        steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
+    """
+    found: dict[Val, TensorView] = {}
+    for output in fusion.outputs:
+        tensor, home = output.tensor, output.alias
+        if home is None or tensor.dtype is not home.dtype:
+            continue
+        position = next((i for i, (_, made) in enumerate(steps) if tensor in made), None)
+        if position is None or any(home in values for values, _ in steps[position + 1 :]):
+            continue
+        if memory.is_laid_out_as(tensor, home):
+            found[tensor] = home
+    return found
+
+
 def in_place_outputs(
     fusion: Fusion, launches: Sequence[LaunchPlan], memory: Memory
 ) -> dict[TensorView, TensorView]:
-    """Aliased outputs that their kernel may write straight into the aliased input.
+    """Aliased outputs that their kernel writes straight into the aliased input.
 
-    It may if it writes them with that input's strides, no later kernel reads the input, and the kernel itself
-    reads an element before it overwrites it. All others are computed elsewhere and copied at the end.
+    They are the candidates whose kernel reads an element before it overwrites it. All others are computed
+    elsewhere and copied at the end.
     """
-    aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
-    if not aliases:
-        return {}
-    found: dict[TensorView, TensorView] = {}
-    for tensor, home in aliases.items():
-        position = next((i for i, launch in enumerate(launches) if tensor in launch.op.outputs), None)
-        if position is None or tensor.dtype is not home.dtype:
-            continue
-        if any(home in launch.op.values for launch in launches[position + 1 :]):
-            continue
-        if memory.of(tensor)[:2] != memory.of(home)[:2]:
-            continue
-        if _kernel_allows(launches[position], home, tensor, memory):
-            found[tensor] = home
-    return found
+    steps = [(launch.op.values, launch.op.outputs) for launch in launches]
+    return {
+        tensor: home
+        for tensor, home in in_place_candidates(fusion, steps, memory).items()
+        if _kernel_allows(next(p for p in launches if tensor in p.op.outputs), home, tensor, memory)
+    }
 
 
 def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
@@ -239,6 +267,7 @@ class Programs:
         """The function for calls that `binding` describes, which does these launches in order."""
         launches = tuple(launches)
         in_place = in_place_outputs(self.fusion, launches, memory)
+        memory.place(in_place)
         key = launches, tuple(in_place)
         template = self._templates.get(key, lambda: self._write(launches, in_place, tracer))
         names = dict(template.constants)
