@@ -69,8 +69,8 @@ def test_an_intermediate_in_any_memory_order_is_read_in_it(
 ) -> None:
     rank = len(order)
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1] * rank, contiguity=True)
-        y = fd.ops.stride_order(x, list(order))
+        a = fd.define_tensor([-1] * rank, contiguity=True)
+        y = fd.ops.stride_order(a, list(order))
         fd.add_output(y)
         _consumers(fd, y)
     shapes = [SIZES[:rank], (*SIZES[: rank - 1], 1), (1, *SIZES[1:rank])]
@@ -89,9 +89,9 @@ def test_an_in_place_output_in_any_memory_order_is_read_in_it(
 ) -> None:
     rank = len(order)
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1] * rank, contiguity=True, stride_order=list(order))
-        y = x * 2.0
-        fd.add_output(y, alias_input=x)
+        a = fd.define_tensor([-1] * rank, contiguity=True, stride_order=list(order))
+        y = a * 2.0
+        fd.add_output(y, alias_input=a)
         _consumers(fd, y)
     for shape in (SIZES[:rank], (*SIZES[: rank - 1], 1)):
         x = _laid_out(_integers(shape, target), order)
@@ -108,8 +108,8 @@ def test_a_broadcast_dimension_of_an_intermediate_has_its_place_in_memory(
 ) -> None:
     shape = [1 if dim == unit else size for dim, size in enumerate(SIZES[:3])]
     with FusionDefinition() as fd:
-        x = fd.define_tensor([1 if size == 1 else -1 for size in shape], contiguity=True)
-        y = fd.ops.stride_order(x, list(order))
+        a = fd.define_tensor([1 if size == 1 else -1 for size in shape], contiguity=True)
+        y = fd.ops.stride_order(a, list(order))
         fd.add_output(y)
         _consumers(fd, y, apart=True)
     x = _integers(shape, target)
@@ -120,8 +120,8 @@ def test_a_broadcast_dimension_of_an_intermediate_has_its_place_in_memory(
 
 def test_several_reductions_of_a_reordered_copy(target: torch.device) -> None:
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], contiguity=True)
-        y = fd.ops.stride_order(x, [0, 1])
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.stride_order(a, [0, 1])
         fd.add_output(y)
         fd.add_output(fd.ops.sum(y, [0]))
         fd.add_output(fd.ops.sum(y, [1]))
@@ -135,8 +135,8 @@ def test_several_reductions_of_a_reordered_copy(target: torch.device) -> None:
 
 def test_sums_and_maxima_of_a_channels_last_copy(target: torch.device) -> None:
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1] * 4, contiguity=True)
-        y = fd.ops.stride_order(x, list(CHANNELS_LAST))
+        a = fd.define_tensor([-1] * 4, contiguity=True)
+        y = fd.ops.stride_order(a, list(CHANNELS_LAST))
         fd.add_output(y)
         fd.add_output(fd.ops.sum(y, [0, 2, 3]))
         fd.add_output(fd.ops.max(y, [1]))
@@ -151,8 +151,8 @@ def test_sums_and_maxima_of_a_channels_last_copy(target: torch.device) -> None:
 def test_a_reduction_over_outer_memory_crosses_without_its_reduced_dimension(target: torch.device) -> None:
     """What crosses is `sum(y, [1])` of a y that lies column-major: its own order has no reduced dimension."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1, -1], contiguity=True)
-        s = fd.ops.sum(fd.ops.stride_order(x, [0, 1, 2]), [1])
+        a = fd.define_tensor([-1, -1, -1], contiguity=True)
+        s = fd.ops.sum(fd.ops.stride_order(a, [0, 1, 2]), [1])
         ordered = fd.ops.stride_order(s, [0, 1])
         fd.add_output(ordered)
         fd.add_output(fd.ops.sum(fd.ops.segment_set(ordered), [1]))
@@ -164,8 +164,8 @@ def test_a_reduction_over_outer_memory_crosses_without_its_reduced_dimension(tar
 
 def test_an_expanded_dimension_of_an_intermediate_is_read_as_such(target: torch.device) -> None:
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], contiguity=True)
-        y = fd.ops.stride_order(x, [0, 1])
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.stride_order(a, [0, 1])
         wide = fd.ops.expand(fd.ops.broadcast(y, [False, True, False]), [5, 3, 7])
         fd.add_output(fd.ops.sum(fd.ops.segment_set(wide), [0]))
         fd.add_output(fd.ops.sum(fd.ops.segment_set(wide), [2]))
@@ -186,9 +186,9 @@ def test_a_kernel_reads_an_in_place_result_at_the_alignment_of_its_home(
 ) -> None:
     with FusionDefinition() as fd:
         kind = DataType.Float if dtype is torch.float32 else DataType.BFloat16
-        x = fd.define_tensor([-1, -1], contiguity=True, dtype=kind)
-        y = fd.ops.cast(x * 2.0, kind)
-        fd.add_output(y, alias_input=x)
+        a = fd.define_tensor([-1, -1], contiguity=True, dtype=kind)
+        y = fd.ops.cast(a * 2.0, kind)
+        fd.add_output(y, alias_input=a)
         _consumers(fd, y)
     storage = _integers((64 + offset,), target).to(dtype)
     x = storage[offset:].view(8, 8)
@@ -201,9 +201,9 @@ def test_a_kernel_reads_an_in_place_result_at_the_alignment_of_its_home(
 def test_a_misaligned_home_that_a_kernel_may_not_overwrite_changes_nothing(target: torch.device) -> None:
     """The transposed result is computed elsewhere and copied: it lies in aligned memory of its own."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], contiguity=True)
-        y = fd.ops.permute(x, [1, 0]) * 2.0
-        fd.add_output(y, alias_input=x)
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.permute(a, [1, 0]) * 2.0
+        fd.add_output(y, alias_input=a)
         fd.add_output(fd.ops.sum(y, [0]))
         fd.add_output(fd.ops.sum(y, [1]))
     x = _integers((65,), target)[1:].view(8, 8)
@@ -216,9 +216,9 @@ def test_a_misaligned_home_that_a_kernel_may_not_overwrite_changes_nothing(targe
 
 def test_one_definition_serves_homes_of_any_alignment(target: torch.device) -> None:
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], contiguity=True)
-        y = x + 1.0
-        fd.add_output(y, alias_input=x)
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = a + 1.0
+        fd.add_output(y, alias_input=a)
         fd.add_output(fd.ops.sum(y, [0]))
         fd.add_output(fd.ops.sum(y, [1]))
     storage = _integers((80,), target)

@@ -13,6 +13,7 @@ from fusewright.core.dtype import DataType
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Outcome, numbered_outcomes
 from fusewright.ops import DEFINERS
+from fusewright.runtime.compiler import CompiledKernel
 
 __all__ = ["InputDescription", "definition_text", "describe", "number_text", "repro_script"]
 
@@ -157,3 +158,13 @@ def repro_script(
         lines += ["", "inputs = [", *(f"    {_input_text(value)}," for value in inputs), "]"]
         lines.append(f"fd.execute(inputs{arguments})")
     return "\n".join(lines) + "\n"
+
+
+def scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:
+    """The scheduled fusions of kernels, with `transforms` also how their loop axes were made."""
+    return "\n".join(k.scheduled_ir(transforms) for k in kernels)
+
+
+def cuda_text(kernels: Sequence[CompiledKernel], complete: bool) -> str:
+    """The CUDA text of kernels, with `complete` as sources that compile as they are."""
+    return "\n".join(k.full_text if complete else k.cuda_text for k in kernels)

@@ -6,17 +6,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import ScheduleError
+from fusewright.core.errors import InputError, ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
 from fusewright.host.layout import Layout
+from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.host.workspaces import ZeroedWorkspace
@@ -34,6 +35,9 @@ from fusewright.sym import Symbol, to_function
 # Kept for new signatures; programs that are bound already keep theirs.
 MAX_TEMPLATES = 1024
 MAX_WORKSPACES = 1024
+
+# Bytes that a tensor without elements needs of its storage, wherever in it it starts.
+NO_BYTES = -(2**63)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +73,9 @@ class Memory:
             value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
             for i, value in enumerate(fusion.inputs)
         }
-        self._homes: Mapping[Val, TensorView] = {}
+        self._homes: Mapping[Any, TensorView] = {}
 
-    def place(self, homes: Mapping[Val, TensorView]) -> None:
+    def place(self, homes: Mapping[TensorView, TensorView]) -> None:
         """From now on each of these tensors lies where the input does that it is, or may be, written into."""
         self._homes = homes
 
@@ -184,7 +188,7 @@ def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
 
 def in_place_candidates(
     fusion: Fusion, steps: Sequence[tuple[Sequence[Val], Sequence[TensorView]]], memory: Memory
-) -> dict[Val, TensorView]:
+) -> dict[TensorView, TensorView]:
     """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
 
     It takes the input's dtype, shape and strides, and that no later kernel reads the input.
@@ -192,7 +196,7 @@ def in_place_candidates(
     Args:
         steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
     """
-    found: dict[Val, TensorView] = {}
+    found: dict[TensorView, TensorView] = {}
     for output in fusion.outputs:
         tensor, home = output.tensor, output.alias
         if home is None or tensor.dtype is not home.dtype:
@@ -276,6 +280,10 @@ class Programs:
             values[result] = function(*[scalar_value(v, values, binding.sizes) for v in operands])
         for name, scalar in template.fixed.items():
             names[name] = scalar_value(scalar, values, binding.sizes)
+        for i, value in enumerate(self.fusion.inputs):
+            if isinstance(value, TensorView):
+                spanned = bytes_spanned(binding.shapes[i], binding.strides[i], value.dtype.size)
+                names[f"bytes_{value.name}"] = spanned or NO_BYTES
         for tensor, shape, strides in template.allocated:
             names[shape], names[strides], _ = memory.of(tensor)
         for launch in launches:
@@ -322,10 +330,12 @@ class Programs:
 
 def _target_names(target: Target) -> dict[str, Any]:
     names: dict[str, Any] = {
-        "empty": torch.empty_strided,
-        "device": target.device,
+        "empty": _allocator(target.device),
         "stream": threading.get_ident,
         "draw": target.random_states.take,
+        "copy_into": _copy_into,
+        "conjugated": conjugated,
+        "no_storage": _refuse_storage,
     }
     if isinstance(target, CudaTarget):
         index = target.device.index
@@ -336,6 +346,28 @@ def _target_names(target: Target) -> dict[str, Any]:
             "on_device": partial(torch.cuda.device, index),
         }
     return names
+
+
+def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """`empty(shape, strides, dtype)` on this device, if it is the current one of its kind.
+
+    What torch.compile's own programs allocate by takes half the time of torch.empty_strided.
+    """
+    direct = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    found = getattr(direct, f"_empty_strided_{device.type}", None)
+    if found is not None:
+        return found
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Writes a result into an input as a kernel would: unseen by autograd."""
+    with torch.inference_mode():
+        target.copy_(source)
+
+
+def _refuse_storage(tensor: torch.Tensor) -> NoReturn:
+    raise InputError(expected="tensors whose storage holds them", given=storage_fault(tensor))
 
 
 # The handle of torch's current stream without a Stream object around it, which is a microsecond less a call.
