@@ -3,7 +3,8 @@
 What lives here: `definition` (FusionDefinition), `handles` and `operators` (what users hold and call),
 `records`, `states` and `recording` (a definition as hashable records, and the fusion built from them),
 `cache` (the trie of all definitions), `inputs` (of a call), `scheduling`, `primitives` and `params`
-(`fd.sched`), `printing` (definitions and reproducing scripts), `tolerances` and `comparison` (`fd.validate`).
+(`fd.sched`), `operator` (a definition as one operation of torch), `printing` (definitions and reproducing
+scripts), `tolerances` and `comparison` (`fd.validate`).
 It may import everything from core to host.
 Start reading at `definition.FusionDefinition`, then `recording`.
 """

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
@@ -38,6 +39,7 @@ from fusewright.frontend.inputs import (
     listed,
     place_of,
 )
+from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators
 from fusewright.frontend.printing import cuda_text, definition_text, describe, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
@@ -66,7 +68,7 @@ MAX_RECORDS = 9999
 NO_OPTIONS: Sequence[str] = ()
 
 
-class FusionDefinition:
+class FusionDefinition(CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -290,6 +292,9 @@ class FusionDefinition:
     ) -> list[torch.Tensor]:
         """Runs the definition and returns its outputs, those that alias an input left out.
 
+        Inside torch.compile and under dispatch modes it is one operation; of fake tensors it makes fake ones.
+        What looks at a call (to capture, print, profile or save) is left out of compiled graphs.
+
         Args:
             inputs: tensors and numbers, one an input; a list or tuple stands for its elements.
             device: where to run if no input is a tensor.
@@ -304,32 +309,52 @@ class FusionDefinition:
         Raises:
             UserError: inputs that do not fit the definition. They and the caches are then as they were.
         """
-        leaf = self._leaf if self._leaf is not None else self._complete()
-        executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
-        arguments = inputs if isinstance(inputs, (list, tuple)) else listed(inputs)
-        for value in arguments:
-            if isinstance(value, (list, tuple)):
-                arguments = flattened(arguments)
-                break
-        place = None if device is None else device_named(device)
-        options, tracer = self._options, self._tracer
-        if _enable_options is not NO_OPTIONS or _disable_options is not NO_OPTIONS:
-            options = options.with_switches(_enable_options, _disable_options)
         for flag in (override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs):
             if flag is not False and flag is not True:
                 raise ArgumentTypeError(
                     function="execute", expected="flags: bool", given=describe_argument(flag)
                 )
+        observed = capture_debug_output or print_repro or profile or save_repro_inputs
+        call = override_user_schedule, _enable_options, _disable_options
+        if is_dynamo_compiling() or (modes_on() and not observed):
+            return call_operator(self, inputs, device, *call)
+        arguments = inputs if isinstance(inputs, (list, tuple)) else listed(inputs)
+        for value in arguments:
+            if value.__class__ not in PLAIN:
+                arguments = flattened(arguments)
+                if not observed and any(map(acts_by_itself, arguments)):
+                    return call_operator(self, arguments, device, *call)
+                break
+        place = None if device is None else device_named(device)
         if save_repro_inputs or print_repro:
-            self._describe_inputs(
-                arguments, save_repro_inputs, print_repro, _enable_options, _disable_options
-            )
+            self._describe_inputs(arguments, save_repro_inputs, print_repro, *call[1:])
+        stream = io.StringIO() if capture_debug_output else None
+        try:
+            return self._execute(arguments, place, *call, stream, profile)
+        finally:
+            if stream is not None:
+                self._debug_output = stream.getvalue()
+
+    def _execute(
+        self,
+        arguments: Inputs,
+        place: torch.device | None,
+        automatic: bool,
+        enable: Sequence[str],
+        disable: Sequence[str],
+        stream: io.StringIO | None = None,
+        profile: bool = False,
+    ) -> list[torch.Tensor]:
+        """`execute` of flat inputs, here and now; `stream` takes the dumps."""
+        leaf = self._leaf if self._leaf is not None else self._complete()
+        executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
+        options, tracer = self._options, self._tracer
+        if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
+            options = options.with_switches(enable, disable)
         schedule = None
-        if (leaf.schedules.kept or self._has_schedule) and not override_user_schedule:
+        if not automatic and (self._has_schedule or leaf.schedules.kept):
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
-        stream = None
-        if capture_debug_output:
-            stream = io.StringIO()
+        if stream is not None:
             tracer = Tracer(options, stream)
         try:
             if not profile:
@@ -350,9 +375,6 @@ class FusionDefinition:
             if schedule is not None and self._has_schedule:
                 leaf.schedules.forget(self._signature(leaf, arguments, place))
             raise
-        finally:
-            if stream is not None:
-                self._debug_output = stream.getvalue()
 
     def profile(self) -> FusionProfile:
         """Where the time of the last call with `profile=True` went. ProfileError, a ValueError: none was."""

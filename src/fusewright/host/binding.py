@@ -21,6 +21,7 @@ from fusewright.core.errors import (
     UnsupportedDeviceError,
     shown_number,
 )
+from fusewright.host.memory_checks import is_plain, storage_fault, unreadable
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
@@ -31,20 +32,29 @@ INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Binding:
-    """What is known of a call once its inputs are checked.
+class Shapes:
+    """What the sizes of a call are.
 
     sizes: of every size symbol of the inputs. values: of the scalars that are sizes. shapes, strides: one a
     tensor input, () a scalar; strides are those that kernels may assume (a size-1 dimension's is free).
-    alignment: bytes that each pointer is a multiple of. device: where the tensors are.
+    device: where the tensors are.
     """
 
     sizes: dict[Symbol, int]
     values: dict[Val, Number]
     shapes: tuple[tuple[int, ...], ...]
     strides: tuple[tuple[int, ...], ...]
-    alignment: tuple[int, ...]
     device: torch.device
+
+
+@dataclass(frozen=True, eq=False)
+class Binding(Shapes):
+    """What is known of a call once its inputs are checked.
+
+    alignment: bytes that each pointer is a multiple of.
+    """
+
+    alignment: tuple[int, ...]
     index_dtype: DataType
 
 
@@ -95,6 +105,22 @@ class Binder:
         Raises:
             InputError, InputDtypeError, RankError, ShapeError, ContiguityError, DeviceError: it does not fit.
         """
+        found = self.shapes(inputs, device)
+        place = found.device
+        if device is not None and place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+            raise DeviceError(
+                what="a call", expected=f"one of {torch.cuda.device_count()} GPUs here", given=place
+            )
+        alignment = [ALIGNMENT_BYTES] * len(inputs)
+        for i, spec in self._tensors:
+            spec.check_memory(inputs[i])
+            address = inputs[i].data_ptr()
+            alignment[i] = min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
+        index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
+        return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
+
+    def shapes(self, inputs: Sequence[Any], device: torch.device | None) -> Shapes:
+        """The part of `bind` that asks for no memory: for tensors that have none, too, and symbolic sizes."""
         values: dict[Val, Number] = {}
         for i, scalar in self._scalars:
             number = checked_scalar(i, scalar, inputs[i])
@@ -106,19 +132,14 @@ class Binder:
         sizes: dict[Symbol, int] = {}
         shapes: list[tuple[int, ...]] = [()] * len(inputs)
         strides: list[tuple[int, ...]] = [()] * len(inputs)
-        alignment = [ALIGNMENT_BYTES] * len(inputs)
         for i, spec in self._tensors:
-            given = inputs[i]
-            shape = shapes[i] = tuple(given.shape)
+            shape = shapes[i] = tuple(inputs[i].shape)
             if not spec.bind_sizes(shape, sizes):
                 self._refuse_sizes(inputs)
-            strides[i] = spec.kernel_strides(given, shape)
-            address = given.data_ptr()
-            alignment[i] = min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
+            strides[i] = spec.kernel_strides(inputs[i], shape)
         self.size_scalars.bind(values, sizes)
         self._check_equalities(sizes)
-        index_dtype = self._index_dtype(shapes, strides, sizes)
-        return Binding(sizes, values, tuple(shapes), tuple(strides), tuple(alignment), place, index_dtype)
+        return Shapes(sizes, values, tuple(shapes), tuple(strides), place)
 
     def _refuse_sizes(self, inputs: Sequence[Any]) -> NoReturn:
         """Raises the ShapeError of the first size that contradicts the definition or another one."""
@@ -147,10 +168,6 @@ class Binder:
                 )
         elif device is not None:
             place = device
-            if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-                raise DeviceError(
-                    what="a call", expected=f"one of {torch.cuda.device_count()} GPUs here", given=place
-                )
         else:
             place = default_device()
         if place.type not in ("cpu", "cuda"):
@@ -227,13 +244,8 @@ class _TensorInput:
                 else type(given).__name__
             )
             raise InputError(index=self.index, name=self.name, expected="an at::Tensor", given=described)
-        if given.layout is not torch.strided or given.is_quantized:
-            raise InputError(
-                index=self.index,
-                name=self.name,
-                expected="a dense tensor",
-                given=f"one of layout {given.layout}",
-            )
+        if is_plain(type(given)):  # other classes have a shape and a dtype of their own, too
+            self._check_layout(given)
         if given.dtype != self._dtype:
             expected = self.tensor.dtype.ir_name
             raise InputDtypeError(
@@ -241,13 +253,30 @@ class _TensorInput:
             )
         if given.dim() != len(self._axes):
             raise RankError(what=self._label, expected=len(self._axes), given=given.dim())
-        if given.is_neg():
+
+    def _check_layout(self, given: torch.Tensor) -> None:
+        problem = unreadable(given)
+        if problem is not None:
+            described, hint = problem
+            raise InputError(
+                index=self.index, name=self.name, expected="a dense tensor", given=described, hint=hint
+            )
+
+    def check_memory(self, given: torch.Tensor) -> None:
+        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them."""
+        self._check_layout(given)
+        if given.is_neg() and not self.tensor.is_cpu:
             raise InputError(
                 index=self.index,
                 name=self.name,
                 expected="a tensor that holds its values",
                 given="a lazily negated view",
                 hint="call resolve_neg() on it",
+            )
+        fault = storage_fault(given)
+        if fault is not None:
+            raise InputError(
+                index=self.index, name=self.name, expected="a tensor whose storage holds it", given=fault
             )
 
     def bind_sizes(self, shape: tuple[int, ...], sizes: dict[Symbol, int]) -> bool:

@@ -6,6 +6,7 @@ one compilation serves all signatures: binding a program makes a function over a
 
 from __future__ import annotations
 
+import builtins
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class HostCode:
 
     def bind(self, names: Mapping[str, Any]) -> Program:
         """The function over these names; see `codegen` for those that it uses."""
-        namespace: dict[str, Any] = {"__builtins__": {}, **names}
+        # torch, too, looks here for `__import__` when it calls back into Python.
+        namespace: dict[str, Any] = {"__builtins__": builtins, **names}
         run = namespace["run_here"] = FunctionType(self.code, namespace)
         return run
 
@@ -54,10 +56,11 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     """Writes and compiles the function `run(inputs)`.
 
     It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
-    and `dtype_T3`. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is
-    converted, `alloc_work<i>_<j>` if it is a workspace. Of a scalar s: `fixed_s` if a signature fixes it,
-    `eval_s` if it is computed. Besides: `draw`, `empty`, `device`, `stream`, `current_device`,
-    `device_index`, `on_device`. `run_here` is the function itself.
+    and `dtype_T3`. Of a tensor that is an input: `bytes_T3` from its first element to the end of its last,
+    negative if it has none. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if
+    it is converted, `alloc_work<i>_<j>` if it is a workspace. Of a scalar s: `fixed_s` if a signature fixes
+    it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`, `device_index`,
+    `on_device`, `copy_into`, `conjugated`, `no_storage`. `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -72,9 +75,10 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     names = [writer.input_name(value) for value in program.inputs]
     lines.append(f"{', '.join(names)}, = inputs" if names else "() = inputs")
     for value in program.inputs:
-        if isinstance(value, TensorView) and value.dtype.is_complex:
-            name = writer.name(value)
-            lines.append(f"{name} = {name}.resolve_conj()")
+        if isinstance(value, TensorView):
+            lines += writer.check_storage(value)
+            if value.dtype.is_complex and not value.is_cpu:
+                lines.append(f"if {value.name}.is_conj(): {value.name} = conjugated({value.name})")
     lines.append("s = stream()" if has_stream else "s = 0")
     for operation in program.operations:
         lines += writer.write(operation)
@@ -116,6 +120,12 @@ class _Writer:
 
     # ---- operations
 
+    def check_storage(self, tensor: TensorView) -> list[str]:
+        """Any call may come after a resize of the storage, which nothing else about the tensor tells."""
+        name = tensor.name
+        end = f"bytes_{name} + {name}.storage_offset() * {tensor.dtype.torch.itemsize}"
+        return [f"if len({name}.untyped_storage()) < {end}: no_storage({name})"]
+
     def read_host_tensor(self, op: ReadHostTensor) -> list[str]:
         return [f"value_{op.tensor.name} = {op.tensor.name}.item()"]
 
@@ -129,7 +139,7 @@ class _Writer:
 
     def allocate(self, op: Allocate) -> list[str]:
         name = op.tensor.name
-        return [f"{name} = empty(shape_{name}, stride_{name}, dtype=dtype_{name}, device=device)"]
+        return [f"{name} = empty(shape_{name}, stride_{name}, dtype_{name})"]
 
     def workspace(self, op: AllocateWorkspace) -> list[str]:
         return [f"{op.name} = alloc_{op.name}(s)"]
@@ -159,7 +169,7 @@ class _Writer:
 
     def copy_into(self, op: CopyInto) -> list[str]:
         source = f"old_{op.source.name}" if op.old else op.source.name
-        return [f"{op.target.name}.copy_({source})"]
+        return [f"copy_into({op.target.name}, {source})"]
 
     def free(self, op: Free) -> list[str]:
         return [f"del {op.tensor.name}"]

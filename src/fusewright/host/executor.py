@@ -16,8 +16,8 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import LaunchKernel
-from fusewright.host.layout import Layout
-from fusewright.host.plan import BoundProgram, LaunchError, LaunchPlan, Memory, Programs
+from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.plan import BoundProgram, LaunchError, LaunchPlan, Memory, Programs, in_place_candidates
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.selection import Partitions, Selection
 from fusewright.host.signature import compile_key_function
@@ -135,6 +135,19 @@ class FusionExecutor:
         """The program that `execute` would run, without running it."""
         setting = self._setting(options or self.options, device)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
+
+    def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
+        """Tensors like those that `execute` allocates for its outputs (`fresh_outputs`), without values.
+
+        Nothing runs, so inputs may be tensors without memory, on a GPU that is not there, or with symbolic
+        sizes. Raises as `execute` for those that do not fit.
+        """
+        found = self._binder.shapes(self._binder.flatten(inputs), device)
+        memory = [(tensor, *Layout(tensor).at(found.sizes)) for tensor in fresh_outputs(self.fusion)]
+        return [
+            torch.empty_strided(shape, strides, dtype=tensor.dtype.torch, device=found.device)
+            for tensor, shape, strides in memory
+        ]
 
     def profile(
         self,
@@ -265,7 +278,13 @@ class FusionExecutor:
         def make(segment: Segment, proposal: Proposal) -> LaunchPlan:
             return self._launch(setting, segment, proposal.params, binding, place, tracer)
 
-        selection = Selection(self._partitions, plan_, make, repro, tracer)
+        def start(segments: Sequence[Segment]) -> None:
+            # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
+            # they have to be right for either place.
+            steps = [(segment.inputs, segment.outputs) for segment in segments]
+            memory.place(in_place_candidates(self.fusion, steps, memory))
+
+        selection = Selection(self._partitions, start, plan_, make, repro, tracer)
         while True:
             launches = selection.launches()
             try:

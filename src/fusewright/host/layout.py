@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewright.ir import TensorView
+from fusewright.ir import Fusion, TensorView
 from fusewright.sym import Expr, Symbol, evaluate
 
 
@@ -40,3 +40,14 @@ class Layout:
                 strides[dim] = step
                 step *= max(shape[dim], 1)
         return shape, tuple(strides)
+
+
+def fresh_outputs(fusion: Fusion) -> list[TensorView]:
+    """The visible outputs in memory of their own, each once: neither inputs nor written into one."""
+    return list(
+        dict.fromkeys(
+            o.tensor
+            for o in fusion.outputs
+            if not o.hidden and o.alias is None and not fusion.is_input(o.tensor)
+        )
+    )

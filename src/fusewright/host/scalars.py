@@ -140,7 +140,9 @@ class SizeScalars:
             operands = [scalar_value(v, values, sizes) for v in node.inputs]
             values[node.outputs[0]] = function(*operands)
         for symbol, scalar in self._symbols:
-            size = int(scalar_value(scalar, values, sizes).real)
+            size = scalar_value(scalar, values, sizes)
+            if not isinstance(size, torch.SymInt):
+                size = int(size.real)
             if size < 0:
                 raise ShapeError(f"{scalar.name} is used as a size", expected="0 or more", given=size)
             sizes[symbol] = size
@@ -180,6 +182,8 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
     if isinstance(given, torch.Tensor):
         described = f"{dtype_name(given)} tensor of rank {given.dim()}"
         raise InputError(index=index, name=scalar.name, expected="a scalar", given=described)
+    if isinstance(given, (torch.SymInt, torch.SymFloat)):  # of a graph that is being traced
+        return given  # type: ignore[return-value]
     kinds: Sequence[type] = (bool, int, float, complex)
     category = next((i for i, kind in enumerate(kinds) if isinstance(given, kind)), None)
     if category is None:

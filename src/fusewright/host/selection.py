@@ -67,6 +67,7 @@ class Selection(Generic[Launch]):
     """The kernels of one call.
 
     Args:
+        start: told the segments of each partition before they are planned.
         plan: what the scheduler of a segment proposes for the call.
         make: the launch of a segment with the params of a proposal.
         repro: a script that reproduces the call, for faults.
@@ -75,12 +76,14 @@ class Selection(Generic[Launch]):
     def __init__(
         self,
         partitions: Partitions,
+        start: Callable[[Sequence[Segment]], None],
         plan: Callable[[Segment], Proposal | Reject],
         make: Callable[[Segment, Proposal], Launch],
         repro: Callable[[], str],
         tracer: Tracer,
     ) -> None:
         self._partitions = partitions
+        self._start = start
         self._plan = plan
         self._make = make
         self._repro = repro
@@ -101,6 +104,7 @@ class Selection(Generic[Launch]):
         """
         while True:
             segments = self._partitions.find(self._tracer, self._required | self._preferred).segments
+            self._start(segments)
             proposals: list[Proposal] = []
             for segment in segments:
                 answer = self._plan(segment)

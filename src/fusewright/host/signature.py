@@ -16,9 +16,11 @@ KeyFunction = Callable[[Sequence[Any]], tuple[Hashable, ...]]
 def compile_key_function(fusion: Fusion, sizes: frozenset[Val]) -> KeyFunction:
     """A function from the inputs of a call to its key, as straight code: it runs at every call.
 
-    A tensor counts with shape, strides, dtype, device, alignment and its lazy conjugation, a scalar with its
-    class, and with its value too if it is in `sizes`. Inputs that the definition does not allow either raise
-    (AttributeError, TypeError, ValueError, RuntimeError) or get a key that no valid call has.
+    A tensor counts with class, shape, strides, dtype, device, alignment and its lazy negation or conjugation,
+    a scalar with its class, and with its value too if it is in `sizes`. So no tensor that
+    `memory_checks.unreadable` refuses has the key of one that it accepts. Inputs that the definition does not
+    allow either raise (AttributeError, TypeError, ValueError, RuntimeError) or get a key that no valid call
+    has.
     """
     names = [f"a{i}" for i in range(len(fusion.inputs))]
     parts: list[str] = []
@@ -26,13 +28,13 @@ def compile_key_function(fusion: Fusion, sizes: frozenset[Val]) -> KeyFunction:
         if not isinstance(value, TensorView):
             parts += [f"{name}.__class__", name] if value in sizes else [f"{name}.__class__"]
             continue
-        parts += [f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
-        if not value.is_cpu:
-            parts.append(f"{name}.data_ptr() & {ALIGNMENT_BYTES - 1}")
+        parts += [f"{name}.__class__", f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
+        if value.is_cpu:
+            continue  # its value is asked for, which resolves what is lazy
+        # A tensor without memory has address 0, which a half keeps apart from aligned addresses.
+        parts += [f"({name}.data_ptr() or 0.5) % {ALIGNMENT_BYTES}", f"{name}.is_neg()"]
         if value.dtype.is_complex:
             parts.append(f"{name}.is_conj()")
-        elif value.dtype.is_floating:
-            parts.append(f"{name}.is_neg()")
     unpack = f"    {', '.join(names)}, = inputs\n" if names else "    () = inputs\n"
     source = f"def key(inputs):\n{unpack}    return ({', '.join(parts)}{',' if parts else ''})\n"
     namespace: dict[str, Any] = {}

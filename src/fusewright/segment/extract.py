@@ -66,10 +66,10 @@ class Extractor:
     ) -> Extraction:
         """The fusion of `nodes` (producers first) and the map from the whole fusion's values to its own.
 
-        Tensors that come from outside are contiguous (unless they are the whole fusion's own inputs),
-        without the axes that were reduced away. Numbers and symbols are those of the whole fusion. A
-        `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to the form
-        that schedulers expect (`rewrite.canonicalize`), so only border values are sure to be in the map.
+        A tensor that comes from outside lies in memory as whoever makes it states (`allocation` and
+        `contiguity`), without the axes that were reduced away. Numbers and symbols are those of the whole
+        fusion. A `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to
+        the form that schedulers expect (`canonicalize`), so only border values are sure to be in the map.
         """
         values: dict[Val, Val] = {}
         axes: dict[IterDomain, IterDomain] = {}
@@ -99,11 +99,14 @@ class Extractor:
     def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         if isinstance(value, Scalar) or value in self._input_position:
             return copy_value(value, axes)
+        own = {axis: _copy_axis(axis) for axis in value.shape}
         return TensorView(
             value.number,
             value.dtype,
-            [_copy_axis(axis) for axis in value.shape],
+            list(own.values()),
             memory=MemoryType.global_,
+            allocation=[own[axis] for axis in value.allocation if axis in own],
+            contiguity=value.contiguity,
         )
 
 

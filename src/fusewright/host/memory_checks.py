@@ -1,0 +1,66 @@
+"""Whether a tensor's values are what lies in its memory, and what to do where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def is_plain(given: type) -> bool:
+    """Whether tensors of this class are torch's own or differ from them in Python only.
+
+    Others (fake, functional, distributed tensors) say themselves what an operation does with them.
+    """
+    return getattr(given, "__torch_dispatch__", None) is _PLAIN_DISPATCH
+
+
+def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
+    """Why the values of `tensor` are not what lies in its memory, and a hint; None if they are.
+
+    Everything that is asked here is part of a call's key (`signature`) or makes that raise, but for the size
+    of the storage, which may change while a tensor stays the same: bound programs ask for it at every call.
+    """
+    if not is_plain(type(tensor)):
+        return f"a {type(tensor).__name__}, which holds no values in memory of its own", None
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return f"one of layout {tensor.layout}", None
+    if tensor.is_nested:
+        return "a nested tensor", None
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._is_functional_tensor(tensor):
+        return "one that a transform (of torch.func, say) wraps", None
+    if tensor._is_zerotensor():
+        return (
+            "zeros without memory, as forward-mode differentiation makes them",
+            "pass torch.zeros_like of it",
+        )
+    return None
+
+
+def storage_fault(tensor: torch.Tensor) -> str | None:
+    """What is wrong with the storage of a dense tensor; None if all its elements lie in it."""
+    held = tensor.untyped_storage().nbytes()
+    first = tensor.storage_offset() * tensor.element_size()
+    needed = bytes_spanned(tuple(tensor.shape), tensor.stride(), tensor.element_size())
+    if held >= first + needed or not needed:
+        return None
+    return f"a storage of {held} bytes, where its elements end at byte {first + needed}"
+
+
+def bytes_spanned(shape: Sequence[int], strides: Sequence[int], element_bytes: int) -> int:
+    """Bytes from the first element of a tensor to the end of the last; 0 if it has none."""
+    if 0 in shape:
+        return 0
+    return (1 + sum((size - 1) * stride for size, stride in zip(shape, strides))) * element_bytes
+
+
+def conjugated(view: torch.Tensor) -> torch.Tensor:
+    """The values of a lazily conjugated view in memory of its own, with the same shape and strides."""
+    own = torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
+    # What an expanded dimension repeats is written once.
+    once: list[Any] = [slice(1) if stride == 0 else slice(None) for stride in view.stride()]
+    own[tuple(once)].copy_(view[tuple(once)])
+    return own

@@ -1,0 +1,231 @@
+"""Tensors that cross from kernel to kernel in every memory order, alignment and with dimensions of size 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+
+# A stride order is, a dimension, its place in memory: 0 for the innermost.
+STRIDE_ORDERS = [order for rank in (2, 3, 4) for order in permutations(range(rank))]
+CHANNELS_LAST = (3, 0, 2, 1)
+SIZES = (4, 6, 3, 8)
+
+
+def _integers(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Floats whose sums are exact."""
+    return torch.randint(-8, 9, tuple(shape), device=device).float()
+
+
+def _laid_out(x: torch.Tensor, stride_order: Sequence[int]) -> torch.Tensor:
+    """The same values in dense memory of this order."""
+    outermost_first = sorted(range(x.dim()), key=lambda dim: -stride_order[dim])
+    inverse = [outermost_first.index(dim) for dim in range(x.dim())]
+    return x.permute(outermost_first).contiguous().permute(inverse)
+
+
+def _consumers(fd: FusionDefinition, tensor: Any, apart: bool = False) -> None:
+    """Outputs that read `tensor` along each dimension, in another order and in its own.
+
+    They are behind a kernel boundary; with `apart` each is behind one of its own.
+    """
+    rank = tensor.ndim
+    shared = None if apart else fd.ops.segment_set(tensor)
+
+    def read() -> Any:
+        return fd.ops.segment_set(tensor) if shared is None else shared
+
+    for dim in range(rank):
+        fd.add_output(fd.ops.sum(read(), [dim]))
+    fd.add_output(fd.ops.permute(read(), list(range(rank))[::-1]))
+    fd.add_output(read() * 3.0)
+
+
+def _expected(y: torch.Tensor) -> list[torch.Tensor]:
+    dims = range(y.dim())
+    return [*(y.double().sum(dim) for dim in dims), y.permute(*reversed(dims)), y * 3.0]
+
+
+def _check_equal(given: torch.Tensor, wanted: torch.Tensor) -> None:
+    assert given.shape == wanted.shape
+    assert torch.equal(given.double(), wanted.double())
+
+
+def _check(outputs: Sequence[torch.Tensor], y: torch.Tensor) -> None:
+    expected = _expected(y)
+    assert len(outputs) == len(expected)
+    for given, wanted in zip(outputs, expected):
+        _check_equal(given, wanted)
+
+
+@pytest.mark.parametrize("order", STRIDE_ORDERS, ids=str)
+def test_an_intermediate_in_any_memory_order_is_read_in_it(
+    order: tuple[int, ...], target: torch.device
+) -> None:
+    rank = len(order)
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1] * rank, contiguity=True)
+        y = fd.ops.stride_order(a, list(order))
+        fd.add_output(y)
+        _consumers(fd, y)
+    shapes = [SIZES[:rank], (*SIZES[: rank - 1], 1), (1, *SIZES[1:rank])]
+    for shape in shapes:
+        x = _integers(shape, target)
+        y, *rest = fd.execute([x])
+        assert torch.equal(y, x)
+        if 1 not in shape:
+            assert y.stride() == _laid_out(x, order).stride()
+        _check(rest, x)
+
+
+@pytest.mark.parametrize("order", [*STRIDE_ORDERS[:8], CHANNELS_LAST], ids=str)
+def test_an_in_place_output_in_any_memory_order_is_read_in_it(
+    order: tuple[int, ...], target: torch.device
+) -> None:
+    rank = len(order)
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1] * rank, contiguity=True, stride_order=list(order))
+        y = a * 2.0
+        fd.add_output(y, alias_input=a)
+        _consumers(fd, y)
+    for shape in (SIZES[:rank], (*SIZES[: rank - 1], 1)):
+        x = _laid_out(_integers(shape, target), order)
+        doubled = 2 * x
+        rest = fd.execute([x])
+        assert torch.equal(x, doubled)
+        _check(rest, doubled)
+
+
+@pytest.mark.parametrize("unit", [0, 1, 2])
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_a_broadcast_dimension_of_an_intermediate_has_its_place_in_memory(
+    order: tuple[int, ...], unit: int, target: torch.device
+) -> None:
+    shape = [1 if dim == unit else size for dim, size in enumerate(SIZES[:3])]
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([1 if size == 1 else -1 for size in shape], contiguity=True)
+        y = fd.ops.stride_order(a, list(order))
+        fd.add_output(y)
+        _consumers(fd, y, apart=True)
+    x = _integers(shape, target)
+    y, *rest = fd.execute([x])
+    assert torch.equal(y, x)
+    _check(rest, x)
+
+
+def test_several_reductions_of_a_reordered_copy(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.stride_order(a, [0, 1])
+        fd.add_output(y)
+        fd.add_output(fd.ops.sum(y, [0]))
+        fd.add_output(fd.ops.sum(y, [1]))
+    x = _integers((37, 70), target)
+    y, columns, rows = fd.execute([x])
+    assert torch.equal(y, x)
+    assert y.stride() == (1, 37)
+    _check_equal(columns, x.double().sum(0))
+    _check_equal(rows, x.double().sum(1))
+
+
+def test_sums_and_maxima_of_a_channels_last_copy(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1] * 4, contiguity=True)
+        y = fd.ops.stride_order(a, list(CHANNELS_LAST))
+        fd.add_output(y)
+        fd.add_output(fd.ops.sum(y, [0, 2, 3]))
+        fd.add_output(fd.ops.max(y, [1]))
+    x = _integers((2, 8, 5, 6), target)
+    y, sums, maxima = fd.execute([x])
+    assert torch.equal(y, x)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    _check_equal(sums, x.double().sum((0, 2, 3)))
+    assert torch.equal(maxima, x.amax(1))
+
+
+def test_a_reduction_over_outer_memory_crosses_without_its_reduced_dimension(target: torch.device) -> None:
+    """What crosses is `sum(y, [1])` of a y that lies column-major: its own order has no reduced dimension."""
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1, -1], contiguity=True)
+        s = fd.ops.sum(fd.ops.stride_order(a, [0, 1, 2]), [1])
+        ordered = fd.ops.stride_order(s, [0, 1])
+        fd.add_output(ordered)
+        fd.add_output(fd.ops.sum(fd.ops.segment_set(ordered), [1]))
+    x = _integers((5, 6, 7), target)
+    s, total = fd.execute([x])
+    _check_equal(s, x.double().sum(1))
+    _check_equal(total, x.double().sum((1, 2)))
+
+
+def test_an_expanded_dimension_of_an_intermediate_is_read_as_such(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.stride_order(a, [0, 1])
+        wide = fd.ops.expand(fd.ops.broadcast(y, [False, True, False]), [5, 3, 7])
+        fd.add_output(fd.ops.sum(fd.ops.segment_set(wide), [0]))
+        fd.add_output(fd.ops.sum(fd.ops.segment_set(wide), [2]))
+    x = _integers((5, 7), target)
+    columns, rows = fd.execute([x])
+    expected = x.double()[:, None, :].expand(5, 3, 7)
+    _check_equal(columns, expected.sum(0))
+    _check_equal(rows, expected.sum(2))
+
+
+# ---- where in-place results are ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("offset", [0, 1, 2, 3, 4, 8])
+def test_a_kernel_reads_an_in_place_result_at_the_alignment_of_its_home(
+    offset: int, dtype: torch.dtype, target: torch.device
+) -> None:
+    with FusionDefinition() as fd:
+        kind = DataType.Float if dtype is torch.float32 else DataType.BFloat16
+        a = fd.define_tensor([-1, -1], contiguity=True, dtype=kind)
+        y = fd.ops.cast(a * 2.0, kind)
+        fd.add_output(y, alias_input=a)
+        _consumers(fd, y)
+    storage = _integers((64 + offset,), target).to(dtype)
+    x = storage[offset:].view(8, 8)
+    doubled = 2 * x
+    outputs = fd.execute([x])
+    assert torch.equal(x, doubled)
+    _check(outputs, doubled)
+
+
+def test_a_misaligned_home_that_a_kernel_may_not_overwrite_changes_nothing(target: torch.device) -> None:
+    """The transposed result is computed elsewhere and copied: it lies in aligned memory of its own."""
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.ops.permute(a, [1, 0]) * 2.0
+        fd.add_output(y, alias_input=a)
+        fd.add_output(fd.ops.sum(y, [0]))
+        fd.add_output(fd.ops.sum(y, [1]))
+    x = _integers((65,), target)[1:].view(8, 8)
+    doubled = 2 * x.t()
+    columns, rows = fd.execute([x])
+    assert torch.equal(x, doubled)
+    _check_equal(columns, doubled.double().sum(0))
+    _check_equal(rows, doubled.double().sum(1))
+
+
+def test_one_definition_serves_homes_of_any_alignment(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], contiguity=True)
+        y = a + 1.0
+        fd.add_output(y, alias_input=a)
+        fd.add_output(fd.ops.sum(y, [0]))
+        fd.add_output(fd.ops.sum(y, [1]))
+    storage = _integers((80,), target)
+    for offset in (0, 1, 4, 2, 0, 3, 1):
+        x = storage[offset : offset + 64].view(8, 8)
+        expected = x + 1
+        columns, rows = fd.execute([x])
+        assert torch.equal(x, expected)
+        _check_equal(columns, expected.double().sum(0))
+        _check_equal(rows, expected.double().sum(1))
