@@ -116,8 +116,11 @@ def write_findings(summary: Summary, folder: Path, seed: int, device: str) -> No
     for i, (group, record, count) in enumerate(summary.smallest()):
         title = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")[:60]
         message = record["finding"]["message"].strip().replace("\n", "\n# ")
-        program = from_json(record["program"]) if "program" in record else draw(seed, record["number"])[1]
-        body = to_script(program, device)
+        body = ""
+        if record["finding"]["kind"] != "generator fault":
+            is_kept = "program" in record
+            program = from_json(record["program"]) if is_kept else draw(seed, record["number"])[1]
+            body = to_script(program, device)
         (folder / f"{i:02}-{title}.py").write_text(
             f"# {group}\n# {count} of {summary.programs} programs; this one is a smaller form of number "
             f"{record['number']}, flavour {record['flavour']}\n#\n# {message}\n\n{body}",

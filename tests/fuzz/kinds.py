@@ -398,7 +398,7 @@ def _pairwise(w: Writer) -> None:
     # `x` along dimension `at`, and along the next one
     row, column = _widened(w, x, at), _widened(w, x, at + 1)
     if row is not None and column is not None and aligned(row, column):
-        combine(w, *((row, column) if w.chance(2) else (column, row)))
+        _meet(w, *((row, column) if w.chance(2) else (column, row)))
 
 
 def _transposed(w: Writer) -> None:
@@ -409,16 +409,27 @@ def _transposed(w: Writer) -> None:
     i, j = w.pick(repeated)
     places = list(range(x.ndim))
     places[i], places[j] = j, i
-    turned = w.call("permute", x, tuple(places), dims=x.dims)
+    moved = w.call("neg", x, dims=x.dims) if w.chance(3) and x.dtype is not DataType.Bool else x
+    turned = moved and w.call("permute", moved, tuple(places), dims=x.dims)
     if turned is not None:
-        combine(w, *((x, turned) if w.chance(2) else (turned, x)))
+        _meet(w, *((x, turned) if w.chance(2) else (turned, x)))
 
 
 def _with_broadcast(w: Writer) -> None:
     x = w.tensor(lambda s: s.ndim < MAX_RANK and s.value.data.numel() <= 100)
     wide = None if x is None else _widened(w, x, w.rng.randint(0, x.ndim))
     if x is not None and wide is not None and aligned(x, wide):
-        combine(w, x, wide)
+        _meet(w, x, wide)
+
+
+def _meet(w: Writer, x: Slot, y: Slot) -> None:
+    """The two combined; at times the result is reduced, and each of them used for something else."""
+    both = combine(w, x, y)
+    if both is not None and w.chance(2):
+        reduced(w, both, _reduced_dims(w, both), w.chance(2))
+    for operand in (x, y):
+        if w.chance(3):
+            combine(w, operand, True if operand.dtype is DataType.Bool else 2)
 
 
 # ---- kernel boundaries -------------------------------------------------------------------------------------

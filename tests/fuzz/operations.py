@@ -116,7 +116,12 @@ def reduction(
         grown = _multiplied(wide.abs() + x.error, over)
         several = FUNCTION_ROUNDOFFS if wide.is_complex() else 2
         error = grown - size + (several * count * unit * grown if count > 1 else 0.0)
-        out = rounded(total, error, x.dtype, 0)
+        # In some order all that are above 1, or all below, come first: what then leaves the range is lost.
+        largest = _multiplied((wide.abs() + x.error).clamp(min=1.0), over)
+        least = _multiplied(torch.where(wide == 0, 1.0, wide.abs() - x.error).clamp(max=1.0), over)
+        limits = torch.finfo(x.dtype)
+        leaves = (largest * (1 + 2 * count * unit) >= limits.max) | (least <= limits.tiny)
+        out = rounded(total, torch.where(leaves, INF, error), x.dtype, 0)
     out = convert(out, arg.dtype)
     return Bounded(_kept(out.data, over, keepdim), _kept(out.error, over, keepdim))
 
