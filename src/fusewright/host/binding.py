@@ -173,7 +173,7 @@ class Binder:
         strides: Sequence[tuple[int, ...]],
         sizes: Mapping[Symbol, int],
     ) -> DataType:
-        """Int32 if every size, every offset and every position in an iteration space stays below 2^31, else Int.
+        """Int32 if every size, offset and position in an iteration space stays below 2^31, else Int.
 
         ShapeError for those beyond 64 bits.
         """
