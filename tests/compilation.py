@@ -35,10 +35,16 @@ class Printed:
 
 
 class CompileCheck:
-    """Kernels that wait to be compiled; each distinct one is compiled once."""
+    """Kernels that wait to be compiled; each distinct one is compiled once.
+
+    Attributes:
+        test: what is running.
+        misread: of the first kernel of this test whose text is not the kernel: what is wrong.
+    """
 
     def __init__(self) -> None:
         self.test = ""
+        self.misread: AssertionError | None = None
         self._waiting: dict[str, Printed] = {}
         self._seen: set[str] = set()
 
@@ -46,6 +52,12 @@ class CompileCheck:
         if source.text not in self._seen:
             self._seen.add(source.text)
             self._waiting[source.text] = Printed(source, self.test)
+
+    def raise_misread(self) -> None:
+        """AssertionError if the text of a kernel was not the kernel."""
+        misread, self.misread = self.misread, None
+        if misread is not None:
+            raise misread
 
     def compile(self, least: int = 1) -> None:
         """Compiles what waits, if that are `least` kernels.

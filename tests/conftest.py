@@ -24,6 +24,7 @@ from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.kernel.ir import Kernel
 from fusewright.runtime import compiler
 from tests.compilation import BATCH, CompileCheck
+from tests.readback.kernels import check_kernel
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 CACHE_VARIABLE = "FUSEWRIGHT_CACHE_DIR"
@@ -97,12 +98,19 @@ def same_random_numbers(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def compile_check() -> Iterator[CompileCheck]:
-    """Collects every kernel that `KernelCompiler` prints in this session; compiles the last at its end."""
+    """Collects every kernel that `KernelCompiler` prints in this session; compiles the last at its end.
+
+    Each is read back at once: its text must mean what the simulator runs.
+    """
     check = CompileCheck()
 
     def printed(kernel: Kernel) -> CudaSource:
         source = print_kernel(kernel)
         check.add(source)
+        try:
+            check_kernel(kernel, source)
+        except AssertionError as problem:
+            check.misread = check.misread or problem
         return source
 
     with pytest.MonkeyPatch.context() as patch:
@@ -113,9 +121,13 @@ def compile_check() -> Iterator[CompileCheck]:
 
 @pytest.fixture(autouse=True)
 def every_kernel_compiles(request: pytest.FixtureRequest, compile_check: CompileCheck) -> Iterator[None]:
-    """Kernels of tests compile for all architectures; checked many at a time, at the end of some test."""
+    """Kernels of tests compile for all architectures; checked many at a time, at the end of some test.
+
+    Their text means what their IR says, which is checked at the end of the test that they come from.
+    """
     compile_check.test = request.node.nodeid
     yield
+    compile_check.raise_misread()
     compile_check.compile(least=BATCH)
 
 

@@ -44,7 +44,7 @@ def _text(e: Expr, index_dtype: DataType = DataType.Int32) -> str:
         (N - I * 2, "n - 2 * i"),
         (-I, "-i"),
         ((I + N) * N, "n * n + i * n"),
-        (floordiv(I, N) * N, "(i / n) * n"),
+        (floordiv(I, N) * N, "i / n * n"),
         (ceildiv(N, 8), "(n + 7) / 8"),
         (mod(I + N, 8), "(i + n) % 8"),
         (floordiv(J, 7), "fw::floor_div(j, 7)"),
@@ -58,7 +58,10 @@ def test_text(expr: Expr, text: str) -> None:
 
 def test_wide_kernels_have_wide_constants() -> None:
     assert _text(I * 2**33, DataType.Int) == "i * 8589934592ll"
-    assert _text(minimum(I, N + 5, 7), DataType.Int).count("(long long)7") == 1
+    assert _text(minimum(I, N + 5, 7), DataType.Int).count("7ll") == 1
+    # Truth values are ints in C's arithmetic, which would be done in 32 bits.
+    assert _text(lt(I, N) * 2**31, DataType.Int) == "(long long)(i < n) * 2147483648ll"
+    assert _text(lt(I, N) + lt(J, 3), DataType.Int32) == "int(i < n) + int(j < 3)"
 
 
 def test_every_kind_of_expression_has_its_function() -> None:

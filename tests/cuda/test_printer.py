@@ -160,15 +160,15 @@ LITERALS: list[tuple[PyScalar, DataType, str]] = [
     (1 / 3, DataType.Float, "0.33333334f"),
     (2**24, DataType.Float, "16777216.0f"),
     (1e30, DataType.Float, "1e+30f"),
-    (-0.0, DataType.Float, "(-0.0f)"),
+    (-0.0, DataType.Float, "-0.0f"),
     (1e39, DataType.Float, "__int_as_float(0x7f800000)"),
     (float("-inf"), DataType.Float, "__int_as_float(0xff800000)"),
     (float("nan"), DataType.Double, "__longlong_as_double(0x7ff8000000000000ll)"),
     (0.1, DataType.Double, "0.1"),
     (0.1, DataType.BFloat16, "fw::bfloat16(0.100097656f)"),
-    (-(2**63), DataType.Int, "(-9223372036854775807ll - 1)"),
-    (-5, DataType.Int, "(-5ll)"),
-    (-(2**31), DataType.Int32, "(-2147483647 - 1)"),
+    (-(2**63), DataType.Int, "-9223372036854775807ll - 1"),
+    (-5, DataType.Int, "-5ll"),
+    (-(2**31), DataType.Int32, "-2147483647 - 1"),
     (2**32 + 7, DataType.Int32, "7"),
     (2**64 - 1, DataType.UInt64, "18446744073709551615ull"),
     (True, DataType.Bool, "true"),
@@ -186,6 +186,15 @@ def test_a_constant_is_rounded_before_it_is_converted() -> None:
     assert converted_literal(0.1, DataType.Half, DataType.Float, DataType.Int) == "0.099975586f"
     assert converted_literal(0.1, DataType.Float, DataType.Double, DataType.Int) == "0.10000000149011612"
     assert converted_literal(2.7, DataType.Float, DataType.Int32, DataType.Int) == "2"
+    assert converted_literal(1j, DataType.ComplexFloat, DataType.Bool, DataType.Int) == "true"
+
+
+def test_a_constant_out_of_an_integers_range_becomes_what_the_device_makes_of_it() -> None:
+    assert converted_literal(3e9, DataType.Float, DataType.Int32, DataType.Int) == "2147483647"
+    assert (
+        converted_literal(float("-inf"), DataType.Double, DataType.Int32, DataType.Int) == "-2147483647 - 1"
+    )
+    assert converted_literal(float("nan"), DataType.Float, DataType.Int32, DataType.Int) == "0"
 
 
 _PRINT_ALL = """

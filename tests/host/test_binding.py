@@ -194,6 +194,7 @@ def test_alignment_is_the_pointers():
         ((1 << 16, 1 << 15), (1 << 15, 1), DataType.Int),  # 2^31 elements
         ((2, 4), (1 << 31, 1), DataType.Int),  # an offset of 2^31
         ((1 << 16, 1 << 16), (0, 0), DataType.Int),  # a position beyond 2^31, although the memory is small
+        ((0, 1 << 31), (1 << 31, 1), DataType.Int),  # a size, although there are no elements
     ],
 )
 def test_index_dtype(shape, strides, expected):

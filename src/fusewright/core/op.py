@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from fusewright.core.code import Code, fill
 from fusewright.core.dtype import Category, DataType, PyScalar, promote
 from fusewright.core.errors import DtypeError
 
@@ -70,8 +71,8 @@ class Spelling:
 
     Attributes:
         cuda: format string over the operands `{0}`, `{1}`, ... and `{T}`, the CUDA name of the compute type.
-            Operands are names, literals or parenthesised, and already of the compute type; they may be
-            repeated. The result is an expression that is not parenthesised.
+            Operands are of the compute type already and may be repeated; they are put in parentheses as
+            need be. The form itself puts none around the result.
         torch: takes tensors of the compute type, broadcast to each other or of rank 0, and raises for no
             values of them. Where C leaves a result undefined (an integer divided by zero) it returns any.
         snippets: the device snippets (`cuda/snippets/*.cuh`) that the text needs.
@@ -84,9 +85,9 @@ class Spelling:
     snippets: tuple[str, ...] = ()
     precise: Spelling | None = None
 
-    def render(self, operands: Sequence[str], dtype: DataType) -> str:
+    def render(self, operands: Sequence[str], dtype: DataType) -> Code:
         """The CUDA expression for `operands`, with `dtype` as the compute type."""
-        return self.cuda.format(*operands, T=dtype.cuda)
+        return fill(self.cuda, {str(i): text for i, text in enumerate(operands)}, {"T": dtype.cuda})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,8 +186,8 @@ class CombineSpelling:
 
     def render(self, a: Sequence[str], b: Sequence[str], dtype: DataType) -> str:
         """The CUDA statement that combines the states `b` into the variables `a`."""
-        names = {f"a{i}": name for i, name in enumerate(a)} | {f"b{i}": name for i, name in enumerate(b)}
-        return self.cuda.format(T=dtype.cuda, **names)
+        states = {f"a{i}": name for i, name in enumerate(a)} | {f"b{i}": text for i, text in enumerate(b)}
+        return fill(self.cuda, states, {"T": dtype.cuda})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,9 +230,14 @@ class ReductionOp:
             raise _unsupported(self, dtype)
         return found
 
+    def render_lift(self, x: str, dtype: DataType) -> list[Code]:
+        """The CUDA expression of each state for the element `x`, which is of `dtype`."""
+        return [fill(form, {"x": x}, {"T": dtype.cuda}) for form in self.lift]
+
     def render_run(self, a: Sequence[str], x: str, width: int) -> str:
         """The CUDA statement that combines `width` values from address `x` on into the variables `a`."""
-        return self.combine_run.format(x=x, W=width, **{f"a{i}": name for i, name in enumerate(a)})
+        operands = {"x": x} | {f"a{i}": name for i, name in enumerate(a)}
+        return fill(self.combine_run, operands, {"W": str(width)})
 
     def __copy__(self) -> ReductionOp:
         return self

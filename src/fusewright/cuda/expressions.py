@@ -1,15 +1,22 @@
 """Index expressions as CUDA C++ text.
 
 All symbols of a kernel have its index type, which is signed, so that C's arithmetic is that of `sym` but for
-division: C truncates where `sym` floors. The two agree where the dividend is provably not negative and the
-divisor positive; elsewhere the text calls fw::floor_div and fw::floor_mod.
+
+* division: C truncates where `sym` floors. The two agree where the dividend is provably not negative and the
+  divisor positive; elsewhere the text calls fw::floor_div and fw::floor_mod.
+* width: constants and truth values are narrower than a 64-bit index. The type of each subexpression is
+  known, and what is narrower than the index type is widened before anything is computed from it alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from fusewright.core.code import Code, binary, call, cast, chain, primary, unary
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import InternalError
+from fusewright.cuda.spelling import literal
 from fusewright.sym import (
     Add,
     And,
@@ -32,13 +39,20 @@ from fusewright.sym import (
     prove,
 )
 
-# Binding strengths, those of C's grammar.
-OR, AND, EQUALITY, RELATION, SUM, PRODUCT, UNARY, ATOM = range(8)
 
-Printed = tuple[str, int]
-"""Text and how strongly its outermost operator binds."""
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A printed expression.
 
-_INT32_MAX = 2**31 - 1
+    Attributes:
+        code: its text.
+        dtype: the type that C gives it: Bool, Int32 or Int.
+        negated: the text of its negative, where that is shorter: a sum subtracts it instead.
+    """
+
+    code: Code
+    dtype: DataType
+    negated: Code | None = None
 
 
 class ExpressionPrinter:
@@ -53,58 +67,80 @@ class ExpressionPrinter:
     def __init__(
         self, index_dtype: DataType, name_of: Callable[[Symbol], str], require: Callable[[str], None]
     ) -> None:
-        self.wide = index_dtype is DataType.Int
+        self.index_dtype = index_dtype
         self.name_of = name_of
         self.require = require
         self._printed: dict[Expr, Printed] = {}
 
-    def text(self, e: Expr, strength: int = OR) -> str:
-        """`e`, in parentheses if it binds less than `strength`."""
-        return _within(fold(e, self._visit, self._printed), strength)
+    def text(self, e: Expr) -> Code:
+        """The text of `e`."""
+        return self.typed(e).code
+
+    def typed(self, e: Expr) -> Printed:
+        """The text of `e` and the type that C gives it."""
+        return fold(e, self._visit, self._printed)
 
     def _visit(self, e: Expr, args: tuple[Printed, ...]) -> Printed:
         return NODE_PRINTERS[type(e)](self, e, args)
 
+    def number(self, printed: Printed) -> Printed:
+        """`printed` fit for arithmetic, in which C would take a truth value as an int."""
+        if printed.dtype is not DataType.Bool:
+            return printed
+        return Printed(cast(self.index_dtype.cuda, printed.code), self.index_dtype)
 
-def _within(printed: Printed, strength: int) -> str:
-    text, own = printed
-    return text if own >= strength else f"({text})"
+
+def _widest(printed: tuple[Printed, ...] | list[Printed]) -> DataType:
+    return DataType.Int if any(p.dtype is DataType.Int for p in printed) else DataType.Int32
 
 
 def _const(printer: ExpressionPrinter, e: Const, args: tuple[Printed, ...]) -> Printed:
-    suffix = "ll" if abs(e.value) > _INT32_MAX else ""
-    return f"{e.value}{suffix}", ATOM if e.value >= 0 else UNARY
+    dtype = DataType.Int32 if -(2**31) <= e.value < 2**31 else DataType.Int
+    if not -(2**63) <= e.value < 2**63:
+        raise InternalError(f"the index constant {e.value} does not fit in 64 bits")
+    negated = literal(-e.value, dtype, dtype) if e.value < 0 and -e.value <= dtype.highest else None
+    return Printed(literal(e.value, dtype, dtype), dtype, negated)
 
 
 def _symbol(printer: ExpressionPrinter, e: Symbol, args: tuple[Printed, ...]) -> Printed:
-    return printer.name_of(e), ATOM
+    return Printed(primary(printer.name_of(e)), printer.index_dtype)
 
 
 def _add(printer: ExpressionPrinter, e: Add, args: tuple[Printed, ...]) -> Printed:
     # Positive terms first, so that the text seldom starts with a sign.
-    texts = sorted((_within(arg, PRODUCT) for arg in args), key=lambda text: text.startswith("-"))
-    signed = [f" - {text[1:]}" if text.startswith("-") else f" + {text}" for text in texts[1:]]
-    return texts[0] + "".join(signed), SUM
+    terms = sorted(map(printer.number, args), key=lambda term: term.negated is not None)
+    text = terms[0].code
+    for term in terms[1:]:
+        text = binary("+", text, term.code) if term.negated is None else binary("-", text, term.negated)
+    return Printed(text, _widest(terms))
 
 
 def _mul(printer: ExpressionPrinter, e: Mul, args: tuple[Printed, ...]) -> Printed:
+    terms = [printer.number(arg) for arg in args]
+    dtype = _widest(terms)
+    if e.coefficient == 1:
+        return Printed(chain("*", [term.code for term in terms]), dtype)
+    coefficient, factors = terms[0], [term.code for term in terms[1:]]
     if e.coefficient == -1:
-        return "-" + " * ".join(_within(arg, UNARY + 1) for arg in args[1:]), PRODUCT
-    # The factors first: `i * 4` reads better than `4 * i`, but a sign must lead for the sum to see it.
-    texts = [_within(arg, UNARY) for arg in args]
-    if e.coefficient > 1:
-        texts = texts[1:] + texts[:1]
-    return " * ".join(texts), PRODUCT
+        return Printed(chain("*", [unary("-", factors[0]), *factors[1:]]), dtype, chain("*", factors))
+    if coefficient.negated is None:
+        # `i * 4` reads better than `4 * i`.
+        return Printed(chain("*", [*factors, coefficient.code]), dtype)
+    return Printed(
+        chain("*", [coefficient.code, *factors]), dtype, chain("*", [*factors, coefficient.negated])
+    )
 
 
 def _division(
     operator: str, function: str
 ) -> Callable[[ExpressionPrinter, FloorDiv | Mod, tuple[Printed, ...]], Printed]:
     def visit(printer: ExpressionPrinter, e: FloorDiv | Mod, args: tuple[Printed, ...]) -> Printed:
+        dividend, divisor = map(printer.number, args)
+        dtype = _widest([dividend, divisor])
         if prove(le(0, e.dividend)) and prove(lt(0, e.divisor)):
-            return f"{_within(args[0], PRODUCT)} {operator} {_within(args[1], UNARY)}", PRODUCT
+            return Printed(binary(operator, dividend.code, divisor.code), dtype)
         printer.require("floor_division")
-        return f"fw::{function}({args[0][0]}, {args[1][0]})", ATOM
+        return Printed(call(f"fw::{function}", dividend.code, divisor.code), dtype)
 
     return visit
 
@@ -112,34 +148,44 @@ def _division(
 def _extremum(function: str) -> Callable[[ExpressionPrinter, Min | Max, tuple[Printed, ...]], Printed]:
     def visit(printer: ExpressionPrinter, e: Min | Max, args: tuple[Printed, ...]) -> Printed:
         # The overloads of min and max want two operands of one type.
-        cast = "(long long)" if printer.wide else "(int)"
+        numbers = [printer.number(arg) for arg in args]
+        dtype = _widest(numbers)
         texts = [
-            f"{cast}{_within(printed, UNARY)}"
-            if (printer.wide and isinstance(arg, Const)) or arg.is_boolean
-            else printed[0]
-            for arg, printed in zip(e.args, args)
+            number.code
+            if number.dtype is dtype
+            else literal(arg.value, dtype, dtype)
+            if isinstance(arg, Const)
+            else cast(dtype.cuda, number.code)
+            for arg, number in zip(e.args, numbers)
         ]
         text = texts[-1]
         for other in reversed(texts[:-1]):
-            text = f"{function}({other}, {text})"
-        return text, ATOM
+            text = call(function, other, text)
+        return Printed(text, dtype)
 
     return visit
 
 
-def _infix(operator: str, own: int) -> Callable[[ExpressionPrinter, Expr, tuple[Printed, ...]], Printed]:
+def _comparison(operator: str) -> Callable[[ExpressionPrinter, Expr, tuple[Printed, ...]], Printed]:
     def visit(printer: ExpressionPrinter, e: Expr, args: tuple[Printed, ...]) -> Printed:
-        return f" {operator} ".join(_within(arg, own + 1) for arg in args), own
+        left, right = map(printer.number, args)
+        return Printed(binary(operator, left.code, right.code), DataType.Bool)
+
+    return visit
+
+
+def _connective(operator: str) -> Callable[[ExpressionPrinter, Expr, tuple[Printed, ...]], Printed]:
+    def visit(printer: ExpressionPrinter, e: Expr, args: tuple[Printed, ...]) -> Printed:
+        return Printed(chain(operator, [arg.code for arg in args]), DataType.Bool)
 
     return visit
 
 
 def _not(printer: ExpressionPrinter, e: Not, args: tuple[Printed, ...]) -> Printed:
-    inner = e.args[0]
-    if isinstance(inner, Eq):
-        left, right = (printer.text(arg, RELATION) for arg in inner.args)
-        return f"{left} != {right}", EQUALITY
-    return f"!{_within(args[0], ATOM)}", UNARY
+    if isinstance(e.args[0], Eq):
+        left, right = (printer.number(printer.typed(arg)) for arg in e.args[0].args)
+        return Printed(binary("!=", left.code, right.code), DataType.Bool)
+    return Printed(unary("!", args[0].code), DataType.Bool)
 
 
 NODE_PRINTERS: dict[type[Expr], Callable[..., Printed]] = {
@@ -151,12 +197,11 @@ NODE_PRINTERS: dict[type[Expr], Callable[..., Printed]] = {
     Mod: _division("%", "floor_mod"),
     Min: _extremum("min"),
     Max: _extremum("max"),
-    Lt: _infix("<", RELATION),
-    Le: _infix("<=", RELATION),
-    Eq: _infix("==", EQUALITY),
+    Lt: _comparison("<"),
+    Le: _comparison("<="),
+    Eq: _comparison("=="),
     Not: _not,
-    # && inside || is parenthesised: compilers warn about it, and readers trip over it.
-    And: _infix("&&", AND),
-    Or: _infix("||", AND),
+    And: _connective("&&"),
+    Or: _connective("||"),
 }
 """How each kind of expression is printed, given the printed operands."""

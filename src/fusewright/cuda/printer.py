@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from fusewright.core.code import Code, address, binary, conditional, member, primary, subscript
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
 from fusewright.cuda import snippets
-from fusewright.cuda.expressions import AND, OR, ExpressionPrinter
+from fusewright.cuda.expressions import ExpressionPrinter
 from fusewright.cuda.spelling import (
     CACHE_SUFFIX,
     TYPE_SNIPPETS,
@@ -68,7 +69,8 @@ from fusewright.sym import ZERO, Expr, Symbol, as_int, symbol, to_text
 _INDENT = "  "
 _BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
 # Lets the compiler assume the alignment of any access; 128 bytes also suits bulk copies.
-_ARENA = "extern __shared__ __align__(128) unsigned char fw_smem[];"
+_ARENA_NAME = "fw_smem"
+_ARENA = f"extern __shared__ __align__(128) unsigned char {_ARENA_NAME}[];"
 # The number of an element in a loop that the printer itself makes. A name with a dot is nobody else's.
 _ELEMENT = symbol("printer.w")
 
@@ -208,22 +210,27 @@ class KernelPrinter:
 
     # ---- operands and expressions ----------------------------------------------------------------
 
-    def expr(self, e: Expr, strength: int = OR) -> str:
-        """An index expression, in parentheses if it binds less than `strength`."""
-        return self._expressions.text(e, strength)
+    def expr(self, e: Expr) -> Code:
+        """An index expression."""
+        return self._expressions.text(e)
 
-    def element(self, ref: Ref, offset: Expr = ZERO) -> str:
+    def value(self, e: Expr, dtype: DataType) -> Code:
+        """An index expression as a value of `dtype`."""
+        printed = self._expressions.typed(e)
+        return convert(printed.code, printed.dtype, dtype, self.index_dtype)
+
+    def element(self, ref: Ref, offset: Expr = ZERO) -> Code:
         """An element as an lvalue; `offset` is added to the index."""
-        name = self.name(ref.buffer.name)
-        return name if _is_scalar(ref.buffer) else f"{name}[{self.expr(ref.index + offset)}]"
+        name = primary(self.name(ref.buffer.name))
+        return name if _is_scalar(ref.buffer) else subscript(name, self.expr(ref.index + offset))
 
-    def address(self, ref: Ref) -> str:
+    def address(self, ref: Ref) -> Code:
         if as_int(ref.index) == 0 and not _is_scalar(ref.buffer):
-            return self.name(ref.buffer.name)
-        return f"&{self.element(ref)}"
+            return primary(self.name(ref.buffer.name))
+        return address(self.element(ref))
 
-    def operand(self, operand: Operand, dtype: DataType, offset: Expr = ZERO) -> str:
-        """The operand's value as `dtype`, in parentheses unless it is a name, a call or a literal."""
+    def operand(self, operand: Operand, dtype: DataType, offset: Expr = ZERO) -> Code:
+        """The operand's value as `dtype`."""
         self.type(dtype)
         return OPERANDS[type(operand)](self, operand, dtype, offset)
 
@@ -267,13 +274,12 @@ class KernelPrinter:
 
     def contributions(
         self, op: ReductionOp, dtype: DataType, src: Sequence[Operand], offset: Expr = ZERO
-    ) -> list[str]:
+    ) -> list[Code]:
         """The text of each state of `src`, which holds the states themselves or one value to be lifted."""
         if len(src) == len(op.states):
             states = op.state_dtypes(dtype)
             return [self.operand(operand, state, offset) for operand, state in zip(src, states)]
-        x = self.operand(src[0], dtype, offset)
-        return [lift.format(x=x, T=self.type(dtype)) for lift in op.lift]
+        return op.render_lift(self.operand(src[0], dtype, offset), dtype)
 
 
 def _is_scalar(buffer: Buffer) -> bool:
@@ -324,24 +330,26 @@ PARAMS: dict[type, Callable[[KernelPrinter, Any], str]] = {
 # ---- operands -----------------------------------------------------------------------------------
 
 
-def _ref(printer: KernelPrinter, ref: Ref, dtype: DataType, offset: Expr) -> str:
+def _ref(printer: KernelPrinter, ref: Ref, dtype: DataType, offset: Expr) -> Code:
     return convert(printer.element(ref, offset), ref.buffer.dtype, dtype, printer.index_dtype)
 
 
-def _imm(printer: KernelPrinter, imm: Imm, dtype: DataType, offset: Expr) -> str:
+def _imm(printer: KernelPrinter, imm: Imm, dtype: DataType, offset: Expr) -> Code:
     return converted_literal(imm.value, imm.dtype, dtype, printer.index_dtype)
 
 
-def _scalar_ref(printer: KernelPrinter, ref: ScalarRef, dtype: DataType, offset: Expr) -> str:
-    return convert(printer.name(ref.param.name), ref.param.dtype, dtype, printer.index_dtype)
+def _scalar_ref(printer: KernelPrinter, ref: ScalarRef, dtype: DataType, offset: Expr) -> Code:
+    return convert(primary(printer.name(ref.param.name)), ref.param.dtype, dtype, printer.index_dtype)
 
 
-def _index_value(printer: KernelPrinter, value: IndexValue, dtype: DataType, offset: Expr) -> str:
-    text = convert(printer.expr(value.expr), DataType.Index, value.dtype, printer.index_dtype)
-    return convert(text, value.dtype, dtype, printer.index_dtype)
+def _index_value(printer: KernelPrinter, value: IndexValue, dtype: DataType, offset: Expr) -> Code:
+    constant = as_int(value.expr)
+    if constant is not None:
+        return converted_literal(constant, value.dtype, dtype, printer.index_dtype)
+    return convert(printer.value(value.expr, value.dtype), value.dtype, dtype, printer.index_dtype)
 
 
-OPERANDS: dict[type, Callable[[KernelPrinter, Any, DataType, Expr], str]] = {
+OPERANDS: dict[type, Callable[[KernelPrinter, Any, DataType, Expr], Code]] = {
     Ref: _ref,
     Imm: _imm,
     ScalarRef: _scalar_ref,
@@ -358,7 +366,9 @@ def _alloc(printer: KernelPrinter, stmt: Alloc) -> None:
     if buffer.space is Space.SHARED:
         if buffer.offset is None:
             raise InternalError(f"shared buffer {buffer.name} has no place in the arena")
-        place = "fw_smem" if as_int(buffer.offset) == 0 else f"fw_smem + {printer.expr(buffer.offset)}"
+        place = primary(_ARENA_NAME)
+        if as_int(buffer.offset) != 0:
+            place = binary("+", place, printer.expr(buffer.offset))
         printer.line(f"{kind}* {name} = reinterpret_cast<{kind}*>({place});")
         return
     elements = as_int(buffer.size)
@@ -452,14 +462,16 @@ def _reduce_collectively(
     with printer.nested(""):
         printer.line(f"{struct.name} partial[{stmt.width}];")
         with printer.each(stmt.width) as w:
-            values = f"{struct.name}{{{', '.join(printer.contributions(op, dtype, stmt.src, w))}}}"
+            states = ", ".join(printer.contributions(op, dtype, stmt.src, w))
+            value = primary(f"{struct.name}{{{states}}}")
             if stmt.pred is not TRUE:
-                values = f"{printer.expr(stmt.pred, AND)} ? {values} : {struct.name}::identity()"
-            printer.line(f"partial[{printer.expr(w)}] = {values};")
+                value = conditional(printer.expr(stmt.pred), value, primary(f"{struct.name}::identity()"))
+            printer.line(f"{subscript('partial', printer.expr(w))} = {value};")
         printer.line(call("partial") + ";")
         with printer.each(stmt.width) as w:
             into = [printer.element(ref, w) for ref in stmt.dst]
-            values_of = [f"partial[{printer.expr(w)}].{field}" for field in struct.fields]
+            partial = subscript("partial", printer.expr(w))
+            values_of = [member(partial, field) for field in struct.fields]
             printer.line(op.combining(dtype).render(into, values_of, dtype) + ";")
 
 

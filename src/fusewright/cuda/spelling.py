@@ -10,8 +10,10 @@ from functools import lru_cache
 
 import torch
 
+from fusewright.core.code import PRIMARY, SUM, UNARY, Code, call, cast, member, primary
 from fusewright.core.dtype import DataType, PyScalar
 from fusewright.core.enums import CacheOp
+from fusewright.core.op import converted
 
 TYPE_SNIPPETS = {
     DataType.Half: "half",
@@ -60,22 +62,21 @@ def type_name(dtype: DataType, index_dtype: DataType) -> str:
     return (index_dtype if dtype is DataType.Index else dtype).cuda
 
 
-def convert(text: str, source: DataType, target: DataType, index_dtype: DataType) -> str:
-    """`text`, an expression of type `source`, as one of type `target`: a call, a cast or the text itself."""
+def convert(code: Code, source: DataType, target: DataType, index_dtype: DataType) -> Code:
+    """`code`, an expression of type `source`, as one of type `target`: a call, a cast or the code itself."""
     source, target = (index_dtype if dtype is DataType.Index else dtype for dtype in (source, target))
     if source is target:
-        return text
+        return code
     if source.is_complex and not target.is_complex and target is not DataType.Bool:
-        return convert(f"({text}).re", source.real, target, index_dtype)
+        return convert(member(code, "re"), source.real, target, index_dtype)
     if target.is_reduced_float:
         # Reduced floats are made from floats, so that there is one rounding rule (torch's) for all sources.
         if source.compute is not DataType.Float:
-            text = f"float({text})"
-        return f"{target.cuda}({text})"
+            code = call("float", code)
+        return call(target.cuda, code)
     if source.is_reduced_float and target is not DataType.Float:
-        text = f"float({text})"
-    name = type_name(target, index_dtype)
-    return f"({name})({text})" if " " in name else f"{name}({text})"
+        code = call("float", code)
+    return cast(type_name(target, index_dtype), code)
 
 
 def _shortest_float(value: float) -> str:
@@ -104,23 +105,29 @@ def _float64(value: float) -> str:
     return repr(value)
 
 
-def _signed(bits: int, suffix: str) -> Callable[[int], str]:
+def _signed(bits: int, suffix: str) -> Callable[[int], Code]:
     lowest = -(2 ** (bits - 1))
 
-    def spell(value: int) -> str:
+    def spell(value: int) -> Code:
         # The lowest value has no literal: -x is the negation of a literal x that does not fit.
-        return f"-{-lowest - 1}{suffix} - 1" if value == lowest else f"{value}{suffix}"
+        if value == lowest:
+            return Code(f"-{-lowest - 1}{suffix} - 1", SUM)
+        return _with_sign(f"{value}{suffix}")
 
     return spell
 
 
-_REAL_LITERALS: dict[DataType, Callable[..., str]] = {
-    DataType.Double: _float64,
-    DataType.Float: _float32,
+def _with_sign(text: str) -> Code:
+    return Code(text, UNARY if text.startswith("-") else PRIMARY)
+
+
+_REAL_LITERALS: dict[DataType, Callable[..., Code]] = {
+    DataType.Double: lambda value: _with_sign(_float64(value)),
+    DataType.Float: lambda value: _with_sign(_float32(value)),
     DataType.Int: _signed(64, "ll"),
     DataType.Int32: _signed(32, ""),
-    DataType.UInt64: lambda value: f"{value}ull",
-    DataType.Bool: lambda value: "true" if value else "false",
+    DataType.UInt64: lambda value: primary(f"{value}ull"),
+    DataType.Bool: lambda value: primary("true" if value else "false"),
 }
 
 
@@ -146,25 +153,29 @@ def _rounded(value: PyScalar, dtype: DataType) -> PyScalar:
     return _rounded_once(value, (type(value), sign), dtype)
 
 
-def literal(value: PyScalar, dtype: DataType, index_dtype: DataType) -> str:
-    """The constant `value` of `dtype`, exact, in parentheses where it is negative."""
+def literal(value: PyScalar, dtype: DataType, index_dtype: DataType) -> Code:
+    """The constant `value` of `dtype`, exact."""
     if dtype is DataType.Index:
         dtype = index_dtype
     value = _rounded(value, dtype)
     if dtype.is_complex:
         part = _REAL_LITERALS[dtype.real]
-        return f"{dtype.cuda}({part(value.real)}, {part(value.imag)})"
+        return call(dtype.cuda, part(value.real), part(value.imag))
     if dtype.is_reduced_float:
-        return f"{dtype.cuda}({_float32(float(value.real))})"
-    text = _REAL_LITERALS[dtype](value)
-    return f"({text})" if text.startswith("-") else text
+        return call(dtype.cuda, _float32(float(value.real)))
+    return _REAL_LITERALS[dtype](value)
 
 
-def converted_literal(value: PyScalar, source: DataType, target: DataType, index_dtype: DataType) -> str:
-    """The constant `value` of `source`, rounded as such and then converted to `target`."""
-    rounded = _rounded(value, index_dtype if source is DataType.Index else source)
-    if isinstance(rounded, complex) and not target.is_complex:
+def converted_literal(value: PyScalar, source: DataType, target: DataType, index_dtype: DataType) -> Code:
+    """The constant `value` of `source`, rounded as such and then converted to `target`.
+
+    Floats out of an integer's range become what the device makes of them, which C leaves to the compiler.
+    """
+    source, target = (index_dtype if dtype is DataType.Index else dtype for dtype in (source, target))
+    rounded = _rounded(value, source)
+    if isinstance(rounded, complex) and not target.is_complex and target is not DataType.Bool:
         rounded = rounded.real
-    if isinstance(rounded, float) and not math.isfinite(rounded) and target.is_integral:
-        return convert(literal(rounded, source, index_dtype), source, target, index_dtype)
+    if isinstance(rounded, float) and target.is_integral:
+        wide = DataType.Double if source.real is DataType.Double else DataType.Float
+        rounded = converted(torch.tensor(rounded, dtype=wide.torch), target).item()
     return literal(rounded, target, index_dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
+from fusewright.core.code import member
 from fusewright.core.dtype import DataType
 from fusewright.core.op import ReductionOp
 from fusewright.cuda.spelling import identifier, literal, type_name
@@ -46,7 +47,7 @@ class StateStruct:
             return ", ".join(form.format(f=field) for field in fields)
 
         combine = self.op.combining(self.dtype).render(
-            [f"a.{field}" for field in fields], [f"b.{field}" for field in fields], self.dtype
+            [member("a", field) for field in fields], [member("b", field) for field in fields], self.dtype
         )
         stores = " ".join(f"{field}[i] = state.{field};" for field in fields)
         lines = [

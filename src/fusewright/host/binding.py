@@ -75,7 +75,9 @@ class Binder:
             if points not in widest or widest[points].dtype.size < tensor.dtype.size:
                 widest[points] = tensor
         self._widest = list(widest.values())
-        self._domains = to_function(list(widest))
+        # Each size counts, too: it may be large where another is 0.
+        sizes = {axis.visible_extent: None for tensor in fusion.tensors() for axis in tensor.logical}
+        self._domains = to_function([*widest, *(size for size in sizes if size not in widest)])
         known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
         known |= self.size_scalars.symbols
         #: sizes that the definition found equal, where both are known once the inputs are
@@ -188,7 +190,7 @@ class Binder:
         strides: Sequence[tuple[int, ...]],
         sizes: Mapping[Symbol, int],
     ) -> DataType:
-        """Int32 if every offset and every position in an iteration space stays below 2^31, else Int.
+        """Int32 if every size, offset and position in an iteration space stays below 2^31, else Int.
 
         ShapeError for those beyond 64 bits.
         """

@@ -36,7 +36,8 @@ def _arithmetic(
 ) -> ElementwiseOp:
     plain = Spelling(f"{{0}} {symbol} {{1}}", function)
     in_complex = Spelling(plain.cuda, on_complex, ("complex",))
-    spellings = {BOOL: on_bools, INT: plain, FLOAT: plain, COMPLEX: in_complex}
+    wrapping = Spelling(f"fw::wrapping_{name}({{0}}, {{1}})", function, ("wrapping",))
+    spellings = {BOOL: on_bools, INT: wrapping, FLOAT: plain, COMPLEX: in_complex}
     return _binary(name, Rule.SAME_UP, spellings, symbol)
 
 

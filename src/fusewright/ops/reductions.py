@@ -71,18 +71,20 @@ def _prod(x: Tensor, dims: Dims) -> Tensor:
 
 
 _ADD = _combine("{a0} + {b0}", torch.add)
+_INT_ADD = _combine("fw::wrapping_add({a0}, {b0})", torch.add, ("wrapping",))
 _MULTIPLY = _combine("{a0} * {b0}", torch.mul)
+_INT_MULTIPLY = _combine("fw::wrapping_mul({a0}, {b0})", torch.mul, ("wrapping",))
 
 SUM = _single(
     "sum",
     lambda dtype: _typed(0, dtype),
-    {INT: _ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", complex_functions.add, ("complex",))},
+    {INT: _INT_ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", complex_functions.add, ("complex",))},
     _sum,
 )
 PROD = _single(
     "prod",
     lambda dtype: _typed(1, dtype),
-    {INT: _MULTIPLY, FLOAT: _MULTIPLY, COMPLEX: _combine("{a0} * {b0}", torch.mul, ("complex",))},
+    {INT: _INT_MULTIPLY, FLOAT: _MULTIPLY, COMPLEX: _combine("{a0} * {b0}", torch.mul, ("complex",))},
     _prod,
 )
 

@@ -53,6 +53,14 @@ def _threshold(x: Tensor, threshold: Tensor, value: Tensor) -> Tensor:
 
 _WHERE = Spelling("{0} ? {1} : {2}", torch.where)
 _ADDCMUL = Spelling("{0} + {3} * {1} * {2}", _addcmul)
+_INT_ADDCMUL = Spelling(
+    "fw::wrapping_add({0}, fw::wrapping_mul(fw::wrapping_mul({3}, {1}), {2}))", _addcmul, ("wrapping",)
+)
+_INT_LERP = Spelling(
+    "fw::wrapping_add({0}, fw::wrapping_mul({2}, fw::wrapping_sub({1}, {0})))",
+    _lerp_from_start,
+    ("wrapping",),
+)
 _CLAMP = Spelling("fw::clamp({0}, {1}, {2})", _clamp, ("clamp",))
 _THRESHOLD = Spelling("{0} <= {1} ? {2} : {0}", _threshold)
 
@@ -76,7 +84,7 @@ TERNARY: tuple[ElementwiseOp, ...] = (
         Rule.SAME_UP,
         MappingProxyType(
             {
-                INT: Spelling("{0} + {2} * ({1} - {0})", _lerp_from_start),
+                INT: _INT_LERP,
                 FLOAT: Spelling("fw::lerp({0}, {1}, {2})", _lerp, ("lerp",)),
                 COMPLEX: Spelling("fw::lerp({0}, {1}, {2})", _complex_lerp, ("complex_lerp",)),
             }
@@ -89,7 +97,7 @@ TERNARY: tuple[ElementwiseOp, ...] = (
         MappingProxyType(
             {
                 BOOL: Spelling("{0} || ({3} && {1} && {2})", lambda a, b, c, alpha: a | (alpha & b & c)),
-                INT: _ADDCMUL,
+                INT: _INT_ADDCMUL,
                 FLOAT: _ADDCMUL,
                 COMPLEX: Spelling(_ADDCMUL.cuda, _complex_addcmul, ("complex",)),
             }

@@ -146,8 +146,9 @@ def _sign(x: torch.Tensor) -> torch.Tensor:
 
 _RELU = Spelling("{0} <= 0 ? ({T})0 : {0}", _relu)
 _SIGN = Spelling("({T})(({0} > 0) - ({0} < 0))", _sign)
-_ABS_INT = Spelling("{0} < 0 ? -({0}) : {0}", torch.abs)
-_NEG = Spelling("-({0})", torch.neg)
+_ABS_INT = Spelling("fw::wrapping_abs({0})", torch.abs, ("wrapping",))
+_NEG = Spelling("-{0}", torch.neg)
+_NEG_INT = Spelling("fw::wrapping_neg({0})", torch.neg, ("wrapping",))
 
 _SIGNS_AND_ROUNDING = (
     _rounding("ceil", "ceil({0})", torch.ceil),
@@ -172,7 +173,9 @@ _SIGNS_AND_ROUNDING = (
             COMPLEX: Spelling("fw::silu({0})", complex_functions.FUNCTIONS["silu"], ("complex_sigmoid",)),
         },
     ),
-    _unary("neg", Rule.SAME_UP, {BOOL: Spelling("{0}", _identity), INT: _NEG, FLOAT: _NEG, COMPLEX: _NEG}),
+    _unary(
+        "neg", Rule.SAME_UP, {BOOL: Spelling("{0}", _identity), INT: _NEG_INT, FLOAT: _NEG, COMPLEX: _NEG}
+    ),
     _unary(
         "abs",
         Rule.TO_REAL,
