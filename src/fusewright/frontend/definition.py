@@ -330,7 +330,9 @@ class FusionDefinition(CalledByTorch):
             self._describe_inputs(arguments, save_repro_inputs, print_repro, *call[1:])
         stream = io.StringIO() if capture_debug_output else None
         try:
-            return self._execute(arguments, place, *call, stream, profile)
+            return self._execute(
+                arguments, place, override_user_schedule, _enable_options, _disable_options, stream, profile
+            )
         finally:
             if stream is not None:
                 self._debug_output = stream.getvalue()
