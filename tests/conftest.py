@@ -135,8 +135,12 @@ def every_kernel_compiles(request: pytest.FixtureRequest, compile_check: Compile
 def no_internal_faults(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test in which a fault was logged and worked around, unless it is marked `faults`."""
     records: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = records.append  # type: ignore[method-assign]
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    handler = Keep(logging.ERROR)
     logger = logging.getLogger("fusewright")
     logger.addHandler(handler)
     yield

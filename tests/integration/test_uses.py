@@ -179,3 +179,18 @@ def test_a_fused_store_in_another_order_reads_its_input_once(target: torch.devic
     first, second = fd.execute([x])
     assert torch.equal(first, (x * 0.5).bfloat16()) and torch.equal(second, first.t())
     assert fd.last_cuda_code().count("0.5") == 1
+
+
+@pytest.mark.parametrize("contiguity", [False, [False, True]], ids=str)
+def test_the_stride_of_a_dimension_of_one_element_limits_no_vector(
+    contiguity: Any, target: torch.device
+) -> None:
+    x = torch.randn(5, 9, device=target)[:1, :8]
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1], contiguity)
+        fd.add_output(fd.ops.relu(t))
+        fd.add_output(fd.ops.sum(t, [1]))
+    for value in (x, torch.randn(4, 8, device=target), x):
+        first, second = fd.execute([value])
+        assert torch.equal(first, value.relu())
+        torch.testing.assert_close(second, value.sum(1))

@@ -312,7 +312,8 @@ class _TensorInput:
     def kernel_strides(self, given: torch.Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The strides that kernels are to use, checked against the contiguity of the definition.
 
-        A dimension of one element has no stride of its own: it takes the one that the definition implies.
+        A dimension of one element has no stride of its own: it takes the one that the definition implies, or
+        0, which vectors of any width allow.
         """
         own = given.stride()
         if 0 in shape:
@@ -332,6 +333,7 @@ class _TensorInput:
                 if contiguous and expected is not None:
                     strides[dim] = expected
                 elif not contiguous:
+                    strides[dim] = 0
                     free, expected = dim, None
                 continue
             if contiguous and expected is not None and stride != expected:

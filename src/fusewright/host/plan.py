@@ -89,8 +89,12 @@ class Memory:
         self._homes = homes
 
     def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
-        """Whether memory of its own would have the shape and strides of the input `home`."""
-        return self._own(tensor)[:2] == self._own(home)[:2]
+        """Whether memory of its own would have the shape and strides of the input `home`.
+
+        The stride of a dimension of one element makes no difference.
+        """
+        (shape, strides, _), (size, steps, _) = self._own(tensor), self._own(home)
+        return shape == size and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape))
 
     def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """(shape, strides, alignment in bytes); empty for a scalar."""
