@@ -16,7 +16,7 @@ from fusewright.core.errors import DefinitionError, ParamsError
 from fusewright.core.serialization import from_json, to_json
 from fusewright.schedulers.params import PointwiseParams, ReductionParams
 
-MUTATIONS = 3000
+MUTATIONS = 2000
 
 
 def _file(path: Path) -> Any:
