@@ -42,8 +42,8 @@ def _define_and_run(number: float) -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
         fd.add_output(x * number)
-    x = torch.ones(3)
-    assert torch.equal(fd.execute([x])[0], x * number)
+    given = torch.ones(3)
+    assert torch.equal(fd.execute([given])[0], given * number)
     nvrtc.compile_cubin(fd.last_cuda_code(intrinsic_code=True), nvrtc.NvrtcOptions("sm_90a"))
 
 
@@ -76,7 +76,14 @@ def test_every_lock_is_held_at_the_fork() -> None:
     states = random_states(torch.device("cpu"))
     locks = [nodes._TABLE._lock, disk._lock, states._lock, SINGLE_THREAD._lock, FusionCache.get()._lock]
     with _held(*locks, FusionCache._guard):
-        code = _in_child(lambda: (_define_and_run(2.5), disk.stats(), disk._count("hits"), states.take()))
+
+        def in_child() -> None:
+            _define_and_run(2.5)
+            disk.stats()
+            disk._count("hits")
+            states.take()
+
+        code = _in_child(in_child)
     assert code == 0
 
 
@@ -171,7 +178,7 @@ def test_many_forks_while_threads_compile() -> None:
     assert codes == [0] * 12
 
 
-def test_a_cache_on_disk_in_a_child(tmp_path: object) -> None:
+def test_a_cache_on_disk_in_a_child() -> None:
     cache = DiskCache(None)
     with _held(cache._lock):
         assert _in_child(lambda: cache._count("hits")) == 0

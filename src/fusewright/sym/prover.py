@@ -214,8 +214,7 @@ def _sign(coefficient: Expr) -> int:
 
 def _cases(atom: Expr, coefficient: Expr, rest: Expr) -> list[Expr]:
     """For a min or max that pulls the wrong way: one expression for each argument it may equal."""
-    pulls = {Min: 1, Max: -1}.get(type(atom))
-    if pulls is None or _sign(coefficient) != pulls:
+    if not isinstance(atom, (Min, Max)) or _sign(coefficient) != (1 if isinstance(atom, Min) else -1):
         return []
     return [plus(multiply(coefficient, arg), rest) for arg in atom.args]
 
