@@ -88,15 +88,11 @@ JUNK: dict[str, Callable[[FusionDefinition], Any]] = {
     "tensor": lambda fd: fd.probe[0],  # type: ignore[attr-defined]
     "scalar": lambda fd: fd.probe[1],  # type: ignore[attr-defined]
     "vector": lambda fd: fd.probe[2],  # type: ignore[attr-defined]
-    "other_definitions": lambda fd: _OTHER,
+    "other_definitions": lambda fd: _definition().probe[0],  # type: ignore[attr-defined]
 }
 
-with FusionDefinition() as _other:
-    _OTHER = _other.define_tensor([-1])
-    _other.add_output(_OTHER)
 
-
-def _valid(fd: FusionDefinition) -> dict[object, Any]:
+def _valid(fd: FusionDefinition) -> dict[str, Any]:
     """For each kind of parameter an argument of the right type."""
     x, s, v = fd.probe  # type: ignore[attr-defined]
     values = ["Tensor", "Tensor, Scalar or number", "Scalar or number", "Vector"]
@@ -263,8 +259,8 @@ def test_constants_that_an_operation_converts_are_infinite_beyond_its_type(value
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1])
         fd.add_output(x * value)
-    x = torch.tensor([1.0, -0.5])
-    torch.testing.assert_close(fd.execute([x])[0], x * value)
+    given = torch.tensor([1.0, -0.5])
+    torch.testing.assert_close(fd.execute([given])[0], given * value)
 
 
 def test_negative_constants_of_unsigned_types_and_infinities_fit() -> None:
@@ -308,10 +304,10 @@ def test_definitions_that_execute_themselves() -> None:
     for _ in range(2):
         with pytest.raises(DefinitionError, match="still being written"):
             _ExecutesItself().execute([torch.ones(2)])
-        fd = _ScheduleExecutes()
+        scheduled = _ScheduleExecutes()
         with pytest.raises(ExecutionOrderError, match=r"schedule\(\): it executes the definition"):
-            fd.execute([torch.ones(2)])
-        fd.execute([torch.ones(2)], override_user_schedule=True)
+            scheduled.execute([torch.ones(2)])
+        scheduled.execute([torch.ones(2)], override_user_schedule=True)
     with FusionDefinition() as fd:
         with pytest.raises(DefinitionError, match="still being written"):
             fd.execute([])

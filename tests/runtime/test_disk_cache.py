@@ -121,7 +121,7 @@ def test_a_disk_that_refuses_ends_storing_and_leaves_nothing(
     cache = DiskCache(directory)
     cache.store("kept", a_cubin())
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "replace", refuse)

@@ -19,6 +19,7 @@ from time import perf_counter
 from types import ModuleType
 
 from fusewright.core.errors import CompileError, FusewrightError
+from fusewright.core.forks import ForkGate
 
 # The name that NVRTC gives the source in its messages.
 PROGRAM_NAME = "kernel.cu"
@@ -204,6 +205,10 @@ def error_excerpt(source: str, log: str) -> str:
     return "\n".join(excerpt)
 
 
+# NVRTC has locks of its own, which a child that was forked during a compilation would wait for forever.
+_GATE = ForkGate()
+
+
 class _Program:
     """An NVRTC program; destroyed on leaving its `with` block."""
 
@@ -212,8 +217,10 @@ class _Program:
         self._source = source
         self._arguments = [argument.encode() for argument in options.arguments()]
         self._names = names
+        self._passage = _GATE.passage()
 
     def __enter__(self) -> _Program:
+        self._passage.__enter__()
         self._handle = self._call(
             "nvrtcCreateProgram", self._source.encode(), PROGRAM_NAME.encode(), 0, [], []
         )
@@ -221,6 +228,7 @@ class _Program:
 
     def __exit__(self, *_: object) -> None:
         self._api.nvrtcDestroyProgram(self._handle)
+        self._passage.__exit__(None, None, None)
 
     def _call(self, name: str, *arguments: object) -> object:
         code, *values = getattr(self._api, name)(*arguments)

@@ -17,6 +17,7 @@ from fusewright.core.errors import (
     UserError,
     shown_number,
 )
+from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.frontend.printing import definition_text, repro_script
 from fusewright.frontend.records import Record, from_plain, to_plain
@@ -160,6 +161,12 @@ class FusionCache:
         self._lookups = 0
         self._hits = 0
         self._lock = threading.Lock()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Makes the locks anew, in a child of `fork`."""
+        self._lock = threading.Lock()
+        FusionCache._guard = threading.Lock()
 
     @classmethod
     def get(
@@ -235,7 +242,8 @@ class FusionCache:
 
     def _touch(self, leaf: CachedDefinition) -> None:
         """Makes it the definition that was used last."""
-        self._definitions[leaf.id] = self._definitions.pop(leaf.id)
+        self._definitions.pop(leaf.id, None)
+        self._definitions[leaf.id] = leaf
 
     def _drop(self, leaf: CachedDefinition) -> None:
         """Takes a definition out, with the nodes of the trie that only it needs."""

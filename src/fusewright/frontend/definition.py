@@ -23,6 +23,7 @@ from fusewright.core.errors import (
     ScheduleError,
     UnsupportedDeviceError,
 )
+from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.cache import CachedDefinition, FusionCache
@@ -118,9 +119,19 @@ class FusionDefinition(CalledByTorch):
         self._in_schedule = False
         # Held by the thread that writes the definition of a subclass, or a schedule.
         self._writing = threading.RLock()
+        renew_in_child(self)
         self._debug_output: str | None = None
         self._profile: FusionProfile | None = None
         self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
+
+    def renew(self) -> None:
+        """In a child of `fork`: what another thread was writing is written anew."""
+        if not self._writing.acquire(blocking=False):
+            self._writing = threading.RLock()
+            self._recorder = self._open_schedule = None
+            self._in_schedule = False
+        else:
+            self._writing.release()
 
     # ---- life cycle
 

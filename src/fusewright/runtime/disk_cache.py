@@ -13,12 +13,13 @@ Whatever goes wrong with the disk, the caller gets a compiled cubin.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
 import struct
-import tempfile
 import threading
 import time
 import warnings
@@ -27,6 +28,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from fusewright import __version__
+from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_cubin, nvrtc_version
 
@@ -90,6 +92,7 @@ class DiskCache:
     def __init__(self, directory: Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
+        renew_in_child(self)
         self._counts = dict.fromkeys(("hits", "misses", "stores", "corrupt", "evicted"), 0)
         self._size_estimate = 0
         self._stores_until_scan = 0
@@ -98,6 +101,10 @@ class DiskCache:
         self.disabled = "no directory" if directory is None else _prepare(directory)
         if self.disabled is not None:
             self.directory = None
+
+    def renew(self) -> None:
+        """Makes the lock anew, in a child of `fork`."""
+        self._lock = threading.Lock()
 
     def compile(self, source: str, options: NvrtcOptions, names: tuple[str, ...] = ()) -> Cubin:
         """The cubin of this text, from the cache or from NVRTC. Arguments and errors: `compile_cubin`."""
@@ -114,21 +121,23 @@ class DiskCache:
         """The verified entry, or None. An entry that fails verification is deleted."""
         if self.directory is None:
             return None
-        path = self.directory / (key + _SUFFIX)
+        name = key + _SUFFIX
         try:
-            content = path.read_bytes()
+            with _opened(self.directory) as directory:
+                content = _read_entry(name, directory)
+                cubin = None if content is None else _decode(content, key)
+                if cubin is None:
+                    self._count("corrupt")
+                    self._count("misses")
+                    with contextlib.suppress(OSError):  # gone already, or a read-only directory
+                        os.unlink(name, dir_fd=directory)
+                    return None
+                with contextlib.suppress(OSError):  # a read-only directory evicts nothing either
+                    os.utime(name, dir_fd=directory, follow_symlinks=False)  # of last use, for eviction
         except OSError:
             self._count("misses")
             return None
-        cubin = _decode(content, key)
-        if cubin is None:
-            self._count("corrupt")
-            self._count("misses")
-            _remove(path)
-            return None
         self._count("hits")
-        with contextlib.suppress(OSError):  # a read-only directory evicts nothing either
-            os.utime(path)  # the time of last use, for eviction
         return cubin
 
     def store(self, key: str, cubin: Cubin) -> None:
@@ -136,15 +145,10 @@ class DiskCache:
         if self.directory is None or not self._writable:
             return
         content = _encode(key, cubin)
-        temporary = None
         try:
-            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=self.directory)  # mode 0600
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, self.directory / (key + _SUFFIX))
+            with _opened(self.directory) as directory:
+                _write_entry(key + _SUFFIX, content, directory)
         except OSError:
-            if temporary is not None:
-                _remove(Path(temporary))
             self._writable = False
             return
         self._count("stores")
@@ -216,18 +220,80 @@ def _prepare(directory: Path) -> str | None:
         facts = directory.stat()
     except OSError as error:
         return f"{directory} cannot be created: {error.strerror}"
-    problem = None
-    if not stat.S_ISDIR(facts.st_mode):
-        problem = "is no directory"
-    elif hasattr(os, "getuid") and facts.st_uid != os.getuid():
-        problem = "belongs to another user"
-    elif os.name == "posix" and facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        problem = "can be written by other users (chmod go-w it, or set FUSEWRIGHT_CACHE_DIR)"
+    problem = "is no directory" if not stat.S_ISDIR(facts.st_mode) else _untrusted(facts)
     if problem is None:
         return None
     reason = f"{directory} {problem}"
     warnings.warn(f"kernels are not cached on disk: {reason}", RuntimeWarning, stacklevel=2)
     return reason
+
+
+def _untrusted(facts: os.stat_result) -> str | None:
+    """Why a file or directory may hold what another user wrote; None if it may not."""
+    if facts.st_uid != os.getuid():
+        return "belongs to another user"
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by other users (chmod go-w it, or set FUSEWRIGHT_CACHE_DIR)"
+    return None
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The directory as a descriptor. What is opened relative to it is in the directory that was checked.
+
+    Raises:
+        OSError: it is not there, is no directory, or is one that others may have written into by now.
+    """
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        problem = _untrusted(os.fstat(directory))
+        if problem is not None:
+            raise PermissionError(f"{path} {problem}")
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _read_entry(name: str, directory: int) -> bytes | None:
+    """The content of an entry; None if it is no plain file that this user alone may write.
+
+    Raises:
+        OSError: there is none.
+    """
+    try:
+        # Not blocking, for a named pipe would wait for its writer.
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a symbolic link
+            return None
+        raise
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode) or _untrusted(facts) is not None:
+            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
+
+
+def _write_entry(name: str, content: bytes, directory: int) -> None:
+    """Writes a file of mode 0600 under another name, then gives it its own: readers see all of it or none.
+
+    Raises:
+        OSError: the disk refuses; no file is left.
+    """
+    temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
 
 
 def _remove(path: Path) -> None:

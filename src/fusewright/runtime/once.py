@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
+from fusewright.core.forks import renew_in_child
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -28,6 +30,12 @@ class OnceCache(Generic[K, V]):
         #: held by the thread that computes the key's value
         self._running: dict[K, threading.Lock] = {}
         self._lock = threading.Lock()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """In a child of `fork`: what threads of the parent were computing is computed anew when asked for."""
+        self._lock = threading.Lock()
+        self._running = {}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -66,7 +74,7 @@ class OnceCache(Generic[K, V]):
                 return value
             finally:
                 with self._lock:
-                    del self._running[key]
+                    self._running.pop(key, None)
                 mine.release()
 
     def put(self, key: K, value: V) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fusewright.core.forks import renew_in_child
 from fusewright.runtime.once import OnceCache
 
 # Torch's Philox generators count in 32-bit numbers and go on in steps of whole blocks.
@@ -23,6 +24,11 @@ class RandomStates(ABC):
     """The states of one device's generator. Safe to use from several threads."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Makes the lock anew, in a child of `fork`."""
         self._lock = threading.Lock()
 
     def take(self) -> tuple[int, int]:

@@ -7,6 +7,8 @@ from types import TracebackType
 
 import torch
 
+from fusewright.core.forks import renew_in_child
+
 
 class SingleThread:
     """Within it, torch works in the calling thread alone; after it, with as many threads as before.
@@ -17,8 +19,14 @@ class SingleThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        renew_in_child(self)
         self._open = 0
         self._before = 1
+
+    def renew(self) -> None:
+        """Makes the lock anew, in a child of `fork`."""
+        self._lock = threading.Lock()
+        self._open = 0
 
     def __enter__(self) -> None:
         with self._lock:
@@ -31,7 +39,7 @@ class SingleThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
-            self._open -= 1
+            self._open = max(0, self._open - 1)
             torch.set_num_threads(self._before)
 
 

@@ -60,6 +60,10 @@ class InternTable(Generic[NodeT]):
             self._refs[key] = ref
         return node
 
+    def renew(self) -> None:
+        """Makes the lock anew: in a child of `fork`, where the thread that held it is not."""
+        self._lock = threading.Lock()
+
     def _drain(self) -> None:
         # A key holds the node's operands, so removing one entry may kill further nodes;
         # their callbacks append to the same deque and the loop goes on.

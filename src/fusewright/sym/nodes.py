@@ -9,6 +9,7 @@ are already in canonical form. Everybody outside `sym` uses the simplifying cons
 from __future__ import annotations
 
 import operator
+import os
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -311,6 +312,7 @@ class Or(Boolean):
 
 
 _TABLE: InternTable[Any] = InternTable()
+os.register_at_fork(after_in_child=_TABLE.renew)
 _get = _TABLE.get
 _order_of = operator.attrgetter("order")
 _term_order = operator.itemgetter(0)
