@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,10 @@ SAMPLES = 8
 _TRIES = 40
 # How far above its least value a symbol without an upper bound is drawn, from one sample to the next.
 _SPANS = (40, 5000, 3, 600, 2**20, 100, 2**28, 2**36)
+
+# Those of the samples for an expression that all others leave undefined or too large.
+_SMALL_SPANS = (3, 8, 5, 16, 40)
+_SMALL_TRIES = 200
 
 # A variable of the text: its name, its C++ type and the name of the symbol that it holds.
 Variable = tuple[str, str, str]
@@ -201,7 +205,7 @@ def _compare_values(
     drawn = samples(frozenset(expr.free_symbols), wide)
     if not drawn:
         return None  # ranges that leave no values: the body of a loop, or a grid, that is always empty
-    for env in drawn:
+    for env in _until(lambda: checked, drawn, expr, wide):
         try:
             values = {name: (kind, env[of]) for name, kind, of in variables}
         except KeyError as error:
@@ -232,17 +236,27 @@ def _compare_values(
 # ---- samples -----------------------------------------------------------------------------------------------
 
 
+def _until(
+    checked: Callable[[], int], drawn: Sequence[dict[str, int]], expr: Expr, wide: bool
+) -> Iterator[dict[str, int]]:
+    """The samples `drawn`, and small ones where none of them could be checked."""
+    yield from drawn
+    if not checked():
+        yield from samples(frozenset(expr.free_symbols), wide, small=True)
+
+
 @lru_cache(maxsize=1 << 14)
-def samples(symbols: frozenset[Symbol], wide: bool) -> tuple[dict[str, int], ...]:
+def samples(symbols: frozenset[Symbol], wide: bool, small: bool = False) -> tuple[dict[str, int], ...]:
     """Values, by name, that lie in the symbols' ranges: the same in every run."""
+    spans, tries = (_SMALL_SPANS, _SMALL_TRIES) if small else (_SPANS if wide else _SPANS[:-1], _TRIES)
     names = sorted(symbol.name for symbol in symbols)
     rng = random.Random(zlib.crc32(" ".join(names).encode()))
     found: list[dict[str, int]] = []
-    for attempt in range(_TRIES):
-        env = _sample(symbols, _SPANS[attempt % (len(_SPANS) if wide else len(_SPANS) - 1)], rng)
+    for attempt in range(tries):
+        env = _sample(symbols, spans[attempt % len(spans)], rng)
         if env is not None:
             found.append(env)
-        if len(found) == SAMPLES or (found and not symbols):
+        if (len(found) == SAMPLES and not small) or (found and not symbols):
             break
     return tuple(found)
 

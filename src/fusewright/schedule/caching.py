@@ -18,6 +18,7 @@ def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
     if not any(axis.is_reduction for axis in tensor.logical) and tensor.root is None:
         for axis in tensor.logical:
             twins[axis] = fusion.copy_axis(axis)
+            twins[axis].parallel, twins[axis].padded = axis.parallel, axis.padded
         copy_axes(tensor, twins)
         _renumber(fusion, tensor, twins)
         new = fusion.new_tensor([twins[a] for a in tensor.logical], tensor.dtype)

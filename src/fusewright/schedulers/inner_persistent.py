@@ -29,7 +29,8 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
-    finish,
+    distribute,
+    inline,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -94,18 +95,21 @@ class InnerPersistentScheduler:
         check_rows(original, params)
         _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
-        ports = _make_buffers(schedule, original, holds, params.project_persistent_buffers)
+        ports = _cache(schedule, holds)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
-        if params.persistent_in_shared_memory:
-            for tensor in _held_tensors(schedule.fusion, space):
-                schedule.set_memory_type(tensor, MemoryType.shared)
         if holds and params.lparams.bdimx > 0 and len(space.reduction) == 1:
             _assume_row_length(schedule, reference, params)
         moved = _cut(schedule, reference, params, bool(space.iteration))
         position = moved[0] if holds else moved[0] + 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        finish(schedule, space, reference, ports, moved, width, position)
+        partials = distribute(schedule, space, reference, ports, moved, width)
+        # Once loops are bound, what is computed anew takes those of what it stands for.
+        _recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
+        if params.persistent_in_shared_memory:
+            for tensor in _held_tensors(schedule.fusion, space):
+                schedule.set_memory_type(tensor, MemoryType.shared)
+        inline(schedule, space, partials, width, position)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +144,10 @@ class _Planner:
     def _held(self, everything: bool) -> _Held:
         """As `apply` makes the buffers, so that a proposal counts what is there."""
         schedule = Schedule(self.fusion)
-        _make_buffers(schedule, self.space, True, everything)
+        _cache(schedule, holds=True)
         space = reduction_space(schedule.fusion)
         assert isinstance(space, ReductionSpace), space
+        _recompute(schedule, space, everything=everything, loads=False)
         held = _held_tensors(schedule.fusion, space)
         across: dict[TensorView, int] = {}
         for tensor, reductions in held.items():
@@ -163,14 +168,14 @@ class _Planner:
         return Proposal(params)
 
 
-def _make_buffers(schedule: Schedule, space: ReductionSpace, holds: bool, everything: bool) -> Ports:
-    """Loads and stores, and new computation of what is not held. `everything`: hold inputs alone."""
+def _cache(schedule: Schedule, holds: bool) -> Ports:
+    """Loads and stores; of a row that is held, statistics in two passes."""
     ports = cache_inputs_and_outputs(schedule)
     if holds:  # otherwise a second pass would read the row again
         for tensor in _welford_outputs(schedule.fusion):
             schedule.two_pass(tensor)
-    _recompute(schedule, _row_mask(space), everything=everything, loads=not holds)
-    return Ports(find_loads(schedule.fusion), ports.stores)
+        ports = Ports(find_loads(schedule.fusion), ports.stores)
+    return ports
 
 
 def _held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
@@ -292,12 +297,7 @@ def _times_computed(fusion: Fusion) -> int:
     return sum(times.values())
 
 
-def _row_mask(space: ReductionSpace) -> tuple[bool, ...]:
-    """For each dimension of the reductions, whether it is one of the rows'."""
-    return tuple(not axis.is_reduction for axis in space.reference.logical)
-
-
-def _is_cheap(fusion: Fusion, tensor: TensorView, rows: tuple[bool, ...]) -> bool:
+def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
     """Whether it is cheaper to do again than to hold.
 
     That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
@@ -308,20 +308,18 @@ def _is_cheap(fusion: Fusion, tensor: TensorView, rows: tuple[bool, ...]) -> boo
     if isinstance(node, Pointwise):
         return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
     if fusion.is_input(node.inputs[0]):
-        return _is_same_for_all_rows(tensor, rows)
+        return _is_same_for_all_rows(tensor, space)
     return node.traits.view
 
 
-def _is_same_for_all_rows(tensor: TensorView, rows: tuple[bool, ...]) -> bool:
-    """Whether `tensor`, of the reductions' dimensions, is a broadcast along the rows."""
-    return (
-        any(rows)
-        and len(tensor.shape) == len(rows)
-        and all(axis.is_broadcast for axis, is_row in zip(tensor.shape, rows) if is_row)
-    )
+def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:
+    """Whether `tensor` is a broadcast along the rows, of which there are several."""
+    covered = space.maps.get(tensor, {})
+    rows = [axis for axis in space.iteration if not axis.is_broadcast]
+    return bool(rows) and all(axis in covered and covered[axis].is_broadcast for axis in rows)
 
 
-def _recompute(schedule: Schedule, rows: tuple[bool, ...], *, everything: bool, loads: bool) -> None:
+def _recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool) -> None:
     """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
@@ -335,7 +333,7 @@ def _recompute(schedule: Schedule, rows: tuple[bool, ...], *, everything: bool, 
         if tensor not in persistent or tensor in outputs or tensor.is_reduction:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
-        if wanted or _is_cheap(fusion, tensor, rows):
+        if wanted or _is_cheap(fusion, tensor, space):
             schedule.recompute(tensor)
             persistent.update(tensor.producers)
 

@@ -27,7 +27,8 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
-    finish,
+    distribute,
+    inline,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -84,7 +85,8 @@ class ReductionScheduler:
         else:
             moved = _cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
-        finish(schedule, space, reference, ports, moved, width, load_position=moved[0] + 1)
+        partials = distribute(schedule, space, reference, ports, moved, width)
+        inline(schedule, space, partials, width, load_position=moved[0] + 1)
 
 
 @dataclass(frozen=True, eq=False)

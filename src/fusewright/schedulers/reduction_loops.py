@@ -8,7 +8,7 @@ from fusewright.core.enums import ParallelType
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import Ports, inline_rest, vectorize_ports
+from fusewright.schedulers.io import Ports, find_loads, inline_rest, vectorize_ports
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
 
@@ -42,28 +42,36 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
 
 
-def finish(
+def distribute(
     schedule: Schedule,
     space: ReductionSpace,
     reference: TensorView,
     ports: Ports,
     moved: list[int],
     width: int,
-    load_position: int,
-) -> None:
-    """Factors the serial axes at `moved` of every reduction, propagates, vectorizes and inlines.
+) -> list[TensorView]:
+    """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
 
-    Loads before a reduction are inlined at `load_position`, so that those of a whole unrolled stretch are in
-    flight together.
+    Returns the partial results, one a reduction.
     """
     schedule.transform_like(reference)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    lead = partials[0]
-    schedule.transform_like(lead)
-    schedule.parallelize_like(lead)
+    schedule.transform_like(partials[0])
+    schedule.parallelize_like(partials[0])
     vectorize_ports(schedule, ports, width)
-    reduced = set(space.after)
-    early = [load for load in ports.loads if load not in reduced and _feeds(load, set(partials))]
+    return partials
+
+
+def inline(
+    schedule: Schedule, space: ReductionSpace, partials: Sequence[TensorView], width: int, load_position: int
+) -> None:
+    """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
+
+    So the loads of a whole unrolled stretch are in flight together.
+    """
+    lead = partials[0]
+    loads = find_loads(schedule.fusion)
+    early = [load for load in loads if load not in space.after and _feeds(load, set(partials))]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
     runs = _runs(partials, early) if width > 1 else []
