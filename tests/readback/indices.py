@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -200,49 +200,58 @@ def _factors(e: Expression) -> tuple[int, list[Expression]]:
 def _compare_values(
     e: Expression, expr: Expr, variables: tuple[Variable, ...], wide: bool, type_: str | None
 ) -> str | None:
-    bits = 63 if wide else 31
-    checked = 0
-    drawn = samples(frozenset(expr.free_symbols), wide)
+    symbols = frozenset(expr.free_symbols)
+    drawn = samples(symbols, wide)
     if not drawn:
         return None  # ranges that leave no values: the body of a loop, or a grid, that is always empty
-    for env in _until(lambda: checked, drawn, expr, wide):
-        try:
-            values = {name: (kind, env[of]) for name, kind, of in variables}
-        except KeyError as error:
-            return f"{expr} does not depend on {error}"
-        largest = [0]
-        try:
-            wanted = ideal(expr, env, largest)
-        except ZeroDivisionError:
-            continue  # undefined
-        if largest[0] >= 2**bits:
-            continue  # promised not to happen
-        checked += 1
-        try:
-            kind, value = evaluate(e, values)
-            if kind in ("float", "double"):
-                wanted = converted(("long long", int(wanted)), kind)[1]  # type: ignore[assignment]
-        except Undefined as problem:
-            return f"{problem}, for {expr} at {env}"
-        except KeyError as error:
-            return f"{error} has no value here"
-        if type_ is not None and kind != type_:
-            return f"of type {kind}, not {type_}"
-        if value != (bool(wanted) if kind == "bool" else wanted):
-            return f"{value} instead of {wanted}, for {expr} at {env}"
-    return None if checked else f"no sample for {expr}"
+    checked = [_compare_value(e, expr, env, variables, wide, type_) for env in drawn]
+    if checked.count(UNDEFINED) == len(checked):
+        small = samples(symbols, wide, small=True)
+        checked = [_compare_value(e, expr, env, variables, wide, type_) for env in small]
+    problems = [problem for problem in checked if problem is not UNDEFINED]
+    return next(filter(None, problems), None) if problems else f"no sample for {expr}"
+
+
+#: What `_compare_value` says where `expr` has no value that the kernel promises.
+UNDEFINED = "undefined"
+
+
+def _compare_value(
+    e: Expression,
+    expr: Expr,
+    env: Mapping[str, int],
+    variables: tuple[Variable, ...],
+    wide: bool,
+    type_: str | None,
+) -> str | None:
+    """What is wrong for one sample; None if nothing is."""
+    try:
+        values = {name: (kind, env[of]) for name, kind, of in variables}
+    except KeyError as error:
+        return f"{expr} does not depend on {error}"
+    largest = [0]
+    try:
+        wanted = ideal(expr, env, largest)
+    except ZeroDivisionError:
+        return UNDEFINED
+    if largest[0] >= 2 ** (63 if wide else 31):
+        return UNDEFINED
+    try:
+        kind, value = evaluate(e, values)
+        if kind in ("float", "double"):
+            wanted = converted(("long long", int(wanted)), kind)[1]  # type: ignore[assignment]
+    except Undefined as problem:
+        return f"{problem}, for {expr} at {env}"
+    except KeyError as error:
+        return f"{error} has no value here"
+    if type_ is not None and kind != type_:
+        return f"of type {kind}, not {type_}"
+    if value != (bool(wanted) if kind == "bool" else wanted):
+        return f"{value} instead of {wanted}, for {expr} at {env}"
+    return None
 
 
 # ---- samples -----------------------------------------------------------------------------------------------
-
-
-def _until(
-    checked: Callable[[], int], drawn: Sequence[dict[str, int]], expr: Expr, wide: bool
-) -> Iterator[dict[str, int]]:
-    """The samples `drawn`, and small ones where none of them could be checked."""
-    yield from drawn
-    if not checked():
-        yield from samples(frozenset(expr.free_symbols), wide, small=True)
 
 
 @lru_cache(maxsize=1 << 14)
