@@ -67,6 +67,11 @@ def scaled_by_the_total(ops, x):
     return total * ops.full([1, ops.size(x, 1)], 2.0, DataType.Float), total * x
 
 
+def least_of_all_pairs(ops, x, y):
+    """The load of most dimensions is a broadcast along the last one."""
+    return [ops.min(ops.broadcast(y, [False, True]) + x * 1.0, [0, 1])]
+
+
 def transposed_beside_a_product(ops, x, z):
     return x * z, ops.permute(x, [1, 0])
 
@@ -81,6 +86,9 @@ class Eager:
 
     def sum(self, x, dims, keepdim=False):
         return x.sum(dims, keepdim=keepdim)
+
+    def min(self, x, dims):
+        return x.amin(dims)
 
     def exp(self, x):
         return x.exp()
@@ -112,6 +120,7 @@ CASES: list[tuple[Body, Sequence[tuple[Sequence[int], torch.dtype]]]] = [
     (sum_of_a_broadcast, [((30, 40), F)]),
     (minus_its_transpose, [((40, 40), F)]),
     (scaled_by_the_total, [((40, 50), F)]),
+    (least_of_all_pairs, [((24,), F), ((24,), F)]),
     (transposed_beside_a_product, [((40, 50), C), ((40, 50), torch.complex128)]),
 ]
 
@@ -194,3 +203,11 @@ def test_the_stride_of_a_dimension_of_one_element_limits_no_vector(
         first, second = fd.execute([value])
         assert torch.equal(first, value.relu())
         torch.testing.assert_close(second, value.sum(1))
+
+
+def test_vectors_run_along_the_memory_of_the_load_that_limits_them(target: torch.device) -> None:
+    x, y = torch.randn(17, device=target)[1:], torch.randn(16, 1, device=target)
+    with FusionDefinition() as fd:
+        a, b = fd.define_tensor([-1], True), fd.define_tensor([-1, 1], [True, None])
+        fd.add_output(fd.ops.min(fd.ops.lt(a, b), [0, 1]))
+    assert torch.equal(fd.execute([x, y])[0], (x < y).all())

@@ -123,7 +123,8 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         main = None
     order = list(reference.logical)
     if main is not None:
-        place = {axis: i for i, axis in enumerate(main.tensor.allocation)}
+        # Outside of those that it lies along are those that it is a broadcast along.
+        place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
         axes = main.axes
         order.sort(key=lambda a: place.get(axes.get(a), -1))  # type: ignore[arg-type]
     return ReductionSpace(
