@@ -35,7 +35,7 @@ def lift_relabels(fusion: Fusion) -> Fusion:
         above = source.definition
         if above is None or source in reduced or not above.traits.carries_relabels:
             continue
-        if source in outputs and not _meets_others(node):
+        if source in outputs and not node.output.uses:
             continue  # a store in another order costs less than to compute it again
         if isinstance(above, Copy) and above.segment:
             continue
@@ -43,11 +43,6 @@ def lift_relabels(fusion: Fusion) -> Fusion:
         if not source.uses and source not in outputs and above in fusion.nodes:
             _remove_dead(fusion, above, outputs)
     return fusion
-
-
-def _meets_others(relabel: Node) -> bool:
-    """Whether what is relabeled meets other tensors, which may be related to its source in another way."""
-    return any(len(use.tensor_inputs) > 1 for use in relabel.output.uses)
 
 
 def _depends_on_more(fusion: Fusion) -> set[Val]:

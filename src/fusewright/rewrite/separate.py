@@ -42,8 +42,7 @@ def separate_small_tensors(fusion: Fusion) -> Fusion:
     widest: dict[TensorView, int] = {}  # dimensions of a tensor, or of what is computed from it
     for node in reversed(nodes):  # consumers first
         _add_operands(node, after, feeding)
-        readers = [use.output for out in node.outputs for use in out.uses]
-        widest[node.output] = max([_rank(node.output), *(widest.get(r, 0) for r in readers)])
+        widest[node.output] = max(_width(out, widest) for out in node.outputs)
         for out in node.outputs:
             if isinstance(out, TensorView) and out not in after and out in feeding:
                 _separate(fusion, out, feeding, widest, out in outputs)
@@ -83,6 +82,12 @@ def _rank(tensor: TensorView) -> int:
     return sum(not axis.is_broadcast for axis in tensor.shape)
 
 
+def _width(value: Val, widest: dict[TensorView, int]) -> int:
+    """The most dimensions of a tensor or of what is computed from it."""
+    assert isinstance(value, TensorView)
+    return max([_rank(value), *(widest.get(use.output, 0) for use in value.uses)])
+
+
 def _separate(
     fusion: Fusion,
     tensor: TensorView,
@@ -112,6 +117,6 @@ def _separate(
     # A relabeling that changes nothing is a load of its own.
     load = Relabel(tensor, twin, range(tensor.ndim))
     fusion.add_node(load if node is None else node.copy({tensor: twin}))
-    widest[twin] = widest.get(tensor, 0)
+    widest[tensor], widest[twin] = _width(tensor, widest), _width(twin, widest)
     if is_output:
         feeding[twin] = feeding.pop(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -110,6 +111,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
     after = _after(fusion, reductions)
     problem = _uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
+    problem = problem or _misplaced(fusion, reference, maps)
     if problem is not None:
         return problem
     reads = loads(fusion, maps)
@@ -118,9 +120,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     if several and any(all(a not in read.axes for read in reads) for a in expanded):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
         return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
-    main = max(reads, key=lambda read: len(read.concrete), default=None)
-    if main is not None and not main.concrete:
-        main = None
+    main = _main_load(fusion, reference, reads)
     order = list(reference.logical)
     if main is not None:
         # Outside of those that it lies along are those that it is a broadcast along.
@@ -138,6 +138,36 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         tuple(stores(fusion, maps)),
         main,
     )
+
+
+def _misplaced(fusion: Fusion, reference: TensorView, maps: dict[TensorView, AxisMap]) -> str | None:
+    """Why the loops of a tensor do not stand where the reference's do, or None.
+
+    Rows of one point are loops around the reduced ones all the same, for those tensors that have them.
+    """
+    rows = [axis for axis in reference.logical if not axis.is_reduction]
+    if not rows or not all(axis.is_broadcast for axis in rows):
+        return None
+    for node in fusion.ordered_nodes():
+        for tensor in node.outputs:
+            own = maps[tensor] if isinstance(tensor, TensorView) else {}
+            if any(axis.is_reduction for axis in own) and own.keys().isdisjoint(rows):
+                return f"{tensor.name} lacks the dimensions of one point of the reduction {reference.name}"
+    return None
+
+
+def _main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -> Access | None:
+    """The load that has most dimensions, if one has any.
+
+    Of several it is the first by input and memory order, whatever the order of nodes, which caches change.
+    """
+
+    def rank(read: Access) -> tuple[int, int, list[int]]:
+        order = {ours: i for i, axis in enumerate(reference.logical) if (ours := read.axes.get(axis))}
+        along = [order[axis] for axis in read.tensor.allocation if axis in order]
+        return -len(read.concrete), fusion.inputs.index(read.tensor), along
+
+    return min((read for read in reads if read.concrete), key=rank, default=None)
 
 
 def _is_welford(tensor: TensorView) -> bool:

@@ -24,7 +24,7 @@ from math import prod
 from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -417,7 +417,10 @@ def _to_threads(
 
 
 def _vectorize(schedule: Schedule, ports: Ports, staged: _Staged, params: TransposeParams) -> None:
-    """Vectors of both groups' accesses to global memory, and of the tiles as they are written."""
+    """Vectors of both groups' accesses to global memory, and of the tiles as they are written.
+
+    A tile of an output is written as wide as the other group's memory allows, which may be too wide for it.
+    """
     loads = tuple(t for t in ports.loads if t not in staged.loads)
     stores = tuple(t for t in ports.stores if t not in staged.stores)
     vectorize_ports(schedule, Ports(loads, stores), params.vectorize_factor1)
@@ -426,5 +429,6 @@ def _vectorize(schedule: Schedule, ports: Ports, staged: _Staged, params: Transp
         (staged.input_tiles, params.vectorize_factor2),
         (staged.output_tiles, params.vectorize_factor1),
     ):
-        for tile in tiles if width > 1 else ():
-            schedule.parallelize(tile, -1, ParallelType.vectorize)
+        for tile in tiles:
+            if 1 < width <= MAX_VECTOR_BYTES // tile.dtype.size:
+                schedule.parallelize(tile, -1, ParallelType.vectorize)

@@ -11,12 +11,21 @@ from collections.abc import Sequence
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, symbol
+from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, maximum, symbol
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
     bound = {s for stmt in k.walk(kernel.body) if (s := access.defined_symbol(stmt)) is not None}
     return k.with_body(kernel, _Hoister(bound).body(kernel.body))
+
+
+def _defined(division: Expr) -> Expr:
+    """The division with 1 for a divisor of 0, which the guards that it is moved out of exclude."""
+    dividend, divisor = division.args
+    low, _ = bounds(divisor)
+    if low is not None and low > 0:
+        return division
+    return build(division.kind, (dividend, maximum(divisor, 1)))
 
 
 class _Hoister:
@@ -75,7 +84,7 @@ class _Hoister:
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
         named: list[tuple[Expr, k.Let]] = []
         for value in values:
-            text = self._rewrite(value)
+            text = _defined(self._rewrite(value))
             low, high = bounds(value)
             name = symbol(f"n{self._count}", lo=low or 0, hi=high)
             self._count += 1
