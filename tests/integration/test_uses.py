@@ -211,3 +211,40 @@ def test_vectors_run_along_the_memory_of_the_load_that_limits_them(target: torch
         a, b = fd.define_tensor([-1], True), fd.define_tensor([-1, 1], [True, None])
         fd.add_output(fd.ops.min(fd.ops.lt(a, b), [0, 1]))
     assert torch.equal(fd.execute([x, y])[0], (x < y).all())
+
+
+def test_statically_empty_dimensions_are_not_read(target: torch.device) -> None:
+    x = torch.empty(0, 1, device=target)
+    with FusionDefinition() as fd:
+        t = fd.from_pytorch(x, static_sizes=True)
+        total = fd.ops.sum(t, [0], keepdim=True)
+        fd.add_output(fd.ops.addcmul(total, t, total, 0.5))
+        fd.add_output(total)
+        fd.add_output(fd.ops.sum(t, [0, 1], keepdim=True))
+    first, second, third = fd.execute([x])
+    assert first.shape == (0, 1) and second.tolist() == [[0.0]] and third.tolist() == [[0.0]]
+
+
+def test_sizes_of_zero_divide_no_index(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], [False, True, None])
+        y = fd.define_tensor([-1, 1, -1], [True, None, True], stride_order=[0, 1, 2])
+        product = x * y
+        variance, mean = fd.ops.var_mean(product, [0, 1, 2], 0, keepdim=True)
+        fd.add_output(mean, stride_order=[2, 0, 1])
+        fd.add_output(variance)
+        fd.add_output(mean * product)
+    for rows in (4, 0):
+        a = torch.randn(8, rows, 1, device=target).expand(8, rows, 2)
+        b = torch.randn(2, 1, 8, device=target).permute(2, 1, 0)
+        mean, _, out = fd.execute([a, b])
+        assert out.shape == (8, rows, 2)
+        if rows:
+            torch.testing.assert_close(mean, (a * b).mean((0, 1, 2), keepdim=True))
+
+
+def test_a_product_of_one_copy_is_exact(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.prod(fd.define_tensor([-1, -1], [True, None], DataType.Double), [1]))
+    x = torch.randn(500, 1, dtype=torch.float64, device=target)
+    assert torch.equal(fd.execute([x])[0], x[:, 0])

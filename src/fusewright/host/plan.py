@@ -100,6 +100,11 @@ class Memory:
         """(shape, strides, alignment in bytes); empty for a scalar."""
         return self._own(self._homes.get(value, value))
 
+    def stride(self, value: Val, dim: int) -> int:
+        """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
+        shape, strides, _ = self.of(value)
+        return 0 if 0 in shape else strides[dim]
+
     def _own(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         found = self._facts.get(value)
         if found is None:
@@ -153,7 +158,7 @@ class LaunchPlan:
     def symbols(self, memory: Memory) -> dict[Symbol, int]:
         """The values of the kernel's symbols."""
         values = self.op.values
-        strides = [memory.of(values[slot])[1][dim] for _, slot, dim in self.sizes.strided]
+        strides = [memory.stride(values[slot], dim) for _, slot, dim in self.sizes.strided]
         return self.sizes.symbols(memory.sizes, strides)
 
     def bind(self, memory: Memory, tracer: Tracer, zeroed: Callable[..., Any]) -> dict[str, Any]:
@@ -173,7 +178,7 @@ class LaunchPlan:
         names: dict[str, Any] = {f"launch_{segment}": launch}
         names.update(zip(self._sized, self._size_values(memory.sizes)))
         for name, value, dim in self._strided:
-            names[name] = memory.of(value)[1][dim]
+            names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
             names[f"alloc_work{segment}_{j}"] = (
                 zeroed(j, workspace, count) if workspace.zeroed else self._scratch(workspace, count)

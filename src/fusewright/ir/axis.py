@@ -182,7 +182,8 @@ class Split(Transform):
         return floordiv(indices[0], inner), mod(indices[0], inner)
 
     def may_overrun(self, ins: Sequence[Expr]) -> bool:
-        return not divides(self.factor, ins[0])
+        # Of no points there is one thread or block all the same, which has to know that it has none.
+        return as_int(ins[0]) == 0 or not divides(self.factor, ins[0])
 
     def key(self) -> tuple[object, ...]:
         return ("split", self.factor, self.inner_split)

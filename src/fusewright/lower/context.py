@@ -202,13 +202,18 @@ def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
 
 
 def launch_dimensions(loops: LoopMap) -> dict[ParallelType, Expr]:
-    """The extent of every thread and block axis in use: the largest among the loops bound to it, padded."""
+    """The extent of every thread and block axis in use: the largest among the loops bound to it, padded.
+
+    A launch has one thread and block at least; a loop of no points then has a guard.
+    """
     dims: dict[ParallelType, Expr] = {}
     for loop in loops.all():
         if loop.is_parallel:
             extent = loop.extent
             if loop.padded > 1:
                 extent = (extent + (loop.padded - 1)) // loop.padded * loop.padded
+            if as_int(extent) == 0:
+                extent = ONE
             known = dims.get(loop.parallel, ONE)
             if known is ONE:
                 dims[loop.parallel] = extent

@@ -85,11 +85,16 @@ def _times(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
 
 
 def _to_the(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
-    """The product of `count` equal values. In Double, which tells odd counts from even ones."""
-    if tensor.dtype is not DataType.Float:
-        return apply_to_tensor(fusion, "pow", tensor, count)
-    power = apply_to_tensor(fusion, "pow", convert_tensor(fusion, tensor, DataType.Double), count)
-    return convert_tensor(fusion, power, DataType.Float)
+    """The product of `count` equal values. In Double, which tells odd counts from even ones.
+
+    One value is itself, which a power is only nearly.
+    """
+    if tensor.dtype is DataType.Float:
+        power = apply_to_tensor(fusion, "pow", convert_tensor(fusion, tensor, DataType.Double), count)
+        power = convert_tensor(fusion, power, DataType.Float)
+    else:
+        power = apply_to_tensor(fusion, "pow", tensor, count)
+    return apply_to_tensor(fusion, "where", apply(fusion, "eq", count, 1), tensor, power)
 
 
 # Combining n equal values; where there is none, the value itself.

@@ -4,7 +4,7 @@ what lies between them, inlined.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import is_own_load
@@ -116,14 +116,16 @@ class _Limit:
     Attributes:
         element_bytes: of its dtype.
         size: the extent of that dimension.
-        position: of the input that it reads or is stored in; None for fresh memory.
+        position: of the input that it reads or may be stored in; None for fresh memory.
         outer: that input's other dimensions, and their extents.
+        dense: for a store that may be in an input, the extents from the inside of memory of its own.
     """
 
     element_bytes: int
     size: Expr
     position: int | None
     outer: tuple[tuple[int, Expr], ...]
+    dense: tuple[Expr, ...] = ()
 
 
 class VectorLimits:
@@ -144,7 +146,7 @@ class VectorLimits:
             if unit is not None and access.axes.get(inner) is unit:
                 home = aliases.get(access.tensor, access.tensor)
                 position = fusion.inputs.index(home) if fusion.is_input(home) else None
-                self._limits.append(_limit(access.tensor, unit, position))
+                self._limits.append(_limit(access.tensor, unit, position, home is not access.tensor))
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""
@@ -155,11 +157,24 @@ class VectorLimits:
                 alignment = facts.alignment[limit.position]
                 own = facts.strides[limit.position]
                 strides = [own[dim] for dim, size in limit.outer if facts.value(size) > 1]
+                strides += _steps([facts.value(size) for size in limit.dense])
             width = widest_access(limit.element_bytes, facts.value(limit.size), strides, alignment, width)
         return max(1, width)
 
 
-def _limit(tensor: TensorView, unit: IterDomain, position: int | None) -> _Limit:
+def _limit(tensor: TensorView, unit: IterDomain, position: int | None, may_be_elsewhere: bool) -> _Limit:
+    if position is None:
+        return _Limit(tensor.dtype.size, unit.extent, None, ())
     axes = enumerate(tensor.shape)
     outer = tuple((dim, a.extent) for dim, a in axes if a is not unit and not a.is_broadcast)
-    return _Limit(tensor.dtype.size, unit.extent, position, outer if position is not None else ())
+    order = [a.extent for a in reversed(tensor.allocation) if not a.is_broadcast and not a.is_reduction]
+    return _Limit(tensor.dtype.size, unit.extent, position, outer, tuple(order) if may_be_elsewhere else ())
+
+
+def _steps(sizes: Sequence[int]) -> list[int]:
+    """The strides of all but the innermost dimension, from the inside, of dense memory."""
+    steps, step = [], 1
+    for size in sizes[:-1]:
+        step *= max(size, 1)
+        steps.append(step)
+    return steps
