@@ -194,7 +194,8 @@ class Buffers:
             axes = [a for a in axes if not a.is_broadcast]
         axes.sort(key=lambda a: not a.parallel.is_grid)
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
-            if self._domains.extent(tensor, axis) is not ONE and not _is_position(index, axis.parallel):
+            has_several = as_int(self._domains.extent(tensor, axis)) not in (0, 1)
+            if has_several and not _is_position(index, axis.parallel):
                 return axis, index
         return None
 
