@@ -237,11 +237,13 @@ class Writer:
 
     def call(self, op: str, *args: Any, dims: tuple[Dim, ...], **kwargs: Any) -> Slot | None:
         """Evaluates and appends a call whose Slots become Refs; None if its result would tell nothing."""
+        limit = 2 * max(self.flavour.elements, MAX_ELEMENTS)
+        if math.prod(self.extents[d] for d in dims if d is not None) > limit:
+            return None  # before it takes all memory
         refs = tuple(_as_ref(a) for a in args)
         given = [operand(a, lambda i: self.slots[i].value, self.made) for a in refs]
         result = OPERATIONS[op](*given, **kwargs)
         values = result if isinstance(result, tuple) else (result,)
-        limit = 2 * max(self.flavour.elements, MAX_ELEMENTS)
         if any(v.data.numel() > limit or v.known < LEAST_KNOWN for v in values):
             return None
         self.used |= {a.index for a in args if isinstance(a, Slot)}
