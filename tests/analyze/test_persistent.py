@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusewright.analyze.persistent import Reach, persistent_tensors
+from fusewright.analyze.persistent import Reachability, persistent_tensors
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -61,7 +61,11 @@ def test_outputs_of_one_node_are_reached_together(fusion):
     out = op(fusion, "sub", x, mean)
     add_output(fusion, out)
     add_output(fusion, var)
-    reach = Reach(fusion)
+    reachability = Reachability(fusion)
     first, second = x.uses[0].outputs[:2]
-    assert reach.reaches(first, out) and reach.reaches(second, out) and not reach.reaches(out, first)
+    assert (
+        reachability.reaches(first, out)
+        and reachability.reaches(second, out)
+        and not reachability.reaches(out, first)
+    )
     assert list(persistent_tensors(fusion)) == [x]

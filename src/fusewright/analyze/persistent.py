@@ -8,33 +8,35 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 
 
-class Reach:
+class Reachability:
     """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
 
     def __init__(self, fusion: Fusion) -> None:
         nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         self._bit: dict[TensorView, int] = {}
-        self._below: dict[TensorView, int] = {}
-        #: as below, but not beyond a reduction: what can stand in one loop with the tensor
-        self._beside: dict[TensorView, int] = {}
+        self._descendants: dict[TensorView, int] = {}
+        #: descendants, but not beyond a reduction: what can stand in one loop with the tensor
+        self._same_loop_candidates: dict[TensorView, int] = {}
         self._reductions = [node.output for node in nodes if node.output.is_reduction]
         reductions = set(self._reductions)
         for position in reversed(range(len(nodes))):
             node = nodes[position]
-            below = beside = bit = 1 << position
+            descendants = candidates = bit = 1 << position
             for out in node.outputs:
-                for user in out.uses:  # all that one computes reach the same
-                    below |= self._below.get(user.output, 0)
-                    beside |= self._beside.get(user.output, 0)
+                for user in out.uses:  # all outputs of a node count as one
+                    descendants |= self._descendants.get(user.output, 0)
+                    candidates |= self._same_loop_candidates.get(user.output, 0)
             if node.output in reductions:
-                beside = bit
+                candidates = bit
             for out in node.outputs:
                 assert isinstance(out, TensorView)
-                self._bit[out], self._below[out], self._beside[out] = bit, below, beside
+                self._bit[out] = bit
+                self._descendants[out] = descendants
+                self._same_loop_candidates[out] = candidates
 
-    def reaches(self, above: TensorView, below: TensorView) -> bool:
-        """Whether `below` is `above` or computed from it."""
-        return bool(self._below.get(above, 0) & self._bit.get(below, 0))
+    def reaches(self, tensor: TensorView, other: TensorView) -> bool:
+        """Whether `other` is `tensor` or computed from it."""
+        return bool(self._descendants.get(tensor, 0) & self._bit.get(other, 0))
 
     @property
     def reductions(self) -> Sequence[TensorView]:
@@ -54,7 +56,9 @@ class Reach:
         for reduction in self._reductions:
             feeding = [self.reaches(c, reduction) for c in consumers]
             if any(feeding) and any(
-                self._beside[c] & self._below[reduction] for c, feeds in zip(consumers, feeding) if not feeds
+                self._same_loop_candidates[c] & self._descendants[reduction]
+                for c, feeds in zip(consumers, feeding)
+                if not feeds
             ):
                 found.append(reduction)
         return found
@@ -62,10 +66,10 @@ class Reach:
 
 def persistent_tensors(fusion: Fusion) -> Mapping[TensorView, list[TensorView]]:
     """Each computed tensor that is needed before a reduction and after it, with those reductions."""
-    reach = Reach(fusion)
+    reachability = Reachability(fusion)
     found: dict[TensorView, list[TensorView]] = {}
     for node in fusion.ordered_nodes():
         for out in node.outputs:
-            if isinstance(out, TensorView) and (between := reach.reductions_between(out)):
+            if isinstance(out, TensorView) and (between := reachability.reductions_between(out)):
                 found[out] = between
     return found

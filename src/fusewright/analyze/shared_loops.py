@@ -8,14 +8,14 @@ from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 
 #: A loop of one tensor, by position; outputs of one node share theirs, and the first stands for all.
-Spot = tuple[TensorView, int]
+LoopPosition = tuple[TensorView, int]
 
 
 class SharedLoops:
     """Classes of loops: a tensor shares its outer `inline_at` loops with its consumers among `nodes`."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self._parent: dict[Spot, Spot] = {}
+        self._parent: dict[LoopPosition, LoopPosition] = {}
         computed = set(nodes)
         for node in nodes:
             for tensor in node.outputs:
@@ -27,16 +27,16 @@ class SharedLoops:
                         for position in range(tensor.inline_at):
                             self._unite((node.output, position), (user.output, position))
 
-    def of(self, spot: Spot) -> Spot:
-        """The loop that stands for all that are one with `spot`."""
-        root = spot
+    def of(self, loop: LoopPosition) -> LoopPosition:
+        """The loop that stands for all that are one with `loop`."""
+        root = loop
         while root in self._parent:
             root = self._parent[root]
-        while spot in self._parent and self._parent[spot] is not root:
-            self._parent[spot], spot = root, self._parent[spot]
+        while loop in self._parent and self._parent[loop] is not root:
+            self._parent[loop], loop = root, self._parent[loop]
         return root
 
-    def _unite(self, a: Spot, b: Spot) -> None:
+    def _unite(self, a: LoopPosition, b: LoopPosition) -> None:
         a, b = self.of(a), self.of(b)
         if a != b:
             self._parent[b] = a

@@ -211,8 +211,7 @@ class FusionExecutor:
     ) -> BoundProgram:
         """Checks the inputs and makes their program.
 
-        Threads that ask for the same one at once may make it twice, of the same kernels: to wait for one
-        another would cost more than to bind.
+        Two threads may bind the same program concurrently. Waiting would cost more than binding twice.
         """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
@@ -298,7 +297,7 @@ class FusionExecutor:
 
     def _bind(
         self,
-        place: _Place,
+        place: _DeviceState,
         launches: Sequence[LaunchPlan],
         binding: Binding,
         memory: Memory,
@@ -309,18 +308,18 @@ class FusionExecutor:
         with tracer.stage("host program"):
             return place.programs.bind(launches, binding, memory, tracer)
 
-    def _place(self, setting: _Setting, device: torch.device) -> _Place:
-        def make() -> _Place:
+    def _place(self, setting: _Setting, device: torch.device) -> _DeviceState:
+        def make() -> _DeviceState:
             if device.type == "cuda":
                 target: Target = CudaTarget(device, setting.options, setting.compiler)
             else:
                 target = SimulatedTarget(setting.options)
-            return _Place(target, Programs(self.fusion, target, self._binder.size_scalars.static))
+            return _DeviceState(target, Programs(self.fusion, target, self._binder.size_scalars.static))
 
         return setting.places.get(device, make)
 
     def _proposal(
-        self, segment: Segment, binding: Binding, memory: Memory, place: _Place, tracer: Tracer
+        self, segment: Segment, binding: Binding, memory: Memory, place: _DeviceState, tracer: Tracer
     ) -> Proposal | Reject:
         """What the scheduler of a segment proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
@@ -339,7 +338,7 @@ class FusionExecutor:
         segment: Segment,
         params: Any,
         binding: Binding,
-        place: _Place,
+        place: _DeviceState,
         tracer: Tracer,
     ) -> LaunchPlan:
         """The launch of a segment with these parameters. ParamsError for indices that are too narrow."""
@@ -368,7 +367,7 @@ class FusionExecutor:
         setting: _Setting,
         schedule: FinishedSchedule,
         binding: Binding,
-        place: _Place,
+        place: _DeviceState,
         tracer: Tracer,
     ) -> LaunchPlan:
         """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel."""
@@ -389,7 +388,7 @@ class FusionExecutor:
         return place.launches.get((None, schedule.key, index_dtype), make)
 
 
-class _Place:
+class _DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
@@ -411,8 +410,8 @@ class _Setting:
         self.compiler = KernelCompiler(options)
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: as `_Place.launches`, and by GPU: devices of one kind share them
+        #: as `_DeviceState.launches`, and by GPU: devices of one kind share them
         self.kernels: OnceCache[tuple[Segment | None, Any, DataType, HardwareInfo], CompiledKernel] = (
             OnceCache(MAX_KERNELS)
         )
-        self.places: OnceCache[torch.device, _Place] = OnceCache()
+        self.places: OnceCache[torch.device, _DeviceState] = OnceCache()

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fusewright.analyze.shared_loops import SharedLoops, Spot
+from fusewright.analyze.shared_loops import LoopPosition, SharedLoops
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Node
@@ -56,7 +56,7 @@ class LoopMap:
 
     def __init__(self, nodes: Sequence[Node], domains: Domains) -> None:
         self._shared = SharedLoops(nodes)
-        members: dict[Spot, list[Spot]] = {}
+        members: dict[LoopPosition, list[LoopPosition]] = {}
         for node in nodes:
             for position in range(len(node.output.loop)):
                 spot = (node.output, position)
@@ -71,7 +71,7 @@ class LoopMap:
         return self._loops.values()
 
 
-def _make_loop(spots: Sequence[Spot], domains: Domains) -> Loop:
+def _make_loop(spots: Sequence[LoopPosition], domains: Domains) -> Loop:
     extents: dict[Expr, TensorView] = {}
     kinds: dict[ParallelType, TensorView] = {}
     padded = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fusewright.analyze.axis_map import loop_keys, sibling_keys
-from fusewright.analyze.persistent import Reach
+from fusewright.analyze.persistent import Reachability
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain
@@ -17,11 +17,12 @@ from fusewright.schedule.ordering import cut_cycles
 _STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
 
 
-def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None = None) -> int:
+def max_inline_position(fusion: Fusion, tensor: TensorView, reachability: Reachability | None = None) -> int:
     """The most loops that `tensor` can share with every consumer.
 
-    These are equal axes, none reduced by it or vectorized; and no loop that a reduction does not share with
-    those who await its result, where another consumer does, for it must end before that consumer's begins.
+    A loop can be shared if its axes correspond in the tensor and every consumer, and none is reduced or
+    vectorized. A loop that computes a reduction must close before the reduction's consumers; consumers inside
+    it limit the position.
     """
     if tensor.definition is None or not tensor.consumers:
         return 0
@@ -42,9 +43,9 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None 
                 break
             shared += 1
         limit = min(limit, shared)
-    reach = reach or Reach(fusion)
-    for reduction in reach.reductions_between(tensor):
-        limit = min(limit, _shared_with_users(fusion, reduction, reach))
+    reachability = reachability or Reachability(fusion)
+    for reduction in reachability.reductions_between(tensor):
+        limit = min(limit, _shared_with_users(fusion, reduction, reachability))
     # Outputs of one node share one loop nest.
     for sibling in _siblings(tensor):
         ours, theirs = sibling_keys(tensor, sibling)
@@ -53,12 +54,12 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reach: Reach | None 
     return limit
 
 
-def _shared_with_users(fusion: Fusion, reduction: TensorView, reach: Reach) -> int:
+def _shared_with_users(fusion: Fusion, reduction: TensorView, reachability: Reachability) -> int:
     """The position of the first loop of a reduction that its consumers cannot stand in.
 
     Axes of threads and blocks are no loops: everybody stands in them.
     """
-    shared = max_inline_position(fusion, reduction, reach)
+    shared = max_inline_position(fusion, reduction, reachability)
     later = (i for i, axis in enumerate(reduction.loop) if i >= shared and _is_loop(axis))
     return next(later, len(reduction.loop))
 
@@ -88,10 +89,10 @@ def inline_at(
     target = pos + rank + 1 if pos < 0 else pos
     if not 0 <= target <= rank:
         raise ScheduleError(f"inline_at: position {pos} is outside [{-rank - 1}, {rank}] of {tensor.name}")
-    reach = Reach(fusion)
+    reachability = Reachability(fusion)
     positions: dict[TensorView, int] = {}
     for candidate in _inlinable(fusion, selected):
-        reached = max_inline_position(fusion, candidate, reach)
+        reached = max_inline_position(fusion, candidate, reachability)
         wanted = min(target, len(candidate.loop))
         if reached < wanted and not best_effort and candidate in (selected or [tensor]):
             raise ScheduleError(
@@ -105,10 +106,10 @@ def inline_at(
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
     """Inlines every tensor (or the selected ones) as far as it can be."""
-    reach = Reach(fusion)
+    reachability = Reachability(fusion)
     candidates = _inlinable(fusion, selected)
     for candidate in candidates:
-        candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate, reach))
+        candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate, reachability))
     cut_cycles(fusion, candidates)
 
 

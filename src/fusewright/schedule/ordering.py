@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from fusewright.analyze.persistent import Reach
-from fusewright.analyze.shared_loops import SharedLoops, Spot
+from fusewright.analyze.persistent import Reachability
+from fusewright.analyze.shared_loops import LoopPosition, SharedLoops
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -22,20 +22,20 @@ from fusewright.sym import as_int
 
 def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
     """Inlines `candidates` less far until the loops can be ordered, or others where those do not help."""
-    reach = Reach(fusion)
-    nest = _Nest(fusion, reach)
+    reachability = Reachability(fusion)
+    nest = _Nest(fusion, reachability)
     for chosen in (set(candidates), set(fusion.tensors())):
         while (cut := nest.cut(chosen)) is not None:
             tensor, position = cut
             tensor.inline_at = position
-            nest = _Nest(fusion, reach)
+            nest = _Nest(fusion, reachability)
 
 
 class _Nest:
     """The loops that tensors share as they are inlined now."""
 
-    def __init__(self, fusion: Fusion, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, fusion: Fusion, reachability: Reachability) -> None:
+        self._reach = reachability
         nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         self._leads = [node.output for node in nodes]
         self._lead = {out: node.output for node in nodes for out in node.outputs}
@@ -56,13 +56,13 @@ class _Nest:
             for lead in self._leads
         }
 
-    def cut(self, chosen: Collection[TensorView]) -> Spot | None:
+    def cut(self, chosen: Collection[TensorView]) -> LoopPosition | None:
         """One of `chosen` to inline less far, and how far; None if there is an order, or none that helps."""
         return self._cut_within(self._leads, 0, chosen)
 
     def _cut_within(
         self, members: Sequence[TensorView], depth: int, chosen: Collection[TensorView]
-    ) -> Spot | None:
+    ) -> LoopPosition | None:
         """Looks inside the `depth` loops that `members` share."""
         stretches: dict[object, list[TensorView]] = {}
         home: dict[TensorView, object] = {}
@@ -96,7 +96,7 @@ class _Nest:
         home: Mapping[TensorView, object],
         knot: Collection[object],
         chosen: Collection[TensorView],
-    ) -> Spot | None:
+    ) -> LoopPosition | None:
         """A tensor that joins what leads out of the loop with what does not."""
         for leaving in inside:
             if not any(home.get(user) != loop and home.get(user) in knot for user in self._users[leaving]):

@@ -8,7 +8,7 @@ from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.analyze.kinds import foreign_node
-from fusewright.analyze.persistent import Reach
+from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -198,7 +198,7 @@ def _uncovered(
     iteration = [a for a in reference.logical if not a.is_reduction and not a.is_broadcast]
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
-    reach = Reach(fusion)
+    reachability = Reachability(fusion)
     reductions = [n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction]
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
@@ -207,7 +207,7 @@ def _uncovered(
             covered = maps.get(tensor)
             if covered is None:
                 return f"{tensor.name} is not connected with the reduction {reference.name}"
-            is_reduced = tensor not in after and any(reach.reaches(tensor, r) for r in reductions)
+            is_reduced = tensor not in after and any(reachability.reaches(tensor, r) for r in reductions)
             wanted = concrete if is_reduced else iteration
             if any(a not in covered for a in wanted):
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"

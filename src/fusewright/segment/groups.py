@@ -23,7 +23,7 @@ class GroupGraph:
         self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
         self._producers: dict[int, set[int]] = {i: set() for i in range(count)}
         # Groups that may never be one with this one: a kernel boundary stands between them.
-        self._barred: dict[int, set[int]] = {i: set() for i in range(count)}
+        self._separated: dict[int, set[int]] = {i: set() for i in range(count)}
         self._order: list[int | None] = list(range(count))
         self._rank: dict[int, int] = {i: i for i in range(count)}
         self._owner = list(range(count))
@@ -39,8 +39,8 @@ class GroupGraph:
                 self._consumers[producer].add(i)
                 self._producers[i].add(producer)
                 if isinstance(node, Copy) and node.segment:
-                    self._barred[producer].add(i)
-                    self._barred[i].add(producer)
+                    self._separated[producer].add(i)
+                    self._separated[i].add(producer)
 
     # ---- queries
 
@@ -69,12 +69,12 @@ class GroupGraph:
 
     def has_boundary(self) -> bool:
         """Whether a kernel boundary stands between two of the groups."""
-        return any(self._barred.values())
+        return any(self._separated.values())
 
     def can_merge(self, groups: Sequence[int]) -> bool:
         """Whether no boundary stands between the groups, and no path leaves them and comes back."""
         merged = set(groups)
-        if any(self._barred[g] & merged for g in merged):
+        if any(self._separated[g] & merged for g in merged):
             return False
         return self._between(merged) is not None
 
@@ -90,12 +90,12 @@ class GroupGraph:
         self.members[new] = sorted(i for g in merged for i in self.members.pop(g))
         for i in self.members[new]:
             self._owner[i] = new
-        for edges in (self._consumers, self._producers, self._barred):
+        for edges in (self._consumers, self._producers, self._separated):
             edges[new] = set().union(*(edges.pop(g) for g in merged)) - merged
         for edges, back in (
             (self._consumers, self._producers),
             (self._producers, self._consumers),
-            (self._barred, self._barred),
+            (self._separated, self._separated),
         ):
             for other in edges[new]:
                 back[other] -= merged

@@ -101,10 +101,10 @@ class _Search:
         answers = [self._segment(i, nodes, handed_on[i]) for i, nodes in enumerate(groups)]
         segments = tuple(answer for answer in answers if isinstance(answer, Segment))
         if len(segments) < len(answers):
-            untaken = [(nodes, a) for nodes, a in zip(groups, answers) if not isinstance(a, Segment)]
+            unschedulable = [(nodes, a) for nodes, a in zip(groups, answers) if not isinstance(a, Segment)]
             raise NoSchedulerError(
-                "\n".join(_untaken_text(nodes, reasons) for nodes, reasons in untaken),
-                nodes=frozenset(node for nodes, _ in untaken for node in nodes),
+                "\n".join(_unschedulable_text(nodes, reasons) for nodes, reasons in unschedulable),
+                nodes=frozenset(node for nodes, _ in unschedulable for node in nodes),
             )
         return segments
 
@@ -239,7 +239,7 @@ class _Search:
         return [s for s in self.registry if type_name(s.type) not in excluded]
 
 
-def _untaken_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:
+def _unschedulable_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:
     head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
     return "\n  ".join([head, *reasons])
 
