@@ -13,25 +13,19 @@ from fusewright.core.errors import (
     CompileError,
     ExecutionOrderError,
     InputError,
-    InternalError,
-    RejectedError,
     SchedulerError,
 )
 from fusewright.core.options import Options
-from fusewright.host import FinishedSchedule, FusionExecutor, selection
+from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.host import executor as host_executor
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     CompileParams,
-    InnerPersistentScheduler,
     PointwiseScheduler,
-    ReductionScheduler,
     Registry,
     Reject,
-    default_registry,
 )
-from fusewright.segment import partition
 from tests.host.fusions import DataType, Definition
 
 
@@ -341,231 +335,6 @@ def test_failed_call_leaves_the_next_one_intact():
     with pytest.raises(SchedulerError, match="_pointwise_ failed in apply: ValueError: broken"):
         executor.execute([x])
     torch.testing.assert_close(executor.execute([x])[0], -x)
-
-
-class Fault:
-    """Makes `apply` of a built-in scheduler fail for fusions that `fails` holds for, as a fault would."""
-
-    def __init__(self, monkeypatch, scheduler, fails):
-        original = scheduler.apply
-
-        def apply(this, schedule, params):
-            if fails(schedule.fusion):
-                raise AssertionError("planted fault")
-            original(this, schedule, params)
-
-        monkeypatch.setattr(scheduler, "apply", apply)
-
-
-def labels(fusion):
-    return {node.label for node in fusion.nodes}
-
-
-@pytest.mark.faults
-def test_fault_of_a_built_in_scheduler_is_logged_and_other_kernels_serve(monkeypatch, caplog):
-    Fault(monkeypatch, InnerPersistentScheduler, lambda fusion: True)
-    executor = softmax(*default_registry())
-    executor.repro = lambda inputs: f"script for {len(inputs)} inputs"
-    x = torch.randn(5, 100)
-    torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
-    assert "inner_persistent" not in {kernel.scheduler for kernel in executor.kernels_for([x])}
-    [record] = caplog.records
-    assert record.name == "fusewright" and record.levelname == "ERROR"
-    assert "inner_persistent scheduler proposed a kernel for T" in record.message
-    assert "planted fault" in record.message and "script for 1 inputs" in record.message
-    caplog.clear()
-    torch.testing.assert_close(executor.execute([x + 1])[0], x.softmax(1))
-    assert not caplog.records  # the program is bound
-
-
-@pytest.mark.faults
-def test_fault_where_only_one_scheduler_takes_the_nodes_keeps_them_apart(monkeypatch, caplog):
-    Fault(monkeypatch, PointwiseScheduler, lambda fusion: {"exp", "sin"} <= labels(fusion))
-    d = Definition()
-    d.output(d.sin(d.exp(d.neg(d.tensor()))))
-    executor = d.executor()
-    x = torch.randn(5, 100)
-    torch.testing.assert_close(executor.execute([x])[0], x.neg().exp().sin())
-    assert len(executor.kernels_for([x])) > 1 and len(caplog.records) == 1
-
-
-@pytest.mark.faults
-def test_fault_that_nothing_avoids_is_an_internal_error(monkeypatch):
-    Fault(monkeypatch, PointwiseScheduler, lambda fusion: "exp" in labels(fusion))
-    d = Definition()
-    d.output(d.exp(d.tensor()))
-    executor = d.executor()
-    executor.repro = lambda inputs: f"script for {len(inputs)} inputs"
-    with pytest.raises(InternalError, match="cannot be made: planted fault") as error:
-        executor.execute([torch.randn(5, 100)])
-    assert error.value.repro == "script for 1 inputs"
-
-
-def test_sizes_that_a_planner_rejects_go_to_others():
-    class Short(InnerPersistentScheduler):
-        def prepare(self, fusion):
-            planner = super().prepare(fusion)
-
-            def rejecting(facts, hardware):
-                return Reject("long rows") if max(facts.sizes.values()) > 64 else planner(facts, hardware)
-
-            return planner if isinstance(planner, Reject) else rejecting
-
-    executor = softmax(ReductionScheduler(), PointwiseScheduler(), Short())
-    for length, several in ((32, False), (100, True)):
-        x = torch.randn(5, length)
-        torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
-        assert (len(executor.kernels_for([x])) > 1) == several
-    with pytest.raises(RejectedError, match=r"_inner_persistent_ .*long rows"):
-        softmax(Short()).execute([torch.randn(5, 100)])
-
-
-@pytest.mark.parametrize(
-    "answer, planned, message",
-    [
-        (None, None, "failed in prepare: expected a planner or Reject, got None"),
-        ("planner", None, "failed in planner: expected Proposal or Reject, got None"),
-    ],
-)
-def test_wrong_answers_of_a_registered_scheduler(answer, planned, message):
-    class Wrong(PointwiseScheduler):
-        def prepare(self, fusion):
-            return answer and (lambda facts, hardware: planned)
-
-    d = Definition()
-    d.output(d.neg(d.tensor()))
-    with pytest.raises(SchedulerError, match=message):
-        d.executor(Registry([Wrong()])).execute([torch.randn(2, 4)])
-
-
-class Declines(InnerPersistentScheduler):
-    """Leaves rows of more than 64 elements to several kernels."""
-
-    def prepare(self, fusion):
-        planner = super().prepare(fusion)
-
-        def declining(facts, hardware):
-            proposal = planner(facts, hardware)
-            return replace(proposal, better_split="long rows") if max(facts.sizes.values()) > 64 else proposal
-
-        return planner if isinstance(planner, Reject) else declining
-
-
-def softmax(*schedulers):
-    d = Definition()
-    x = d.tensor()
-    e = d.exp(d.sub(x, d.reduced("max", x)))
-    d.output(d.div(e, d.reduced("sum", e)))
-    return d.executor(Registry(list(schedulers)))
-
-
-def test_declined_sizes_are_cut_up_and_others_are_not(target):
-    executor = softmax(ReductionScheduler(), PointwiseScheduler(), Declines())
-    for length, several in ((32, False), (100, True), (33, False), (120, True)):
-        x = torch.randn(5, length, device=target)
-        [out] = executor.execute([x])
-        torch.testing.assert_close(out, x.softmax(1))
-        names = [kernel.scheduler for kernel in executor.kernels_for([x])]
-        assert ("inner_persistent" not in names) == several and (len(names) > 1) == several
-
-
-def test_declined_sizes_that_no_other_scheduler_takes(target):
-    executor = softmax(Declines())
-    x = torch.randn(5, 100, device=target)
-    torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
-    assert [kernel.scheduler for kernel in executor.kernels_for([x])] == ["inner_persistent"]
-
-
-def softmaxes(count, *schedulers):
-    """Of as many inputs; no two share a kernel."""
-    d = Definition()
-    for _ in range(count):
-        x = d.tensor()
-        e = d.exp(d.sub(x, d.reduced("max", x)))
-        d.output(d.div(e, d.reduced("sum", e)))
-    return d.executor(Registry(list(schedulers)))
-
-
-@pytest.fixture
-def partitions(monkeypatch):
-    """A list that grows by one at each partition."""
-    made = []
-
-    def counted(*args):
-        made.append(args)
-        return partition(*args)
-
-    monkeypatch.setattr(selection, "partition", counted)
-    return made
-
-
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_all_declines_of_a_round_cost_one_partition(count, partitions):
-    executor = softmaxes(count, ReductionScheduler(), PointwiseScheduler(), Declines())
-    kernels = executor.compile([torch.randn(3, 100 + i) for i in range(count)]).kernels
-    assert "inner_persistent" not in {kernel.scheduler for kernel in kernels}
-    assert len(partitions) == 2
-    executor.compile([torch.randn(4, 200 + i) for i in range(count)])
-    assert len(partitions) == 2
-
-
-def test_declines_that_nothing_else_takes_cost_one_partition(partitions):
-    executor = softmaxes(4, Declines())
-    for length in (100, 200):
-        kernels = executor.compile([torch.randn(3, length + i) for i in range(4)]).kernels
-        assert [kernel.scheduler for kernel in kernels] == ["inner_persistent"] * 4
-        assert len(partitions) == 2
-
-
-class NoExponentials:
-    """Of a scheduler that takes none, so that a softmax cannot be cut up."""
-
-    def prepare(self, fusion):
-        if any(getattr(node, "label", "") == "exp" for node in fusion.nodes):
-            return Reject("an exponential")
-        return super().prepare(fusion)
-
-
-class PlainReductions(NoExponentials, ReductionScheduler):
-    pass
-
-
-class PlainPointwise(NoExponentials, PointwiseScheduler):
-    pass
-
-
-def test_one_decline_is_cut_up_next_to_one_that_cannot_be(partitions):
-    d = Definition()
-    x, y = d.tensor(), d.tensor()
-    d.output(d.div(x, d.reduced("sum", x)))
-    e = d.exp(d.sub(y, d.reduced("max", y)))
-    d.output(d.div(e, d.reduced("sum", e)))
-    executor = d.executor(Registry([PlainReductions(), PlainPointwise(), Declines()]))
-    a, b = torch.rand(3, 100), torch.randn(3, 120)  # sums of a are far from 0
-    outputs = executor.execute([a, b])
-    torch.testing.assert_close(outputs, [a / a.sum(1, keepdim=True), b.softmax(1)])
-    names = sorted(kernel.scheduler for kernel in executor.kernels_for([a, b]))
-    assert names == ["inner_persistent", "pointwise", "reduction"] and len(partitions) == 3
-
-
-def test_error_of_a_scheduler_is_not_taken_for_a_rejection():
-    class Broken(PointwiseScheduler):
-        def prepare(self, fusion):
-            raise ValueError("broken plug-in")
-
-    executor = softmax(Declines(), Broken())
-    with pytest.raises(SchedulerError, match="_pointwise_ failed in prepare: ValueError: broken plug-in"):
-        executor.execute([torch.randn(5, 100)])
-
-
-def test_blocks_share_rows_that_no_block_holds_where_they_are_few_or_too_long_for_l2(monkeypatch):
-    monkeypatch.setenv("FUSEWRIGHT_SIM_DEVICE", "h200")
-    executor = softmax(*default_registry())
-    for rows, length, several in ((2, 90_000, True), (200, 90_000, False), (200, 200_000, True)):
-        kernels = executor.compile([torch.empty(rows, length)]).kernels
-        assert (len(kernels) > 1) == several
-    x = torch.randn(2, 90_000)
-    torch.testing.assert_close(executor.execute([x])[0], x.softmax(1))
 
 
 def test_kernel_that_does_not_compile_comes_with_the_script(monkeypatch):

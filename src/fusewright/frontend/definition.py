@@ -27,7 +27,6 @@ from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.cache import CachedDefinition, FusionCache
-from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.inputs import (
@@ -40,24 +39,19 @@ from fusewright.frontend.inputs import (
     listed,
     place_of,
 )
+from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators
-from fusewright.frontend.printing import cuda_text, definition_text, describe, repro_script, scheduled_text
+from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators, UserSchedule
 from fusewright.frontend.states import Container
-from fusewright.frontend.tolerances import output_tolerances
 from fusewright.host import FinishedSchedule
 from fusewright.host.binding import Binder
 from fusewright.host.profile import FusionProfile
-from fusewright.ir import TensorView
-from fusewright.ir.text import fusion_text
 from fusewright.ops import DEFINERS, OpDef, describe_argument
-from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
-from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.hardware import hardware_of
-from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry
 
 __all__ = ["FusionDefinition"]
@@ -69,7 +63,7 @@ MAX_RECORDS = 9999
 NO_OPTIONS: Sequence[str] = ()
 
 
-class FusionDefinition(CalledByTorch):
+class FusionDefinition(Inspected, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -490,148 +484,6 @@ class FusionDefinition(CalledByTorch):
         """Whether the user has scheduled this definition for inputs like these."""
         leaf = self._leaf
         return leaf is not None and self._signature(leaf, flattened(inputs), device) in leaf.schedules
-
-    # ---- looking
-
-    def id(self) -> int | None:
-        """The number of this definition in the cache; None before it is complete."""
-        return None if self._leaf is None else self._leaf.id
-
-    def inputs(self) -> list[int]:
-        """The states that are inputs, in order."""
-        leaf = self._finished()
-        return [leaf.index_of(value) for value in leaf.fusion.inputs]
-
-    def outputs(self) -> list[int]:
-        """The states that are outputs, in the order in which they were added."""
-        outputs = [r.args[0] for r in self._finished().records if r.op == "add_output"]
-        return [output.state for output in outputs if isinstance(output, Ref)]
-
-    def extents(self) -> list[int]:
-        """Negative ids, one for each dimension of each tensor input."""
-        ranks = [v.ndim for v in self._finished().fusion.inputs if isinstance(v, TensorView)]
-        return [-1 - i for i in range(sum(ranks))]
-
-    def fusion_ir(self) -> str:
-        """The fusion as text, not scheduled."""
-        return fusion_text(self._finished().fusion)
-
-    def _finished(self) -> CachedDefinition:
-        if self._leaf is None:
-            raise DefinitionError(problem="it is not complete")
-        return self._leaf
-
-    def __repr__(self) -> str:
-        if self._leaf is not None:
-            return definition_text(self._leaf.records, self._leaf.outcomes, self._leaf.id)
-        if self._recorder is not None:
-            return definition_text(self._recorder.records, self._recorder.outcomes)
-        return definition_text((), ())
-
-    def _kernels_for(self, inputs: Inputs, override_user_schedule: bool) -> tuple[CompiledKernel, ...]:
-        leaf = self._finished()
-        arguments = flattened(inputs)
-        schedule = None
-        if not override_user_schedule:
-            schedule = leaf.schedules.find(self._signature(leaf, arguments, None))
-        executor = leaf.executor_for(self._registry)
-        return executor.kernels_for(arguments, options=self._options, user_schedule=schedule)
-
-    def cuda_code_for(
-        self, inputs: Inputs, intrinsic_code: bool = False, *, override_user_schedule: bool = False
-    ) -> str:
-        """The CUDA text of the kernels that ran for inputs like these.
-
-        With `intrinsic_code`, complete sources that compile as they are.
-
-        Raises:
-            ExecutionOrderError: the definition was not executed with such inputs.
-        """
-        return cuda_text(self._kernels_for(inputs, override_user_schedule), intrinsic_code)
-
-    def last_cuda_code(self, intrinsic_code: bool = False, *, override_user_schedule: bool = False) -> str:
-        """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
-        return cuda_text(self._last_kernels(), intrinsic_code)
-
-    def scheduled_fusion_ir_for(
-        self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
-    ) -> str:
-        """The scheduled fusions that ran for inputs like these, as text.
-
-        With `tensor_transforms`, also how each tensor's loop axes were made. Raises as `cuda_code_for`.
-        """
-        return scheduled_text(self._kernels_for(inputs, override_user_schedule), tensor_transforms)
-
-    def last_scheduled_fusion_ir(
-        self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
-    ) -> str:
-        """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
-        return scheduled_text(self._last_kernels(), tensor_transforms)
-
-    def _last_kernels(self) -> tuple[CompiledKernel, ...]:
-        last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
-        if last is None:
-            raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
-        return last.kernels
-
-    # ---- checking
-
-    def validate(
-        self, inputs: Inputs, reference_outputs: Sequence[torch.Tensor] | None = None, **execute_options: Any
-    ) -> list[torch.Tensor]:
-        """Runs the definition and compares its outputs to `reference_outputs`, or to what torch computes.
-
-        Raises:
-            AssertionError: an output differs by more than `getValTolerances` allows.
-        """
-        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in flattened(inputs)]
-        device = execute_options.get("device")
-        states = random_states(place_of(kept, None if device is None else device_named(device)))
-        start = states.position()
-        outputs = self.execute(inputs, **execute_options)
-        if reference_outputs is None:
-            with states.again(start):
-                reference_outputs = evaluate_fusion(self._finished().fusion, kept, states.take)
-        check_outputs(outputs, reference_outputs, self.getValTolerances(kept))
-        return outputs
-
-    def validate_with_auto_inferred_outputs(
-        self, fusion_outputs: Sequence[torch.Tensor], inputs: Inputs
-    ) -> None:
-        """Compares outputs of a run to what torch computes, node by node, from the same inputs."""
-        expected = evaluate_fusion(self._finished().fusion, flattened(inputs))
-        check_outputs(fusion_outputs, expected, self.getValTolerances(inputs))
-
-    def getValTolerances(self, inputs: Inputs) -> list[tuple[float, float]]:
-        """(absolute, relative) tolerance of each output that is returned, for inputs of these sizes."""
-        fusion = self._finished().fusion
-        return output_tolerances(fusion, bind_sizes(fusion, flattened(inputs)))
-
-    # ---- scripts
-
-    def repro_script_for(self, inputs: Inputs | None = None) -> str:
-        """A script that makes this definition and, with `inputs`, runs it on tensors like them."""
-        return self._script(None if inputs is None else flattened(inputs))
-
-    def last_repro_script(self) -> str:
-        """The script of the last call that saved its inputs.
-
-        Raises:
-            ExecutionOrderError: an AssertionError; there was none.
-        """
-        if self._repro_inputs is None:
-            raise ExecutionOrderError(
-                "fd.last_repro_script() cannot provide a repro because "
-                "fd.execute(inputs, save_repro_inputs=True) was not executed!"
-            )
-        return self._script(*self._repro_inputs)
-
-    def _script(self, inputs: Inputs | None, options: Mapping[str, Any] | None = None) -> str:
-        if self._leaf is not None:
-            return repro_script(self._leaf.records, self._leaf.outcomes, self._leaf.id, inputs, options)
-        recorder = self._recorder
-        records, outcomes = (recorder.records, recorder.outcomes) if recorder is not None else ([], [])
-        return repro_script(records, outcomes, None, inputs, options)
 
 
 _STRIDED = inspect.signature(FusionDefinition._define_strided)
