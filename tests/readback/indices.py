@@ -40,7 +40,7 @@ _TRIES = 40
 _SPANS = (40, 5000, 3, 600, 2**20, 100, 2**28, 2**36)
 
 # Those of the samples for an expression that all others leave undefined or too large.
-_SMALL_SPANS = (3, 8, 5, 16, 40)
+_SMALL_SPANS = (3, 8, 1, 5, 2, 16, 40)
 _SMALL_TRIES = 200
 
 # A variable of the text: its name, its C++ type and the name of the symbol that it holds.

@@ -87,13 +87,15 @@ def _times(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
 def _to_the(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
     """The product of `count` equal values. In Double, which tells odd counts from even ones.
 
-    One value is itself, which a power is only nearly.
+    One real value is itself, which a power is only nearly.
     """
     if tensor.dtype is DataType.Float:
         power = apply_to_tensor(fusion, "pow", convert_tensor(fusion, tensor, DataType.Double), count)
         power = convert_tensor(fusion, power, DataType.Float)
     else:
         power = apply_to_tensor(fusion, "pow", tensor, count)
+    if tensor.dtype.is_complex:
+        return power
     return apply_to_tensor(fusion, "where", apply(fusion, "eq", count, 1), tensor, power)
 
 
