@@ -1,4 +1,4 @@
-"""Tensors of Index, such as counts: as wide outside a kernel as torch's int64, whatever indices are inside."""
+"""Tensors of Index, such as counts: int64 outside kernels, however wide the indices inside are."""
 
 from __future__ import annotations
 

@@ -236,7 +236,9 @@ def _welford(
 def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView, TensorView]:
     """(avg, m2, n) over `dims`: the mean, the sum of squared deviations from it, and the count.
 
-    The count is Index; Int where `dims` show copies, which no index counts. One pass. Reduced floats give Float.
+    The count is Index; Int where `dims` show copies, which no index counts.
+
+    One pass. Reduced floats give Float.
     """
     if not arg.ndim:
         raise RankError(what="the input of welford", expected="at least 1", given=0)
