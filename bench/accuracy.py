@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fusewright.ops.elementwise import ELEMENTWISE
 
 __all__ = ["Measurement", "bounds_table", "errors", "exact", "measured", "measured_table", "rows", "worst"]
 
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 Array = Any
 D = DataType
 REAL_TYPES = (D.Float, D.Double, D.Half, D.BFloat16)
@@ -277,9 +279,10 @@ def measured(op: ElementwiseOp, dtype: DataType, device: torch.device) -> Measur
 
 
 def allowed(op: ElementwiseOp, dtype: DataType) -> float:
-    """The bound in ulp of the result."""
-    stored = dtype.is_reduced_float and op.rule is Rule.KEEP
-    return max(1.0, bound_of(op.name, dtype.name)) if stored else bound_of(op.name, dtype.name)
+    """The bound in ulp of the result, which is Float for most rows of Half and BFloat16."""
+    bound = bound_of(op.name, dtype.name)
+    rounded = dtype.is_reduced_float and op.rule in (Rule.KEEP, Rule.TO_REAL)
+    return min(1.0, bound) if rounded else bound
 
 
 # ---- tables ------------------------------------------------------------------------------------------------
@@ -316,6 +319,13 @@ def measured_table(found: Sequence[Measurement]) -> str:
     return "\n".join(lines)
 
 
+def page(place: str, version: str, day: date, found: Sequence[Measurement], text: str) -> str:
+    """The page `text` with both tables, and where, when and how the second was measured."""
+    head = f"Measured by `./dev bench accuracy` on {day.isoformat()}: {place}, torch {version}.\n\n"
+    text = replace_block(text, "bounds", bounds_table())
+    return replace_block(text, "measured", head + measured_table(found))
+
+
 def replace_block(text: str, name: str, content: str) -> str:
     """`text` with `content` between the comments that begin and end block `name`."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -331,13 +341,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("rows", nargs="*", help="names of rows (default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements to FILE")
     parser.add_argument(
-        "--write", type=Path, metavar="PAGE", help="put both tables into PAGE (docs/accuracy.md)"
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="put both tables into PAGE (docs/accuracy.md); a new file is a copy of that page",
     )
 
 
 def run(parsed: argparse.Namespace) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     place = torch.cuda.get_device_name() if device.type == "cuda" else "the simulator"
+    for written in filter(None, (parsed.json, parsed.write)):  # before what takes minutes
+        if not written.parent.is_dir():
+            raise SystemExit(f"{written}: there is no folder {written.parent}")
     found = []
     for op, dtype in rows():
         if not parsed.rows or op.name in parsed.rows:
@@ -348,9 +364,9 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         parsed.json.write_text(json.dumps({"device": place, "rows": [asdict(m) for m in found]}, indent=1))
     if parsed.write:
-        text = replace_block(parsed.write.read_text(encoding="utf-8"), "bounds", bounds_table())
-        head = f"Measured on {place}, torch {torch.__version__}.\n\n"
-        parsed.write.write_text(replace_block(text, "measured", head + table), encoding="utf-8")
+        before = (parsed.write if parsed.write.exists() else PAGE).read_text(encoding="utf-8")
+        after = page(place, torch.__version__, date.today(), found, before)
+        parsed.write.write_text(after, encoding="utf-8")
     beyond = [m for m in found if not m.ulp <= m.bound]
     for m in beyond:
         print(f"beyond its bound: {m}", file=sys.stderr)

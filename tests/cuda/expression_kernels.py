@@ -85,10 +85,10 @@ def every_operand_kernel(
     """
     n, n_param = size("n0", hi=2**20)
     i = index_symbol(_BX, const(THREADS))
-    x, mask = tensor("x", dtype, n), tensor("mask", DataType.Bool, n)
+    x, mask = tensor("x", dtype.in_memory, n), tensor("mask", DataType.Bool, n)
     scalars = [ScalarParam("scalar", DataType.Double), ScalarParam("number", DataType.Int)]
     rows = [op for op in rows or ELEMENTWISE.values() if dtype.category in op.supports]
-    outs = [tensor(f"out_{op.name}", op.result_of(dtype), n, output=True) for op in rows]
+    outs = [tensor(f"out_{op.name}", op.result_of(dtype).in_memory, n, output=True) for op in rows]
     constants = {t: itertools.cycle([Imm(value, t) for value in limits(t)]) for t in (dtype, DataType.Bool)}
     indices = itertools.cycle([IndexValue(e, DataType.Int) for e in _indices(n)])
     parameters = itertools.cycle([ScalarRef(param) for param in scalars])

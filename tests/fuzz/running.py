@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ class Finding:
             `hang` or `crash`.
         head: findings of the same class have the same: the error's class and message without numbers.
         message: all of it.
-        execution: the number of the execution that shows it.
+        execution: the number of the execution that shows it, below that of the executions.
     """
 
     kind: str
@@ -80,10 +80,7 @@ def run(program: Program, device: str = "cpu") -> Outcome:
     that no input changed but where an output was to be written, and that no fault was worked around.
     """
     with _logged_faults() as faults:
-        outcome = _run(program, device)
-    if outcome.finding is None and faults:
-        return replace(outcome, finding=_finding(faults[0], outcome.executions))
-    return outcome
+        return _run(program, device, faults)
 
 
 @contextmanager
@@ -104,9 +101,10 @@ def _logged_faults() -> Iterator[list[InternalError]]:
         logger.removeHandler(keep)
 
 
-def _run(program: Program, device: str) -> Outcome:
+def _run(program: Program, device: str, faults: Sequence[InternalError]) -> Outcome:
+    """`faults`: those that were logged so far."""
     FusionCache.reset()
-    done = kernels = 0
+    done = kernels = number = 0
     try:
         fd = FusionDefinition(options=OPTIONS)
         for number in range(len(program.executions)):
@@ -122,11 +120,16 @@ def _run(program: Program, device: str) -> Outcome:
             problem = _problem(program, outputs, passed, given, expected)
             if problem is not None:
                 return Outcome(done, kernels, finding=_wrong(program, problem, number))
+            if faults:
+                return Outcome(done, kernels, finding=_finding(faults[0], number))
     except Exception as error:
+        # A GPU's errors may come when results are read, which is after the execution was counted: `number`.
         for refusal in REFUSALS:
             if isinstance(error, UserError) and refusal.covers(error):
+                if faults:
+                    return Outcome(done, kernels, finding=_finding(faults[0], number))
                 return Outcome(done, kernels, refused=refusal.reason)
-        return Outcome(done, kernels, finding=_finding(error, done))
+        return Outcome(done, kernels, finding=_finding(error, number))
     return Outcome(done, kernels)
 
 
@@ -206,7 +209,7 @@ def _wrong(program: Program, problem: str, execution: int) -> Finding:
 def _finding(error: BaseException, execution: int) -> Finding:
     kinds = (
         (SimulationError, "simulator report"),
-        (DriverError, "driver error"),
+        ((DriverError, torch.AcceleratorError), "driver error"),
         (InternalError, "internal fault"),
         (UserError, "refused"),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from fusewright import DataType
+from fusewright.core.errors import InternalError
 from tests.fuzz import misbehaving
 from tests.fuzz.campaign import JournalError, Settings, campaign
 from tests.fuzz.flavours import draw
@@ -172,6 +174,26 @@ def test_an_invalid_program_is_refused() -> None:
     program = replace(_scaled(2.0), executions=[[TensorArgument((2, 3, 1), (3, 1, 1), 0, 1)]])
     found = run(program).finding
     assert found is not None and found.kind == "refused" and found.head.startswith("RankError")
+
+
+@pytest.mark.faults
+def test_a_finding_is_of_an_execution_whenever_its_error_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults are logged and worked around, and a GPU's errors come when results are read."""
+    tensor = TensorArgument((2, 3), (3, 1), 0, 1)
+    program = replace(_scaled(2.0), executions=[[tensor], [tensor]])
+
+    def log(*_: object) -> None:
+        logging.getLogger("fusewright").error("%s", InternalError("a fault"))
+
+    def fail(*_: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    for event, kind in ((log, "internal fault"), (fail, "driver error")):
+        monkeypatch.setattr("tests.fuzz.running._problem", event)
+        shown = run(program).finding
+        assert shown is not None and (shown.kind, shown.execution) == (kind, 0)
+        smaller, _ = shrink(program, shown, run, 10.0)
+        assert len(smaller.executions) == 1
 
 
 def test_messages_of_one_class_are_equal() -> None:

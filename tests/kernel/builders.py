@@ -394,16 +394,21 @@ def complex_product(dtype: DataType = DataType.ComplexFloat) -> Kernel:
 def cast(source: DataType, target: DataType, width: int = 1) -> Kernel:
     """T1 = T0 converted from `source` to `target`, n0 elements, by way of both types' compute types."""
     n, n_param = size("n0")
-    x, y = tensor("T0", source, n), tensor("T1", target, n, output=True)
+    x, y = tensor("T0", source.in_memory, n), tensor("T1", target.in_memory, n, output=True)
     i, value, result = symbol("i"), local("value", source), local("result", target)
     body = [
         Alloc(value),
         Alloc(result),
-        Copy(at(value), at(x.buffer, i)),
+        _moved(at(value), at(x.buffer, i)),
         Compute(CAST, at(result), (at(value),), source.compute),
-        Copy(at(y.buffer, i), at(result)),
+        _moved(at(y.buffer, i), at(result)),
     ]
     return _elementwise("cast", [x], y, n_param, i, body)
+
+
+def _moved(dst: Ref, src: Ref) -> Stmt:
+    same = src.buffer.dtype is dst.buffer.dtype
+    return Copy(dst, src) if same else Compute(CAST, dst, (src,), src.buffer.dtype.compute)
 
 
 def iota_select(index_dtype: DataType = DataType.Int) -> Kernel:

@@ -189,6 +189,12 @@ def test_output_must_be_written() -> None:
         verify(builders.kernel("k", [OUT, N_PARAM], [], [1], [32]))
 
 
+def test_tensors_have_the_same_elements_in_every_kernel() -> None:
+    with pytest.raises(VerifyError, match="the tensor counts holds Index, whose width differs"):
+        params = [tensor("counts", DataType.Index, N), N_PARAM]
+        verify(builders.kernel("k", params, [], [1], [32]))
+
+
 def test_scratch_memory_belongs_to_collectives() -> None:
     allocs = [Alloc(A), Alloc(B), Alloc(S)]
     verify(_kernel([*allocs, BLOCK_SUM, BLOCK_SUM]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from datetime import date
 from pathlib import Path
 
 import mpmath
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.__main__ import main as bench
 from bench.accuracy import (
     COMPLEX_TYPES,
     allowed,
@@ -98,6 +100,19 @@ def test_bounds_are_of_rows() -> None:
 def test_page_states_the_bounds() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert replace_block(text, "bounds", bounds_table()) == text, "`./dev bench accuracy --write` rewrites it"
+
+
+def test_page_is_written_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tmp_path / "made.md"
+    assert bench(["accuracy", "neg", "--write", str(made)]) == 0
+    text = made.read_text(encoding="utf-8")
+    assert text.startswith("# Accuracy") and "| neg | Double | 0 |" in text and bounds_table() in text
+    assert f"`./dev bench accuracy` on {date.today().isoformat()}: " in text
+    assert bench(["accuracy", "neg", "--write", str(made)]) == 0
+    assert made.read_text(encoding="utf-8") == text
+    monkeypatch.setattr("bench.accuracy.measured", lambda *_: pytest.fail("measured before it is refused"))
+    with pytest.raises(SystemExit, match="there is no folder"):
+        bench(["accuracy", "--write", str(tmp_path / "missing" / "made.md")])
 
 
 # ---- the exact results themselves ------------------------------------------------------------------------

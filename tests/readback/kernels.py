@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fusewright.core.dtype import DataType
+from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.enums import CacheOp
 from fusewright.core.op import ReductionOp
 from fusewright.cuda.printer import CudaSource
@@ -39,6 +39,7 @@ from fusewright.kernel.ir import (
     ScalarParam,
     Space,
     Stmt,
+    TensorParam,
     index_name,
     reduced_dtype,
     walk,
@@ -175,6 +176,8 @@ class _Reader:
             if read_only and (getattr(param, "is_output", True) or buffer in written):
                 raise Mismatch(f"{buffer.name} is written")
             wanted = self.names.type(buffer.dtype)
+            if isinstance(param, TensorParam) and wanted != from_torch(buffer.dtype.torch).cuda:
+                raise Mismatch(f"the elements of {buffer.name} are {buffer.dtype.torch}, not {wanted}")
             if kind not in (f"{wanted}*", f"const {wanted}* __restrict__"):
                 raise Mismatch(f"a pointer to {wanted} is expected")
             self.names.declare(name, buffer, wanted)

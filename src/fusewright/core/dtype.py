@@ -135,6 +135,12 @@ class DataType(enum.Enum):
         return DataType.Float if self in _REDUCED_FLOATS else self
 
     @property
+    def in_memory(self) -> DataType:
+        """The type of the elements of a tensor outside kernels: `torch`'s. Int for Index, which has another
+        width in each kernel; any other type itself."""
+        return DataType.Int if self is DataType.Index else self
+
+    @property
     def real(self) -> DataType:
         """The type of the real and imaginary parts of a complex type; any other type itself."""
         return _REAL_PART.get(self, self)

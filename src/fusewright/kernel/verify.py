@@ -98,6 +98,11 @@ class _Verifier:
             self.buffers.add(param.buffer)
             if param.buffer.space is not Space.GLOBAL:
                 self.fail(f"parameter {param.buffer.name} is in {param.buffer.space.value} memory")
+            if isinstance(param, TensorParam) and param.buffer.dtype is not param.buffer.dtype.in_memory:
+                self.fail(
+                    f"the tensor {param.buffer.name} holds {param.buffer.dtype.name}, "
+                    "whose width differs from kernel to kernel"
+                )
         if self.kernel.index_dtype not in (DataType.Int, DataType.Int32):
             self.fail(f"index arithmetic cannot be done in {self.kernel.index_dtype.name}")
         for expr in (*self.kernel.grid, *self.kernel.block, self.kernel.shared_bytes):

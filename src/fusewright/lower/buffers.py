@@ -49,7 +49,7 @@ class Buffers:
     def _make(self, tensor: TensorView) -> Buffer:
         align = self.alignment.get(tensor, 0)
         if tensor.memory is MemoryType.global_:
-            return Buffer(tensor.name, tensor.dtype, Space.GLOBAL, self._span(tensor), align)
+            return Buffer(tensor.name, tensor.dtype.in_memory, Space.GLOBAL, self._span(tensor), align)
         size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
         if tensor.memory is MemoryType.shared:
             return Buffer(

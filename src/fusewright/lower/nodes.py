@@ -29,7 +29,7 @@ from fusewright.lower.guards import guarded, or_zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
-from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import ZERO, Expr, as_int, divides, substitute, symbol
 
@@ -82,8 +82,18 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
     dst = ctx.result(node.output, indices)
-    body = _reading(ctx, node, indices, dst, [k.Copy(dst, src, 1, cache)])
+    body = _reading(ctx, node, indices, dst, [_assignment(dst, src, source.dtype, cache)])
     return [_item(ctx, node, order, loops, body)]
+
+
+def _assignment(
+    dst: k.Ref, value: k.Operand, dtype: DataType, cache: CacheOp = CacheOp.unspecified
+) -> k.Stmt:
+    """Stores a value of `dtype`: a copy where `dst` holds that type, else a cast, which has no cache hint."""
+    given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
+    if given is dst.buffer.dtype:
+        return k.Copy(dst, value, 1, cache)
+    return k.Compute(CAST, dst, (value,), given.compute)
 
 
 def is_vector_access(node: Node) -> bool:
@@ -120,10 +130,11 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
             f"{(dst if first_dst is None else src).index}",
             hint="vectorize the innermost contiguous axis",
         )
+    # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
+    statements: list[k.Stmt] = [
+        k.For(lane, vector.extent, (_assignment(dst, src, source.dtype, cache),), unroll=True)
+    ]
     if first_src is None:
-        # One element for all lanes: loaded once, stored to each.
-        store = k.Copy(dst, src, 1, cache)
-        statements: list[k.Stmt] = [k.For(lane, vector.extent, (store,), unroll=True)]
         if out.memory is not MemoryType.local:
             raise ScheduleError(f"{out.name} is vectorized, but {source.name} has one element for all lanes")
     else:
@@ -134,7 +145,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                     "is not a multiple of that",
                     given=str(ref.index),
                 )
-        statements = [k.Copy(first_dst, first_src, width, cache)]
+        if src.buffer.dtype is dst.buffer.dtype:
+            statements = [k.Copy(first_dst, first_src, width, cache)]
     body = guarded(guards, or_zero(ctx.nonempty_guards(node), first_dst, width, statements))
     return _item(ctx, node, order, loops[:-1], body)
 
@@ -148,13 +160,7 @@ def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     fill, dst = ctx.scalar(node.inputs[0]), ctx.result(node.output, indices)
-    dtype = node.inputs[0].dtype
-    statement: k.Stmt = (
-        k.Copy(dst, fill)
-        if dtype is node.output.dtype
-        else k.Compute(ELEMENTWISE["cast"], dst, (fill,), dtype.compute)
-    )
-    body = guarded(ctx.guards(node, indices), [statement])
+    body = guarded(ctx.guards(node, indices), [_assignment(dst, fill, node.inputs[0].dtype)])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 

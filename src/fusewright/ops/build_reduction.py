@@ -231,17 +231,19 @@ def _welford(
         if copies is not product(()):
             times = scalar_of_extent(fusion, copies)
             m2 = apply_to_tensor(fusion, "mul", m2, times)
-            n = apply_to_tensor(fusion, "mul", n, times)
+            n = apply_to_tensor(fusion, "mul", convert_tensor(fusion, n, DataType.Int), times)
     else:
         # Every element is its own mean; x - x is 0, or NaN where the deviation of an infinity is NaN.
         avg, m2 = copy_tensor(fusion, source), apply_to_tensor(fusion, "sub", source, source)
-        n = filled(fusion, source.extents, scalar_of_extent(fusion, copies), DataType.Index)
+        n = filled(fusion, source.extents, scalar_of_extent(fusion, copies), DataType.Int)
     return _of_copies(fusion, copies, avg, 0.0), _of_copies(fusion, copies, m2, 0.0), n
 
 
 @op(arrange=_one_dim_as_list)
 def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView, TensorView]:
-    """(avg, m2, n) over `dims`: the mean, the sum of squared deviations from it, and the count (Index).
+    """(avg, m2, n) over `dims`: the mean, the sum of squared deviations from it, and the count.
+
+    The count is Index; Int where `dims` show copies, which no index counts.
 
     One pass. Reduced floats give Float.
     """
