@@ -248,3 +248,16 @@ def test_a_product_of_one_copy_is_exact(target: torch.device) -> None:
         fd.add_output(fd.ops.prod(fd.define_tensor([-1, -1], [True, None], DataType.Double), [1]))
     x = torch.randn(500, 1, dtype=torch.float64, device=target)
     assert torch.equal(fd.execute([x])[0], x[:, 0])
+
+
+def test_what_is_stored_once_a_row_is_stored_where_rows_are_empty(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, DataType.Bool)
+        y = fd.define_tensor([1], True, DataType.Int32)
+        fd.add_output(fd.ops.max(fd.ops.remainder(x, 2), [0], keepdim=True))
+        fd.add_output(fd.ops.cast(y, DataType.Int))
+        fd.add_output(fd.ops.ge(x, y))
+    for count in (3, 0):
+        given = torch.ones(count, device=target).bool(), torch.tensor([2], dtype=torch.int32, device=target)
+        _, second, third = fd.execute(list(given))
+        assert second.tolist() == [2] and third.shape == (count,)

@@ -9,6 +9,7 @@ lies along a reduced dimension: that gets a load, or a computation, of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
@@ -32,91 +33,99 @@ class _Reduced:
 
 
 def separate_small_tensors(fusion: Fusion) -> Fusion:
-    """`fusion` itself, changed where a small tensor is read both before a reduction and elsewhere."""
+    """`fusion` itself, changed where a small tensor is read inside a reduction's loops and outside them."""
     nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
-    if not any(isinstance(node, Reduction) for node in nodes):
-        return fusion
-    after = _after_reductions(nodes)
-    outputs = set(fusion.output_tensors())
-    feeding: dict[TensorView, _Reduced] = {}
-    widest: dict[TensorView, int] = {}  # dimensions of a tensor, or of what is computed from it
-    for node in reversed(nodes):  # consumers first
-        _add_operands(node, after, feeding)
-        widest[node.output] = max(_width(out, widest) for out in node.outputs)
-        for out in node.outputs:
-            if isinstance(out, TensorView) and out not in after and out in feeding:
-                _separate(fusion, out, feeding, widest, out in outputs)
-    for value in fusion.inputs:
-        if isinstance(value, TensorView) and value in feeding and not value.is_cpu:
-            _separate(fusion, value, feeding, widest, False)
+    if any(isinstance(node, Reduction) for node in nodes):
+        _Separator(fusion, nodes).run()
     return fusion
 
 
-def _after_reductions(nodes: list[Node]) -> set[Val]:
-    found: set[Val] = set()
-    for node in nodes:
-        if isinstance(node, Reduction) or not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return found
+class _Separator:
+    """What is known of the tensors of one fusion, consumers first.
 
+    Attributes:
+        after: what follows from a reduction.
+        rank: the most dimensions, broadcasts aside, that a reduction has before it reduces.
+        feeding: of the tensors that reductions follow from.
+        widest: the most dimensions of a tensor or of what is computed from it.
+    """
 
-def _add_operands(node: Node, after: set[Val], feeding: dict[TensorView, _Reduced]) -> None:
-    """Adds to `feeding` the operands of a node that reduces, or computes what is reduced later."""
-    is_reduction = isinstance(node, Reduction)
-    if not is_reduction and (node.output in after or node.output not in feeding):
-        return
-    root = node.output.maybe_root
-    if is_reduction:
-        later = {axis for axis in root if axis.is_reduction}
-        rank = sum(not axis.is_broadcast for axis in root)
-    else:
-        later, rank = feeding[node.output].axes, feeding[node.output].rank
-    for position, value in enumerate(node.inputs):
-        if isinstance(value, TensorView) and value not in after and not value.is_cpu:
-            known = feeding.setdefault(value, _Reduced(set(), 0))
-            known.axes.update(ours for ours, theirs in operand_map(node, position).items() if theirs in later)
-            known.rank = max(known.rank, rank)
+    def __init__(self, fusion: Fusion, nodes: Sequence[Node]) -> None:
+        self.fusion = fusion
+        self.nodes = nodes
+        self.after: set[Val] = set()
+        for node in nodes:
+            if isinstance(node, Reduction) or not self.after.isdisjoint(node.inputs):
+                self.after.update(node.outputs)
+        self.rank = max(_reduced_rank(node) for node in nodes if isinstance(node, Reduction))
+        self.feeding: dict[TensorView, _Reduced] = {}
+        self.widest: dict[TensorView, int] = {}
+
+    def run(self) -> None:
+        outputs = set(self.fusion.output_tensors())
+        for node in reversed(self.nodes):
+            self._add_operands(node)
+            for out in node.outputs:
+                assert isinstance(out, TensorView)
+                self.widest[out] = self._width(out)
+            if node.output not in self.after:
+                self._separate(node.output, node.output in outputs)
+        for value in self.fusion.inputs:
+            if isinstance(value, TensorView) and not value.is_cpu:
+                self._separate(value, False)
+
+    def _add_operands(self, node: Node) -> None:
+        """Adds to `feeding` the operands of a node that reduces, or computes what is reduced later."""
+        if isinstance(node, Reduction):
+            root = node.output.maybe_root
+            later, rank = {axis for axis in root if axis.is_reduction}, _reduced_rank(node)
+        elif node.output in self.feeding and node.output not in self.after:
+            later, rank = self.feeding[node.output].axes, self.feeding[node.output].rank
+        else:
+            return
+        for position, value in enumerate(node.inputs):
+            if isinstance(value, TensorView) and value not in self.after and not value.is_cpu:
+                known = self.feeding.setdefault(value, _Reduced(set(), 0))
+                table = operand_map(node, position)
+                known.axes.update(ours for ours, theirs in table.items() if theirs in later)
+                known.rank = max(known.rank, rank)
+
+    def _width(self, tensor: TensorView) -> int:
+        return max([_rank(tensor), *(self.widest.get(use.output, 0) for use in tensor.uses)])
+
+    def _separate(self, tensor: TensorView, is_output: bool) -> None:
+        """Gives a twin to the uses of `tensor` that are outside the loops which the other uses are in.
+
+        The uses inside get it if `tensor` is an output.
+        """
+        known = self.feeding.get(tensor)
+        rank = known.rank if known is not None else self.rank
+        if _rank(tensor) >= rank:
+            return
+        inside = [use for use in tensor.uses if isinstance(use, Reduction) or use.output in self.feeding]
+        if known is None or all(axis.is_broadcast for axis in known.axes):  # once a row
+            inside += [u for u in tensor.uses if u not in inside and self.widest.get(u.output, 0) >= rank]
+        outside = [use for use in tensor.uses if use not in inside]
+        node = tensor.definition
+        if node is None:
+            outside = [use for use in outside if not is_own_load(self.fusion, use)]
+        if not inside or not (outside or is_output):
+            return
+        twin = self.fusion.new_tensor([self.fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+        for use in inside if is_output else outside:
+            self.fusion.replace_inputs(use, {tensor: twin})
+        # A relabeling that changes nothing is a load of its own.
+        load = Relabel(tensor, twin, range(tensor.ndim))
+        self.fusion.add_node(load if node is None else node.copy({tensor: twin}))
+        self.widest[tensor], self.widest[twin] = self._width(tensor), self._width(twin)
+        if is_output and known is not None:
+            self.feeding[twin] = self.feeding.pop(tensor)
 
 
 def _rank(tensor: TensorView) -> int:
     return sum(not axis.is_broadcast for axis in tensor.shape)
 
 
-def _width(value: Val, widest: dict[TensorView, int]) -> int:
-    """The most dimensions of a tensor or of what is computed from it."""
-    assert isinstance(value, TensorView)
-    return max([_rank(value), *(widest.get(use.output, 0) for use in value.uses)])
-
-
-def _separate(
-    fusion: Fusion,
-    tensor: TensorView,
-    feeding: dict[TensorView, _Reduced],
-    widest: dict[TensorView, int],
-    is_output: bool,
-) -> None:
-    """Gives a twin to the uses of `tensor` that have other loops than the reductions it feeds.
-
-    The uses that feed them get it if `tensor` is an output.
-    """
-    known = feeding[tensor]
-    if _rank(tensor) >= known.rank:
-        return
-    before = [use for use in tensor.uses if isinstance(use, Reduction) or use.output in feeding]
-    others = [use for use in tensor.uses if use not in before]
-    if all(axis.is_broadcast for axis in known.axes):  # once a row
-        others = [use for use in others if widest.get(use.output, 0) < known.rank]
-    node = tensor.definition
-    if node is None:
-        others = [use for use in others if not is_own_load(fusion, use)]
-    if not before or not (others or is_output):
-        return
-    twin = fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
-    for use in before if is_output else others:
-        fusion.replace_inputs(use, {tensor: twin})
-    # A relabeling that changes nothing is a load of its own.
-    load = Relabel(tensor, twin, range(tensor.ndim))
-    fusion.add_node(load if node is None else node.copy({tensor: twin}))
-    widest[tensor], widest[twin] = _width(tensor, widest), _width(twin, widest)
-    if is_output:
-        feeding[twin] = feeding.pop(tensor)
+def _reduced_rank(node: Node) -> int:
+    """The dimensions of what a reduction reduces, broadcasts aside."""
+    return sum(not axis.is_broadcast for axis in node.output.maybe_root)
