@@ -178,7 +178,8 @@ class _Reader:
             wanted = self.names.type(buffer.dtype)
             if isinstance(param, TensorParam) and wanted != from_torch(buffer.dtype.torch).cuda:
                 raise Mismatch(f"the elements of {buffer.name} are {buffer.dtype.torch}, not {wanted}")
-            if kind not in (f"{wanted}*", f"const {wanted}* __restrict__"):
+            is_home = getattr(param, "is_home", False)
+            if kind not in (f"{wanted}*", f"const {wanted}*" if is_home else f"const {wanted}* __restrict__"):
                 raise Mismatch(f"a pointer to {wanted} is expected")
             self.names.declare(name, buffer, wanted)
         self.line = ""

@@ -305,7 +305,7 @@ def _tensor_param(printer: KernelPrinter, param: TensorParam) -> str:
     kind, name = printer.type(param.buffer.dtype), printer.name(param.buffer.name)
     if param.is_output or param.buffer in printer.written:
         return f"{kind}* {name}"
-    return f"const {kind}* __restrict__ {name}"
+    return f"const {kind}* {name}" if param.is_home else f"const {kind}* __restrict__ {name}"
 
 
 def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:

@@ -115,10 +115,17 @@ Operand = Ref | Imm | ScalarRef | IndexValue
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorParam:
-    """A pointer argument. `buffer.size` bounds every element offset that the kernel may touch."""
+    """A pointer argument. `buffer.size` bounds every element offset that the kernel may touch.
+
+    Attributes:
+        is_output: whether the kernel is to write all of its elements.
+        is_home: of an input, whether a launch may pass its memory as an output's, too. Its reads then stay in
+            order with the writes.
+    """
 
     buffer: Buffer
     is_output: bool = False
+    is_home: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

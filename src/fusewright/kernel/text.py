@@ -103,7 +103,7 @@ def _buffer(buffer: Buffer) -> str:
 
 
 def _tensor_param(param: TensorParam) -> str:
-    return ("out " if param.is_output else "") + _buffer(param.buffer)
+    return ("out " if param.is_output else "home " if param.is_home else "") + _buffer(param.buffer)
 
 
 def _scalar_param(param: ScalarParam) -> str:

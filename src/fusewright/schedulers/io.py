@@ -139,6 +139,8 @@ class VectorLimits:
 
     def __init__(self, fusion: Fusion, inner: IterDomain, accesses: Iterable[Access]) -> None:
         self._size = inner.extent
+        accesses = list(accesses)
+        self._extents = list({axis.extent: None for access in accesses for axis in access.axes})
         aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
         self._limits: list[_Limit] = []
         for access in accesses:
@@ -150,6 +152,8 @@ class VectorLimits:
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""
+        if any(facts.value(extent) == 0 for extent in self._extents):
+            return 1  # nothing is accessed, and nothing is known of the other sizes
         width = power_of_two_divisor(facts.value(self._size), MAX_VECTOR_BYTES)
         for limit in self._limits:
             alignment, strides = FRESH_ALIGNMENT, []
