@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.dtype import from_torch
 from tests.integration.cases import DTYPES
 
 INF, NAN = float("inf"), float("nan")
@@ -156,3 +157,13 @@ def test_sign_of_a_product_of_many_copies(target: torch.device) -> None:
         fd.add_output(fd.ops.prod(t, dims=[1]))
     [product] = fd.execute([torch.tensor([[-1.0], [1.0]], device=target).expand(2, 2**24 + 1)])
     assert product.tolist() == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
+def test_the_mean_of_no_values_is_no_number(dtype: torch.dtype, target: torch.device) -> None:
+    x = torch.empty(2, 0, dtype=dtype, device=target)
+    with FusionDefinition() as fd:
+        variance, mean = fd.ops.var_mean(fd.define_tensor([-1, -1], True, from_torch(dtype)), [1], 0)
+        fd.add_output(variance)
+        fd.add_output(mean)
+    assert all(value.isnan().all() for value in fd.execute([x]))

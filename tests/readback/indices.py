@@ -302,7 +302,9 @@ def _sample(symbols: Iterable[Symbol], span: int, rng: random.Random) -> dict[st
             last = first
         if first > last:
             return False
-        env[name] = rng.choice((first, last, rng.randint(first, last), rng.randint(first, last))) * step
+        # A span of 1 makes every size 1: the product of many is then no more, and not 0 either.
+        choices = (first, last, rng.randint(first, last), rng.randint(first, last))
+        env[name] = (last if span == 1 else rng.choice(choices)) * step
         return True
 
     try:

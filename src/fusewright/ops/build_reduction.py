@@ -253,21 +253,30 @@ def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, Te
 
 
 def _variance(
-    fusion: Fusion, arg: TensorView, dims: Sequence[int], correction: int
+    fusion: Fusion, arg: TensorView, dims: Sequence[int], correction: int, with_mean: bool
 ) -> tuple[TensorView, TensorView]:
-    """Variance and mean over `dims`, which vanish."""
+    """Variance over `dims`, which vanish, and the mean.
+
+    Of no values the mean is NaN, or 0 without `with_mean`, where nobody reads it.
+    """
     if correction < 0:
         raise ShapeError("the correction must not be negative", expected="at least 0", given=correction)
     if arg.dtype.is_complex:
         parts = [apply_to_tensor(fusion, part, arg) for part in ("real", "imag")]
-        (real_var, real_mean), (imag_var, imag_mean) = (_variance(fusion, p, dims, correction) for p in parts)
+        (real_var, real_mean), (imag_var, imag_mean) = (
+            _variance(fusion, p, dims, correction, with_mean) for p in parts
+        )
         return (
             apply_to_tensor(fusion, "add", real_var, imag_var),
             apply_to_tensor(fusion, "complex", real_mean, imag_mean),
         )
     avg, m2, _ = _welford(fusion, arg, dims)
     # max(n - correction, 0): a correction that is too large gives infinity, not a negative variance.
-    divisor = apply(fusion, "maximum", apply(fusion, "sub", _count(fusion, arg, dims), correction), 0)
+    count = _count(fusion, arg, dims)
+    divisor = apply(fusion, "maximum", apply(fusion, "sub", count, correction), 0)
+    if with_mean and not count.value:
+        nothing = constant(fusion, float("nan"), avg.dtype)
+        avg = apply_to_tensor(fusion, "where", apply(fusion, "eq", count, 0), nothing, avg)
     return apply_to_tensor(fusion, "truediv", m2, divisor), avg
 
 
@@ -277,7 +286,7 @@ def var(
 ) -> TensorView:
     """The variance over `dims` (None: all): m2 / max(n - correction, 0). Reduced floats give Float."""
     positions = reduced_dims(arg, dims)
-    return _kept_dims(fusion, _variance(fusion, arg, positions, correction)[0], positions, keepdim)
+    return _kept_dims(fusion, _variance(fusion, arg, positions, correction, False)[0], positions, keepdim)
 
 
 @op(arrange=_one_dim_as_list)
@@ -293,5 +302,5 @@ def var_mean(
             hint="cast it to Float first",
         )
     positions = reduced_dims(arg, dims)
-    variance, avg = _variance(fusion, arg, positions, correction)
+    variance, avg = _variance(fusion, arg, positions, correction, True)
     return _kept_dims(fusion, variance, positions, keepdim), _kept_dims(fusion, avg, positions, keepdim)
