@@ -302,9 +302,10 @@ def _sample(symbols: Iterable[Symbol], span: int, rng: random.Random) -> dict[st
             last = first
         if first > last:
             return False
-        # A span of 1 makes every size 1: the product of many is then no more, and not 0 either.
-        choices = (first, last, rng.randint(first, last), rng.randint(first, last))
-        env[name] = (last if span == 1 else rng.choice(choices)) * step
+        choices = [first, last, rng.randint(first, last), rng.randint(first, last)]
+        if span == 1 and (not highs or step <= min(highs)):
+            choices = [max(first, 1)]  # every size as small as can be but 0: so is the product of many
+        env[name] = rng.choice(choices) * step
         return True
 
     try:
