@@ -16,7 +16,7 @@ from fusewright.core.errors import (
     ShapeError,
 )
 from fusewright.core.options import Options
-from fusewright.frontend import definition
+from fusewright.frontend import inspection
 
 
 class Scaled(FusionDefinition):
@@ -191,7 +191,7 @@ def test_validate_that_fails_leaves_the_generator_after_the_call(monkeypatch: py
     expected = fd.execute([given])[0]
     torch.manual_seed(3)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no reference"):
-        patch.setattr(definition, "evaluate_fusion", fail)
+        patch.setattr(inspection, "evaluate_fusion", fail)
         fd.validate([given])
     assert torch.equal(fd.execute([given])[0], expected)
 

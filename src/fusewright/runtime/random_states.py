@@ -63,6 +63,7 @@ class CudaRandomStates(RandomStates):
 
     def __init__(self, index: int) -> None:
         super().__init__()
+        torch.cuda.init()  # before that there are no generators
         self._generator = torch.cuda.default_generators[index]
 
     def _take(self) -> tuple[int, int]:
