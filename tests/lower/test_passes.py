@@ -197,7 +197,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
     twice = copy(Y.buffer, X.buffer, floordiv(T, 5), floordiv(T, 5))
     exchange = loop(2, k.If(lt(T, N - I), (copy(S, X.buffer, T, T),)), copy(R, S, I, 31 - T))
     result = kernel(twice, exchange, k.If(SMALL, (STORE,)), k.If(SMALL, (LOAD,)), allocs=(S, R))
-    rewriting = [run for name, run in PASSES if name != "place shared memory"]
+    rewriting = [run for name, run in PASSES if name not in ("place shared memory", "hoist invariants")]
     for run in rewriting:
         changed = run(result)
         assert changed is not result and run(changed) is changed

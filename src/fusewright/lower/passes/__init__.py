@@ -14,12 +14,14 @@ from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.barriers import insert_barriers
 from fusewright.lower.passes.guards import merge_guards
 from fusewright.lower.passes.hoist import hoist_indices
+from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
     ("merge guards", merge_guards),
+    ("hoist invariants", hoist_invariants),
     ("unroll", unroll_register_loops),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),

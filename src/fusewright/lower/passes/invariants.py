@@ -1,0 +1,94 @@
+"""Computes what is the same for all iterations of a loop once, before it.
+
+    for j: if guard: a = s / n; y[j] = x[j] * a      becomes      a = s / n; for j: if guard: y[j] = x[j] * a
+
+What follows from a reduction alone is inlined into the loops of its readers, and stands under their guards,
+which no division is moved out of by the CUDA compiler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.sym import as_int
+
+
+def hoist_invariants(kernel: k.Kernel) -> k.Kernel:
+    writers = Counter(buffer for stmt in k.walk(kernel.body) for buffer in access.written_buffers(stmt))
+    return k.with_body(kernel, _Hoister(writers).body(kernel.body, frozenset()))
+
+
+class _Hoister:
+    """`writers`: how many statements write each buffer."""
+
+    def __init__(self, writers: Counter[k.Buffer]) -> None:
+        self._writers = writers
+
+    def body(self, body: tuple[k.Stmt, ...], known: frozenset[k.Buffer]) -> tuple[k.Stmt, ...]:
+        """`body` with what is invariant in its statements before them; `known` is written before it."""
+        result: list[k.Stmt] = []
+        for stmt in body:
+            if k.children(stmt):
+                changed = {b for inner in k.walk(k.children(stmt)) for b in access.written_buffers(inner)}
+                moved: list[k.Stmt] = []
+                stmt = self._without(stmt, set(known), changed, moved)
+                result += moved
+                known |= {buffer for each in moved for buffer in access.written_buffers(each)}
+                stmt = k.with_children(stmt, partial(self.body, known=known))
+                if k.children(stmt):
+                    result.append(stmt)
+                continue
+            result.append(stmt)
+            written = set(access.written_buffers(stmt))
+            # One block alone holds the result of a reduction across blocks.
+            known = known - written if isinstance(stmt, k.GridReduce) else known | written
+        return k.body_of(body, result)
+
+    def _without(
+        self, stmt: k.Stmt, known: set[k.Buffer], changed: set[k.Buffer], moved: list[k.Stmt]
+    ) -> k.Stmt:
+        """`stmt` without the statements in it that can stand before it; they are added to `moved`."""
+
+        def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+            kept: list[k.Stmt] = []
+            for inner in body:
+                if self._is_invariant(inner, known, changed):
+                    moved.append(inner)
+                    buffers = access.written_buffers(inner)
+                    known.update(buffers)
+                    changed.difference_update(buffers)
+                    continue
+                if k.children(inner):
+                    inner = k.with_children(inner, change)
+                    if not k.children(inner):
+                        continue
+                kept.append(inner)
+            return k.body_of(body, kept)
+
+        return k.with_children(stmt, change)
+
+    def _is_invariant(self, stmt: k.Stmt, known: Collection[k.Buffer], changed: Collection[k.Buffer]) -> bool:
+        """Whether a statement computes one register, that no other writes, from registers `known` before."""
+        if isinstance(stmt, k.Compute):
+            dst, args = stmt.dst, stmt.args
+        elif isinstance(stmt, k.Copy) and stmt.width == 1:
+            dst, args = stmt.dst, (stmt.src,)
+        else:
+            return False
+        if not _is_register(dst) or self._writers[dst.buffer] != 1:
+            return False
+        refs = [arg for arg in args if isinstance(arg, k.Ref)]
+        return bool(refs) and all(
+            _is_register(arg) and arg.buffer in known and arg.buffer not in changed
+            if isinstance(arg, k.Ref)
+            else not isinstance(arg, k.IndexValue)
+            for arg in args
+        )
+
+
+def _is_register(ref: k.Ref) -> bool:
+    return ref.buffer.space is k.Space.LOCAL and as_int(ref.buffer.size) == 1
