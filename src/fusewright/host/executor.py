@@ -280,8 +280,9 @@ class FusionExecutor:
         def start(segments: Sequence[Segment]) -> None:
             # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
             # they have to be right for either place.
-            steps = [(segment.inputs, segment.outputs) for segment in segments]
-            memory.place(in_place_candidates(self.fusion, steps, memory))
+            if self._written:
+                steps = [(segment.inputs, segment.outputs) for segment in segments]
+                memory.place(in_place_candidates(self.fusion, steps, memory))
 
         selection = Selection(self._partitions, start, plan_, make, repro, tracer)
         while True:

@@ -103,7 +103,7 @@ class Selection(Generic[Launch]):
             InternalError: a fault that no other partition avoids.
         """
         while True:
-            segments = self._partitions.find(self._tracer, self._required | self._preferred).segments
+            segments = self._partitions.find(self._tracer, self._excluded()).segments
             self._start(segments)
             proposals: list[Proposal] = []
             for segment in segments:
@@ -120,15 +120,22 @@ class Selection(Generic[Launch]):
             if launches is not None:
                 return launches
 
+    def _excluded(self) -> Exclusions:
+        if self._preferred is NO_EXCLUSIONS:
+            return self._required
+        return self._required | self._preferred
+
     def _launches(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Launch] | None:
         """The launches, or None where one cannot be made and another partition is to be tried."""
         launches = []
         for segment, proposal in zip(segments, proposals):
             try:
-                with naming(segment.scheduler, "apply"):
-                    launches.append(self._make(segment, proposal))
+                launches.append(self._make(segment, proposal))
             except Exception as error:
-                if not is_built_in(segment.scheduler) or isinstance(error, (DriverError, SimulationError)):
+                if not is_built_in(segment.scheduler):
+                    with naming(segment.scheduler, "apply"):
+                        raise error
+                if isinstance(error, (DriverError, SimulationError)):
                     raise
                 self.report_fault(segment, error)
                 return None

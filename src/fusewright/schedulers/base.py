@@ -137,8 +137,11 @@ def prepare(scheduler: Scheduler, fusion: Fusion) -> Planner | Reject:
 
 def plan(scheduler: Scheduler, planner: Planner, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
     """`planner(facts, hardware)`, checked as `prepare` is."""
-    with naming(scheduler, "planner"):
+    try:  # not `naming`, whose cost shows in a call with a new size
         answer = planner(facts, hardware)
+    except Exception as error:
+        with naming(scheduler, "planner"):
+            raise error
     if not isinstance(answer, (Proposal, Reject)):
         raise _wrong_answer(scheduler, "planner", "Proposal or Reject", answer)
     return answer
