@@ -26,7 +26,16 @@ from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedulers import Facts, Proposal, Registry, Reject, default_registry, is_built_in, plan
+from fusewright.schedulers import (
+    Facts,
+    Proposal,
+    Registry,
+    Reject,
+    default_registry,
+    is_built_in,
+    naming,
+    plan,
+)
 from fusewright.segment import Segment, SegmentedFusion
 
 # Cache limits per fusion. Programs are kept by signature, for options and device; kernels likewise, and as
@@ -293,7 +302,8 @@ class FusionExecutor:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
                 if not is_built_in(segment.scheduler):
-                    raise
+                    with naming(segment.scheduler, "apply"):
+                        raise cause from None
                 selection.report_fault(segment, cause)
 
     def _bind(
