@@ -13,8 +13,9 @@
         for k in 8 unrolled:
           total[0] = add.Float(a[k], b[k])
 
-`x[i:+8]` is the vector of 8 elements from i; `y = x[i] if p else 0.0:Float` reads x where p holds alone. Statements nest by indentation. The text depends on the kernel
-alone, so that two dumps can be compared line by line.
+`x[i:+8]` is the vector of 8 elements from i; `y = x[i] if p else 0.0:Float` reads x where p holds alone.
+Statements nest by indentation. The text depends on the kernel alone, so that two dumps can be compared line
+by line.
 """
 
 from __future__ import annotations

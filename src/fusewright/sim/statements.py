@@ -95,8 +95,10 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     reading = machine.active.narrow(machine.index(stmt.pred))
     values: list[Tensor] = []
     if reading is not None:
-        single = not isinstance(stmt.src, Ref)
-        values = [machine.operand(stmt.src)] if single else machine.load(stmt.src, stmt.width, reading)
+        if isinstance(stmt.src, Ref):
+            values = machine.load(stmt.src, stmt.width, reading)
+        else:
+            values = [machine.operand(stmt.src)]
     if stmt.fill is None:
         if reading is not None:
             machine.store(stmt.dst, values, reading)
