@@ -430,7 +430,7 @@ def iota_select(index_dtype: DataType = DataType.Int) -> Kernel:
 
 
 def gathered_rows(index: DataType = DataType.Int, index_dtype: DataType = DataType.Int32) -> Kernel:
-    """T2[i, :] = T0[T1[i], :] where that is a row of T0 [rows, columns], else `pad`; 4 divides columns <= 512."""
+    """T2[i, :] = T0[T1[i], :] where T0 [rows, columns] has that row, else `pad`; columns <= 512."""
     rows, rows_param = size("rows", hi=2**31 - 1)
     count, count_param = size("count")
     columns, columns_param = size("columns", multiple_of=4, hi=512)
