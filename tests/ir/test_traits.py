@@ -23,7 +23,7 @@ from fusewright.segment.recompute import recompute_borders
 from tests.ir.kinds import KINDS
 
 POINTWISE = Traits(pointwise=True, carries_relabels=True)
-RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True)
+RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True, own_load=True)
 STATED = {
     "Pointwise": POINTWISE,
     "Reduction": Traits(),
@@ -33,6 +33,8 @@ STATED = {
     "Permute": RELABEL,
     "Relabel": RELABEL,
     "Expand": Traits(pointwise=True, move=True, view=True, carries_relabels=True),
+    "Indexed": Traits(indexed=True, own_load=True),
+    "Choose": Traits(pointwise=True, carries_relabels=True),
     "Full": POINTWISE,
     "Iota": POINTWISE,
     "Random": Traits(pointwise=True),
