@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType
-from fusewright.core.op import ElementwiseOp, ReductionOp
+from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.value import Scalar, TensorView, Val
 
 
@@ -27,6 +27,7 @@ class Traits:
     view: a move that is only another way to index its input, so that doing it again costs nothing.
     relabel: a view that `axis_map` says all of: dimensions in another order, inserted or removed at size 1.
     carries_relabels: a relabel of its output is the same node over relabels of its inputs.
+    whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
     """
 
     pointwise: bool = False
@@ -34,6 +35,7 @@ class Traits:
     view: bool = False
     relabel: bool = False
     carries_relabels: bool = False
+    whole: bool = False
 
 
 _RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True)
@@ -306,3 +308,36 @@ class Iota(Node):
 
     def __init__(self, start: Scalar, step: Scalar, output: TensorView) -> None:
         super().__init__((start, step), (output,))
+
+
+class LibraryCall(Node):
+    """outputs = op(inputs), which a library computes: a contraction, attention, a sort.
+
+    Inputs are tensors, and scalars such as the k of topk. The outputs are whole tensors in memory.
+
+    options: the arguments of the row's function that are no values of the fusion, by name.
+    """
+
+    __slots__ = ("op", "options")
+    traits = Traits(whole=True)
+
+    def __init__(
+        self,
+        op: LibraryOp,
+        inputs: Sequence[Val],
+        outputs: Sequence[TensorView],
+        options: Mapping[str, object],
+    ) -> None:
+        super().__init__(inputs, outputs)
+        self.op = op
+        self.options = options
+
+    def axis_map(self, operand: int) -> tuple[int | None, ...]:
+        return (None,) * self.output.ndim
+
+    @property
+    def label(self) -> str:
+        return self.op.name
+
+    def parameters(self) -> dict[str, object]:
+        return dict(self.options)
