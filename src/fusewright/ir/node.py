@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType
-from fusewright.core.op import ElementwiseOp, ReductionOp
+from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.index_map import IndexMap
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol
@@ -32,6 +32,7 @@ class Traits:
     indexed: each element of the output is an element of its first input, a tensor, that index expressions
         name, or a fill; `axis_map` tells only which axes are the same.
     own_load: of an input it is a load of its own, as it reads along other dimensions than others do.
+    whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
     """
 
     pointwise: bool = False
@@ -41,6 +42,7 @@ class Traits:
     carries_relabels: bool = False
     indexed: bool = False
     own_load: bool = False
+    whole: bool = False
 
 
 _RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True, own_load=True)
@@ -428,3 +430,36 @@ class Iota(Node):
 
     def __init__(self, start: Scalar, step: Scalar, output: TensorView) -> None:
         super().__init__((start, step), (output,))
+
+
+class LibraryCall(Node):
+    """outputs = op(inputs), which a library computes: a contraction, attention, a sort.
+
+    Inputs are tensors, and scalars such as the k of topk. The outputs are whole tensors in memory.
+
+    options: the arguments of the row's function that are no values of the fusion, by name.
+    """
+
+    __slots__ = ("op", "options")
+    traits = Traits(whole=True)
+
+    def __init__(
+        self,
+        op: LibraryOp,
+        inputs: Sequence[Val],
+        outputs: Sequence[TensorView],
+        options: Mapping[str, object],
+    ) -> None:
+        super().__init__(inputs, outputs)
+        self.op = op
+        self.options = options
+
+    def axis_map(self, operand: int) -> tuple[int | None, ...]:
+        return (None,) * self.output.ndim
+
+    @property
+    def label(self) -> str:
+        return self.op.name
+
+    def parameters(self) -> dict[str, object]:
+        return dict(self.options)

@@ -103,7 +103,7 @@ class _Verifier:
         problem = _problem_of_kind(node)
         if problem:
             self.fail(f"{problem}: {_line(node)}")
-        if not node.is_scalar:
+        if not (node.is_scalar or node.traits.whole):
             for operand, value in enumerate(node.inputs):
                 if isinstance(value, TensorView) and not value.is_cpu:
                     self.check_axes(node, operand, value)

@@ -26,6 +26,7 @@ from fusewright.ir import (
     Fusion,
     Indexed,
     Iota,
+    LibraryCall,
     Node,
     Permute,
     Pointwise,
@@ -293,6 +294,13 @@ def _random(run: _Evaluation, node: Random) -> Sequence[torch.Tensor]:
     return [node.op.spelling(dtype).torch(numbers // each, numbers % each, seed, offset)]
 
 
+def _library_call(run: _Evaluation, node: LibraryCall) -> Sequence[torch.Tensor]:
+    function = (node.op.reference or node.op.function)(run.device.type, **node.options)
+    operands = [run.get(v) if isinstance(v, TensorView) else run.get(v).item() for v in node.inputs]
+    results = function(*operands)
+    return [results] if len(node.outputs) == 1 else results
+
+
 #: One rule a node class: the outputs' values, from those of the inputs.
 RULES: Mapping[type[Node], Rule] = {
     Pointwise: _pointwise,
@@ -309,4 +317,5 @@ RULES: Mapping[type[Node], Rule] = {
     Iota: _iota,
     RandomState: _random_state,
     Random: _random,
+    LibraryCall: _library_call,
 }

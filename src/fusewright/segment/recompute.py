@@ -28,7 +28,8 @@ def recompute_borders(
     kept = set(whole.output_tensors())
     result: list[Group] = []
     for group in groups:
-        for tensor in border_inputs(group):
+        # A library reads whole tensors from memory: nothing is computed again for it.
+        for tensor in () if group[0].traits.whole else border_inputs(group):
             chain = _chain(tensor, kept)
             if _stands_at_boundary(tensor):
                 continue
