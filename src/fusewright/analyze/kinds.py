@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.text import value_name
 
 
-def foreign_node(fusion: Fusion) -> str | None:
-    """Why a fusion is more than elementwise work and reductions: the first node that is neither; or None."""
+def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
+    """Why a fusion is more than elementwise work and nodes of one `kind`: the first that is neither; or None."""
     for node in fusion.nodes:
-        if not (node.traits.pointwise or isinstance(node, Reduction) or node.is_scalar):
+        if not (node.traits.pointwise or isinstance(node, kind) or node.is_scalar):
             names = ", ".join(map(value_name, node.outputs))
-            return f"{node.label}, which computes {names}, is neither pointwise nor a reduction"
+            expected = f"neither pointwise nor a {kind.__name__.lower()}"
+            return f"{node.label}, which computes {names}, is {expected}"
     return None

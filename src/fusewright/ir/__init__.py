@@ -20,6 +20,7 @@ from fusewright.ir.node import (
     RandomState,
     Reduction,
     Relabel,
+    Scan,
     Squeeze,
     Traits,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "Reduction",
     "Relabel",
     "Scalar",
+    "Scan",
     "Split",
     "Squeeze",
     "Swizzle",

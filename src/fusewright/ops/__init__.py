@@ -12,6 +12,7 @@ from fusewright.ops import build_elementwise as _elementwise  # noqa: F401
 from fusewright.ops import build_factory as _factory  # noqa: F401
 from fusewright.ops import build_random as _random  # noqa: F401
 from fusewright.ops import build_reduction as _reduction  # noqa: F401
+from fusewright.ops import build_scan as _scan  # noqa: F401
 from fusewright.ops import build_shape as _shape  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS
 from fusewright.ops.registry import OPS, OpDef, Parameter, ScalarVector, describe_argument

@@ -35,10 +35,12 @@ from fusewright.schedulers.params import (
     LaunchParams,
     PointwiseParams,
     ReductionParams,
+    ScanParams,
     TransposeParams,
 )
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.scan import ScanScheduler
 from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
@@ -55,6 +57,8 @@ __all__ = [
     "ReductionScheduler",
     "Registry",
     "Reject",
+    "ScanParams",
+    "ScanScheduler",
     "Scheduler",
     "TransposeParams",
     "TransposeScheduler",
@@ -75,5 +79,11 @@ __all__ = [
 def default_registry() -> Registry:
     """The built-in schedulers in order of priority (api.md 6.4)."""
     return Registry(
-        [ReductionScheduler(), TransposeScheduler(), PointwiseScheduler(), InnerPersistentScheduler()]
+        [
+            ReductionScheduler(),
+            TransposeScheduler(),
+            PointwiseScheduler(),
+            InnerPersistentScheduler(),
+            ScanScheduler(),
+        ]
     )
