@@ -44,6 +44,8 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
+    #: registers that no tensor has: what scans carry
+    registers: list[Buffer] = field(default_factory=list)
     #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
     #: nodes that only threads within the extents of broadcast axes, too, compute

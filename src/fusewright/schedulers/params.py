@@ -225,6 +225,34 @@ class TransposeParams(HeuristicParams):
 
 
 @dataclass(frozen=True, slots=True)
+class ScanParams(HeuristicParams):
+    """How the rows that a scan runs along are cut up.
+
+    fastest_dim: the scanned dimension is contiguous in memory ("inner"); else "outer".
+
+    Inner: lparams.bdimx threads go through a row in steps, each with unroll_factor vectors of
+    vectorization_factor elements in flight; lparams.bdimy rows a block.
+
+    Outer: lparams.bdimx threads along the contiguous dimension, vectorization_factor columns each, and
+    lparams.bdimy threads down the columns, each with unroll_factor rows in flight.
+    """
+
+    fastest_dim: bool = True
+    vectorization_factor: int = 1
+    unroll_factor: int = 1
+
+    def validate(self) -> None:
+        HeuristicParams.validate(self)
+        _vector("vectorization_factor", self.vectorization_factor)
+        _within("unroll_factor", self.unroll_factor, 1, MAX_UNROLL)
+        for name in ("bdimx", "bdimy"):
+            value = getattr(self.lparams, name)
+            if value < 1:
+                raise ParamsError(path=f"lparams.{name}", expected="the extent, 1 or more", given=value)
+        self._expect_extents(["bdimx", "bdimy"])
+
+
+@dataclass(frozen=True, slots=True)
 class ReductionParams(HeuristicParams):
     """How a reduction, or a normalization that holds its rows (`persistent_kernel`), is cut up.
 
