@@ -15,18 +15,26 @@ from fusewright.analyze.vectorize import lane_axis
 from fusewright.ir.axis import IterDomain, ancestors, transforms_between
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import ONE, Expr, Symbol, substitute, symbol
+from fusewright.sym import ONE, Expr, Symbol, const, substitute, symbol
 
 
 class Domains:
     """Promoted extents of every axis of every tensor that `nodes` compute.
 
-    `known` replaces size symbols by ones with more known about them.
+    `refined` has, for size symbols of which more is known, the symbol that says so; a constant takes the
+    place of one that can have one value only.
+
+    Attributes:
+        assumptions: (symbol, size): what a call's sizes must be for the kernel to be right. The kernel itself
+            may have no trace of it: a guard that an assumption proves is not there.
     """
 
-    def __init__(self, nodes: Sequence[Node], known: Mapping[Symbol, Symbol]) -> None:
-        self._known = dict(known)
-        self._sizes = {symbol: size for size, symbol in known.items()}
+    def __init__(self, nodes: Sequence[Node], refined: Mapping[Symbol, Symbol]) -> None:
+        self._known: dict[Symbol, Expr] = {
+            size: const(symbol.lo) if symbol.lo == symbol.hi else symbol for size, symbol in refined.items()
+        }
+        self.assumptions = tuple((symbol, size) for size, symbol in refined.items())
+        self._sizes = dict(self.assumptions)
         self._extents: dict[TensorView, dict[IterDomain, Expr]] = {}
         for node in reversed(nodes):
             for tensor in node.outputs:
