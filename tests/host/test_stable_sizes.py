@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 
@@ -64,8 +65,10 @@ def test_a_row_length_is_a_constant_until_it_changes(target):
     constant, general = sorted(made, key=lambda kernel: not kernel.params.assumed_reduction_sizes)
     assert constant.reason.endswith("for rows of this length only") and str(ODD) in constant.cuda_text
     assert replace(constant.params, assumed_reduction_sizes=()) == general.params
-    # A size that is a constant is no argument, its guards are decided where a loop is unrolled.
+    # A size that is a constant is no argument. Of eight batches of 288 threads only the last is not full.
     assert len(constant.arguments) == len(general.arguments) - 1
+    guards = set(re.findall(r"if \((.*)\) ", constant.cuda_text))
+    assert {re.sub(r"j\d+", "j", guard) for guard in guards} == {f"j * 288 + threadIdx_x < {ODD}"}
 
 
 def test_every_family_of_params_has_one_general_kernel():

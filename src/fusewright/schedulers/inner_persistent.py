@@ -179,8 +179,8 @@ class _Planner:
         spilled, from its load to its store. That counts where a thread has many small accesses: rows of
         50,257 bfloat16, 50 accesses a thread, are 2.6 times faster with a constant length on an H200 (compare
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
-        compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked rows
-        are faster all the same.
+        compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
+        rows are faster all the same.
         """
         if not facts.stable:
             return False
@@ -381,8 +381,7 @@ def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
     if threads < 1 or not params.batches_per_block_inner_reduction:
         return
     if length is not None:
-        step = _thread_step(params)
-        needed = max(1, ceil_div(length, _elements_a_thread(params) * step)) * step
+        needed = _threads_needed(length, params)
         if threads != needed:
             raise ParamsError(
                 path="lparams.bdimx", expected=f"-1 or {needed}, for rows of {length}", given=threads
@@ -396,6 +395,12 @@ def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
 def _elements_a_thread(params: ReductionParams) -> int:
     """Of a row that is held; 0 of one that is not."""
     return params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
+
+
+def _threads_needed(length: int, params: ReductionParams) -> int:
+    """To hold a row of this length."""
+    step = _thread_step(params)
+    return max(1, ceil_div(length, _elements_a_thread(params) * step)) * step
 
 
 def _thread_step(params: ReductionParams) -> int:
@@ -456,7 +461,11 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
     schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
     batches = params.batches_per_block_inner_reduction
     serial = 2
-    if batches:
+    if batches and params.assumed_reduction_sizes:
+        # All threads have an element of all batches but the last, which alone has a guard.
+        schedule.split(tensor, -2, _threads_needed(prod(params.assumed_reduction_sizes), params))
+        schedule.reorder(tensor, {-2: -3})
+    elif batches:
         # batches is constant, so that registers hold them; the threads follow from the size of the row
         schedule.split(tensor, -2, batches, inner_split=False)
         schedule.reorder(tensor, {-2: -3})
