@@ -18,7 +18,18 @@ import torch
 
 from fusewright.core.errors import SimulationError
 from fusewright.kernel.access import read_refs, written_buffers, written_refs
-from fusewright.kernel.ir import Barrier, BlockReduce, Combine, GridReduce, Kernel, Ref, Space, Stmt, walk
+from fusewright.kernel.ir import (
+    Barrier,
+    BlockReduce,
+    Combine,
+    GridReduce,
+    Kernel,
+    LetValue,
+    Ref,
+    Space,
+    Stmt,
+    walk,
+)
 from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import SimOptions
 from fusewright.sim.activity import Activity
@@ -214,4 +225,4 @@ def test_the_cases_have_kernels_with_every_statement() -> None:
     for case in CASES.values():
         launches, _ = launches_of(case.define, case.inputs())
         kinds.update(type(stmt) for launch in launches[0] for stmt in walk(launch.kernel.body))
-    assert kinds == set(typing.get_args(Stmt))
+    assert kinds == set(typing.get_args(Stmt)) - {LetValue}  # no node loads an index yet

@@ -8,9 +8,13 @@ from fusewright.ir.text import value_name
 
 
 def foreign_node(fusion: Fusion) -> str | None:
-    """Why a fusion is more than elementwise work and reductions: the first node that is neither; or None."""
+    """Why a fusion is more than elementwise work, loads by index and reductions, or None."""
     for node in fusion.nodes:
-        if not (node.traits.pointwise or isinstance(node, Reduction) or node.is_scalar):
+        if node.traits.indexed:
+            source = node.inputs[0]
+            if not fusion.is_input(source):
+                return f"{node.label} reads {value_name(source)} by index, which the fusion computes"
+        elif not (node.traits.pointwise or isinstance(node, Reduction) or node.is_scalar):
             names = ", ".join(map(value_name, node.outputs))
             return f"{node.label}, which computes {names}, is neither pointwise nor a reduction"
     return None

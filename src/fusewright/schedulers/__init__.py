@@ -28,6 +28,7 @@ from fusewright.schedulers.base import (
     rejection_text,
     type_name,
 )
+from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     CompileParams,
@@ -43,6 +44,7 @@ from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
     "CompileParams",
+    "ExprEvalScheduler",
     "Facts",
     "HeuristicParams",
     "InnerPersistentScheduler",
@@ -75,5 +77,11 @@ __all__ = [
 def default_registry() -> Registry:
     """The built-in schedulers in order of priority (api.md 6.4)."""
     return Registry(
-        [ReductionScheduler(), TransposeScheduler(), PointwiseScheduler(), InnerPersistentScheduler()]
+        [
+            ReductionScheduler(),
+            TransposeScheduler(),
+            PointwiseScheduler(),
+            InnerPersistentScheduler(),
+            ExprEvalScheduler(),
+        ]
     )
