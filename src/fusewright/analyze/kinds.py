@@ -8,7 +8,7 @@ from fusewright.ir.text import value_name
 
 
 def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
-    """Why a fusion is more than elementwise work and nodes of one `kind`: the first that is neither; or None."""
+    """Why a fusion is more than elementwise work and nodes of a kind: the first that is neither; or None."""
     for node in fusion.nodes:
         if not (node.traits.pointwise or isinstance(node, kind) or node.is_scalar):
             names = ", ".join(map(value_name, node.outputs))

@@ -227,7 +227,11 @@ class _Verifier:
             self.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
 
     def scratch(
-        self, stmt: BlockReduce | BlockScan | GridReduce, buffers: Sequence[Buffer | None], space: Space, what: str
+        self,
+        stmt: BlockReduce | BlockScan | GridReduce,
+        buffers: Sequence[Buffer | None],
+        space: Space,
+        what: str,
     ) -> None:
         """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
         given = [buffer for buffer in buffers if buffer is not None]

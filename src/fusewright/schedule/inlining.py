@@ -33,7 +33,10 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reachability: Reacha
         if axis.is_reduction or axis.parallel in _STOPS_INLINING:
             limit = position
             break
-    if isinstance(tensor.definition, Scan) and (meeting := collective_position(tensor.definition)) is not None:
+    if (
+        isinstance(tensor.definition, Scan)
+        and (meeting := collective_position(tensor.definition)) is not None
+    ):
         limit = min(limit, meeting)
     for consumer in tensor.consumers:
         ours, theirs = loop_keys(tensor, consumer)

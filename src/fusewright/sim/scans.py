@@ -27,9 +27,7 @@ def run_block_scan(machine: Machine, stmt: BlockScan) -> None:
         )
         carry = tuple(machine.load(shifted(ref, k))[0] for ref in stmt.carry)
         sums = _scanned(op, dtype, brought)
-        starts = (
-            torch.full_like(state[..., :1], value) for state, value in zip(sums, op.identity(dtype))
-        )
+        starts = (torch.full_like(state[..., :1], value) for state, value in zip(sums, op.identity(dtype)))
         before = tuple(torch.cat([start, s[..., :-1]], -1) for start, s in zip(starts, sums))
         total = tuple(state[..., -1:].expand_as(state) for state in sums)
         for refs, states in ((stmt.dst, before), (stmt.carry, total)):
