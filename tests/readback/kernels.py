@@ -595,7 +595,7 @@ def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
     with reader.each(stmt.width, inner) as (each, w):
         for name, refs in ((scanned, stmt.src), (carried, stmt.carry)):
             target, states = each.take("assign").parts
-            reader._check_partial(target, name, w)
+            reader.check_partial(target, name, w)
             if states[:2] != ("braces", struct.name) or len(states[2]) != len(refs):
                 raise Mismatch(f"no states of {struct.name}")
             for e, ref in zip(states[2], refs):
