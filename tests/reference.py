@@ -24,6 +24,7 @@ from fusewright.ir import (
     Pointwise,
     Reduction,
     Scalar,
+    Scan,
     Squeeze,
     TensorView,
 )
@@ -186,6 +187,17 @@ REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]] =
 }
 
 
+def _scanned(name: str, x: Tensor, dim: int, init: Sequence[Tensor]) -> Tensor:
+    """One element after another."""
+    found = x.clone()
+    combine = {"sum": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum}[name]
+    for i in range(x.shape[dim]):
+        before = found.select(dim, i - 1) if i else init[0] if init else None
+        if before is not None:
+            found.select(dim, i).copy_(combine(before, x.select(dim, i)))
+    return found
+
+
 def _rounded(x: Tensor, dtype: DataType) -> Tensor:
     """C's conversion, then the rounding of storage."""
     if dtype is DataType.Bool:
@@ -241,6 +253,9 @@ def reference(fusion: Fusion, inputs: Sequence[Tensor | bool | int | float | com
             if node.op.name in ARG_EXTREMA:
                 return ARG_EXTREMA[node.op.name](*map(get, node.inputs), dims)
             return REDUCTIONS[node.op.name](get(node.inputs[0]), dims)
+        if isinstance(node, Scan):
+            x, *init = (get(v) for v in node.inputs)
+            return [_scanned(node.op.name, x.expand(shape(node.output)), node.dim, init)]
         if isinstance(node, Broadcast):
             x = get(node.inputs[0])
             for dim, new in enumerate(node.flags):

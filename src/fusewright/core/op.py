@@ -211,6 +211,8 @@ class ReductionOp:
             dims, which vanish.
         combine_run: CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at
             once, where that takes less than one after another; "": it does not.
+        scan: the reductions of the elements up to each one along a dimension; None where there are several
+            states.
     """
 
     name: str
@@ -222,6 +224,7 @@ class ReductionOp:
     combine: Mapping[Category, CombineSpelling] = field(repr=False)
     reduce: Callable[[States, tuple[int, ...]], States]
     combine_run: str = ""
+    scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
 
     @property
     def supports(self) -> frozenset[Category]:

@@ -33,6 +33,7 @@ from fusewright.ir.node import (
     RandomState,
     Reduction,
     Relabel,
+    Scan,
     Squeeze,
     Traits,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "Reduction",
     "Relabel",
     "Scalar",
+    "Scan",
     "Split",
     "Squeeze",
     "Swizzle",

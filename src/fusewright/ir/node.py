@@ -174,6 +174,28 @@ class Reduction(Node):
         return True
 
 
+class Scan(Node):
+    """Element i along dimension `dim` is what `op` makes of the elements up to i, the own one included.
+
+    inputs: a tensor, and the scalar of its type that the scan starts from, if that is not the identity. `op`
+    has one state, the element itself. Where the dimension is expanded, the output has an element for each
+    point that it shows.
+    """
+
+    __slots__ = ("op", "dim")
+    traits = Traits()
+
+    def __init__(
+        self, op: ReductionOp, source: TensorView, output: TensorView, dim: int, init: Scalar | None = None
+    ) -> None:
+        super().__init__((source,) if init is None else (source, init), (output,))
+        self.op = op
+        self.dim = dim
+
+    def parameters(self) -> dict[str, object]:
+        return {"op": self.op.name, "dim": self.dim}
+
+
 class Copy(Node):
     """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`."""
 

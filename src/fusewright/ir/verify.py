@@ -18,7 +18,7 @@ from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Indexed, Node, Pointwise, Reduction
+from fusewright.ir.node import Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 
@@ -179,6 +179,8 @@ def _problem_of_kind(node: Node) -> str:
         return _check_reduction(node)
     if isinstance(node, Indexed):
         return _check_indexed(node)
+    if isinstance(node, Scan):
+        return _check_scan(node)
     return _check_move(node) if node.traits.move else ""
 
 
@@ -241,6 +243,20 @@ def _check_reduction(node: Reduction) -> str:
     given = tuple(value.dtype for value in node.inputs)
     wanted = given if len(given) > 1 else tuple(node.op.state_dtypes(given[0]))
     return "" if types == wanted else f"states of {_types(types)} where {_types(wanted)} belong"
+
+
+def _check_scan(node: Scan) -> str:
+    if len(node.op.states) != 1:
+        return f"a scan of {len(node.op.states)} states"
+    if len(node.tensor_inputs) != 1 or len(node.inputs) > 2 or not isinstance(node.inputs[0], TensorView):
+        return "a scan of other operands than a tensor and a scalar to start from"
+    root = node.output.maybe_root
+    if not 0 <= node.dim < len(root):
+        return f"a scan along dimension {node.dim} of {len(root)}"
+    if root[node.dim].is_broadcast:
+        return f"a scan along {root[node.dim]}, which has one point"
+    types = tuple(value.dtype for value in (*node.inputs, *node.outputs))
+    return "" if len(set(types)) == 1 else f"a scan over operands and results of {_types(types)}"
 
 
 def _types(types: Sequence[DataType]) -> str:

@@ -298,6 +298,25 @@ class BlockReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BlockScan:
+    """dst = combine(carry, src of the threads before along `axis`); then carry takes in the src of all.
+
+    A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`, each
+    group that differs in the other axes by itself. The carry, which is the same in all threads of a group,
+    continues a scan of more elements than the threads hold. Each of `dst`, `src` and `carry` is one Ref a
+    state; elements index .. index+width-1 of each are scanned side by side. `workspace` is as of BlockReduce.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Ref, ...]
+    carry: tuple[Ref, ...]
+    axis: ParallelType
+    workspace: tuple[Buffer, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
 
@@ -327,7 +346,19 @@ class Barrier:
 
 
 Stmt = (
-    Alloc | Let | LetValue | For | If | Copy | Compute | Init | Combine | BlockReduce | GridReduce | Barrier
+    Alloc
+    | Let
+    | LetValue
+    | For
+    | If
+    | Copy
+    | Compute
+    | Init
+    | Combine
+    | BlockReduce
+    | BlockScan
+    | GridReduce
+    | Barrier
 )
 
 

@@ -181,6 +181,7 @@ def _allocations(ctx: Context) -> list[k.Stmt]:
         for tensor in node.outputs:
             if isinstance(tensor, TensorView) and tensor.memory is not MemoryType.global_:
                 found.append(k.Alloc(ctx.buffers.of(tensor)))
+    found += [k.Alloc(buffer) for buffer in ctx.registers]
     found += [k.Alloc(buffer) for group in ctx.workspaces.values() for buffer in group]
     return found
 
@@ -261,4 +262,6 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
     for expr in exprs:
         for s in sorted(expr.free_symbols, key=lambda s: s.name):
             symbols.setdefault(s, symbol_argument(s))
+    for assumed, size in ctx.domains.assumptions:
+        symbols.setdefault(assumed, SizeArgument(size))
     return Lowered(kernel, tuple(arguments), symbols)

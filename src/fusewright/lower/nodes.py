@@ -23,6 +23,7 @@ from fusewright.ir.node import (
     Random,
     Reduction,
     Relabel,
+    Scan,
     Squeeze,
 )
 from fusewright.ir.value import TensorView
@@ -32,6 +33,7 @@ from fusewright.lower.guards import guarded, or_zero, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
+from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, divides, substitute, symbol
@@ -269,6 +271,11 @@ def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
     return reduction_items(ctx, node, order)
 
 
+def _scan(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Scan)
+    return scan_items(ctx, node, order)
+
+
 RULES: dict[type[Node], Rule] = {
     Pointwise: _pointwise,
     Copy: _copy,
@@ -283,4 +290,5 @@ RULES: dict[type[Node], Rule] = {
     Iota: _iota,
     Random: _random,
     Reduction: _reduction,
+    Scan: _scan,
 }

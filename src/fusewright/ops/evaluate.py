@@ -35,6 +35,7 @@ from fusewright.ir import (
     Reduction,
     Relabel,
     Scalar,
+    Scan,
     Squeeze,
     TensorView,
     Val,
@@ -172,6 +173,15 @@ def _reduction(run: _Evaluation, node: Reduction) -> Sequence[torch.Tensor]:
     return node.op.reduce(tuple(run.get(v) for v in node.inputs), dims)
 
 
+def _scan(run: _Evaluation, node: Scan) -> Sequence[torch.Tensor]:
+    x, *init = (run.get(v) for v in node.inputs)
+    assert node.op.scan is not None
+    found = node.op.scan(x.expand(run.shape(node.output)), node.dim)
+    if not init:
+        return [found]
+    return node.op.combining(node.output.dtype).torch((init[0],), (found,))
+
+
 def _same(run: _Evaluation, node: Copy) -> Sequence[torch.Tensor]:
     return [run.get(node.inputs[0])]
 
@@ -305,6 +315,7 @@ def _library_call(run: _Evaluation, node: LibraryCall) -> Sequence[torch.Tensor]
 RULES: Mapping[type[Node], Rule] = {
     Pointwise: _pointwise,
     Reduction: _reduction,
+    Scan: _scan,
     Copy: _same,
     Broadcast: _relabel,
     Squeeze: _relabel,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -47,6 +48,7 @@ def _single(
     identity: Callable[[DataType], PyScalar],
     combine: dict[Category, CombineSpelling],
     reduce: Callable[[Tensor, Dims], Tensor],
+    scan: Callable[[Tensor, int], Tensor],
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -58,6 +60,7 @@ def _single(
         lift_torch=_lift_one,
         combine=MappingProxyType(combine),
         reduce=lambda given, dims: (reduce(given[0], dims),),
+        scan=scan,
     )
 
 
@@ -91,12 +94,14 @@ SUM = _single(
     lambda dtype: _typed(0, dtype),
     {INT: _INT_ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", complex_functions.add, ("complex",))},
     _sum,
+    lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype),  # torch would widen int32
 )
 PROD = _single(
     "prod",
     lambda dtype: _typed(1, dtype),
     {INT: _INT_MULTIPLY, FLOAT: _MULTIPLY, COMPLEX: _combine("{a0} * {b0}", torch.mul, ("complex",))},
     _prod,
+    lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype),
 )
 
 # ---- extrema -----------------------------------------------------------------------------------------------
@@ -109,6 +114,7 @@ def _extremum(
     on_bools: str,
     function: Callable[[Tensor, Tensor], Tensor],
     reduce: Callable[[Tensor, Dims], Tensor],
+    scan: Callable[[Tensor, int], Any],
 ) -> ReductionOp:
     """NaN, where there is one among the elements, is the result."""
     elementwise = f"{name}imum"
@@ -124,15 +130,19 @@ def _extremum(
         kept = [extent for dim, extent in enumerate(x.shape) if dim not in dims]
         return torch.full(kept, identity(_dtype_of(x)), dtype=x.dtype, device=x.device)
 
-    return _single(name, identity, combine, reduce_or_identity)
+    def scan_values(x: Tensor, dim: int) -> Tensor:
+        values: Tensor = scan(x, dim).values if x.numel() else x.clone()  # which torch refuses
+        return values
+
+    return _single(name, identity, combine, reduce_or_identity, scan_values)
 
 
 def _dtype_of(x: Tensor) -> DataType:
     return next(dtype for dtype in DataType if dtype is not DataType.Null and dtype.torch == x.dtype)
 
 
-MAX = _extremum("max", ">", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax)
-MIN = _extremum("min", "<", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin)
+MAX = _extremum("max", ">", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax, torch.cummax)
+MIN = _extremum("min", "<", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin, torch.cummin)
 
 # ---- where the extrema are ---------------------------------------------------------------------------------
 
