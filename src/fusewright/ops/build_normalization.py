@@ -159,8 +159,8 @@ def _normalized_channels(
 ) -> Normalized:
     """`arg` [N, C, ...] normalized in each of `groups` groups of its channels; see `group_norm`.
 
-    All is computed on the groups' channels as a dimension of their own, so that nothing but views stands before
-    and after it.
+    All is computed with the channels of a group as a dimension of their own, so that nothing but views stands
+    before and after it.
     """
     steps, apart = _Steps(fusion), groups is arg.extents[1]
 
