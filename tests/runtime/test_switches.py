@@ -16,8 +16,8 @@ ARGUMENTS = {
     "kernel_lineinfo": "--generate-line-info",
     "fma": "--fmad=false",
 }
-# Tested below, and in test_compiler.py.
-OTHERS = {"nvrtc_caching", "parallel_compile"}
+# Tested below, in test_compiler.py, and in tests/integration/test_library.py.
+OTHERS = {"nvrtc_caching", "parallel_compile", "matmul_expr_eval"}
 
 
 def test_every_effect_is_tested() -> None:

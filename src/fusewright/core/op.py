@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -23,6 +24,7 @@ __all__ = [
     "CombineSpelling",
     "Domain",
     "ElementwiseOp",
+    "LibraryOp",
     "ReductionOp",
     "Rule",
     "Spelling",
@@ -246,6 +248,35 @@ class ReductionOp:
         return self
 
     def __deepcopy__(self, memo: object) -> ReductionOp:
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryOp:
+    """One operation that torch computes as a whole. Rows compare by identity.
+
+    Attributes:
+        dtypes: the types that its operands may have.
+        function: takes the device's type ("cuda" or "cpu") and a node's options, by name; returns a function
+            of the operands' values, tensors and numbers, that returns the output, or a tuple of several.
+        combined: of how many elements each element of the result is a sum, from the tensor inputs.
+        reference: as `function`, for operands in their compute type; None: `function` itself.
+        draws: whether it may take random numbers from torch's generator.
+        switch: the option whose disabling keeps the operation from torch.
+    """
+
+    name: str
+    dtypes: tuple[DataType, ...]
+    function: Callable[..., Callable[..., Any]] = field(repr=False)
+    combined: Callable[..., Any] | None = None
+    reference: Callable[..., Callable[..., Any]] | None = None
+    draws: bool = False
+    switch: str | None = None
+
+    def __copy__(self) -> LibraryOp:
+        return self
+
+    def __deepcopy__(self, memo: object) -> LibraryOp:
         return self
 
 

@@ -28,6 +28,7 @@ from fusewright.schedulers.base import (
     rejection_text,
     type_name,
 )
+from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     CompileParams,
@@ -45,6 +46,7 @@ from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
     "CompileParams",
+    "ExprEvalScheduler",
     "Facts",
     "HeuristicParams",
     "InnerPersistentScheduler",
@@ -84,6 +86,7 @@ def default_registry() -> Registry:
             TransposeScheduler(),
             PointwiseScheduler(),
             InnerPersistentScheduler(),
+            ExprEvalScheduler(),
             ScanScheduler(),
         ]
     )

@@ -19,6 +19,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     Stmt,
     WorkspaceParam,
 )
@@ -44,12 +45,14 @@ from fusewright.sim.statements import (
     run_if,
     run_init,
     run_let,
+    run_let_value,
 )
 from fusewright.sim.usage import usage_of
 
 HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
     Let: run_let,
+    LetValue: run_let_value,
     For: run_for,
     If: run_if,
     Copy: run_copy,
