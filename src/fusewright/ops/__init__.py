@@ -9,8 +9,10 @@ Imports core, sym and ir only. Start with `elementwise`, then `registry` and `bu
 """
 
 # Importing a builder's module fills the tables, in the order in which `OPS` lists them.
+from fusewright.ops import build_attention as _attention  # noqa: F401
 from fusewright.ops import build_elementwise as _elementwise  # noqa: F401
 from fusewright.ops import build_factory as _factory  # noqa: F401
+from fusewright.ops import build_grouped as _grouped  # noqa: F401
 from fusewright.ops import build_library as _library  # noqa: F401
 from fusewright.ops import build_random as _random  # noqa: F401
 from fusewright.ops import build_reduction as _reduction  # noqa: F401
