@@ -104,7 +104,7 @@ def test_a_bias_and_a_mask_are_broadcast(target: torch.device) -> None:
 
 
 def test_what_was_dropped_follows_from_the_seed(target: torch.device) -> None:
-    """With values of 1 an element is the sum of the weights that stayed, over 1 - p; gradients see the same."""
+    """With values of 1 an element is the sum of the weights that stayed over 1 - p, as gradients see them."""
     q, k = drawn(target, torch.float16, (1, 1, 64, 32), (1, 1, 64, 32))
     ones = torch.ones_like(q)
     with FusionDefinition() as fd:
@@ -173,7 +173,7 @@ def test_grouped_products(case: int, dtype: torch.dtype, target: torch.device) -
 
 @pytest.mark.parametrize("case", range(3))
 def test_scaled_grouped_products(case: int, target: torch.device) -> None:
-    """A scale a row of each group on the left, one a column of each on the right; alpha, and a scaled bias."""
+    """A scale a row on the left and one a column on the right, of each group; alpha, and a scaled bias."""
     shapes = GROUPS[case]
     a, b = (t.to(torch.float8_e4m3fn) for t in drawn(target, torch.float32, *shapes))
     grouped = case == 0

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, forward and backward: torch's flash attention on a GPU, the formula elsewhere.
+"""Scaled dot-product attention, forward and backward: torch's flash attention on a GPU, else the formula.
 
 Operands are [N, H, L, E], the keys and values [N, H, S, E] and [N, H, S, Ev]; a fifth, leading dimension of
 devices is one more batch dimension. `causal` lets position i of L see the positions up to i + S - L, as
@@ -48,7 +48,8 @@ def _scores(query: Tensor, key: Tensor, causal: bool, scale: float) -> Tensor:
     """Query times key, scaled, -inf where a position is not seen."""
     scores = query @ key.mT * scale
     if causal:
-        scores = scores.masked_fill(~_seen(*scores.shape[-2:], scores.device), -math.inf)
+        seen = _seen(query.shape[-2], key.shape[-2], scores.device)
+        scores = scores.masked_fill(~seen, -math.inf)
     return scores
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ArgumentTypeError, DtypeError, RankError
-from fusewright.ir import Fusion, Scalar, TensorView
+from fusewright.ir import Fusion, Scalar, TensorView, Val
 from fusewright.ops.attention import SDPFA_BWD, SDPFA_FWD, SEED_SIZE
 from fusewright.ops.build_elementwise import convert
 from fusewright.ops.build_factory import scalar_of
@@ -94,7 +94,7 @@ def sdpfa_fwd(
         ((), DataType.UInt64),
     ]
     options = {"terms": len(terms), "scaled": bool(last)}
-    operands = (query, key, value, *terms, *first, *last)
+    operands: list[Val] = [query, key, value, *terms, *first, *last]
     out, logsumexp, seed, offset = call_library(fusion, SDPFA_FWD, operands, results, options)
     return out, logsumexp, seed, offset
 
@@ -128,7 +128,8 @@ def sdpfa_bwd(
     _equate(fusion, f"{name}, output and its gradient", output, grad_output, *rows, (-1, -1))
     _equate(fusion, f"{name}, query and logsumexp", query, logsumexp, *rows)
     first, last = _scalars(fusion, dropout_p, is_causal, scale)
-    operands = (grad_output, query, key, value, output, logsumexp, *first, philox_seed, philox_offset, *last)
+    tensors = (grad_output, query, key, value, output, logsumexp)
+    operands: list[Val] = [*tensors, *first, philox_seed, philox_offset, *last]
     results = [(t.extents, dtype) for t in (query, key, value)]
     dq, dk, dv = call_library(fusion, SDPFA_BWD, operands, results, {"scaled": bool(last)})
     return dq, dk, dv

@@ -100,8 +100,8 @@ def grouped_mm(
 ) -> TensorView | Scaled:
     """Products of matrices in groups, each ending where `offsets` (g ends, ascending) says.
 
-    (m, k) x (k, n) -> (g, m, n), (g, m, k) x (k, n) -> (m, n) and (m, k) x (g, k, n) -> (m, n): the groups are
-    cut out of k, n and m. The result is of the type of mat1. torch computes it.
+    (m, k) x (k, n) -> (g, m, n), (g, m, k) x (k, n) -> (m, n) and (m, k) x (g, k, n) -> (m, n): the groups
+    are cut out of k, n and m. The result is of the type of mat1. torch computes it.
 
     With scales it is (out, None, None), where out is alpha * product + beta * bias of the scaled matrices, in
     `dtype`. A scale has the rank of its matrix, or of the result if that is larger.
