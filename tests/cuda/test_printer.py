@@ -48,6 +48,10 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "block_reverse": builders.block_reverse,
     "complex_product": builders.complex_product,
     "iota_select": builders.iota_select,
+    "gathered_rows": builders.gathered_rows,
+    "gathered_rows_of_32bit_indices": lambda: builders.gathered_rows(DataType.Int32, DataType.Int),
+    "padded": builders.padded,
+    "padded_streaming": lambda: builders.padded(CacheOp.streaming),
 }
 
 
@@ -60,7 +64,7 @@ def test_compiles_without_spills(name: str, arch: str) -> None:
     assert 0 < resources.registers <= 64
 
 
-@pytest.mark.parametrize("name", ["pointwise_bf16", "row_softmax", "grid_sum"])
+@pytest.mark.parametrize("name", ["pointwise_bf16", "row_softmax", "grid_sum", "gathered_rows", "padded"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"cuda/{name}", print_kernel(KERNELS[name]()).kernel)
 

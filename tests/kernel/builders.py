@@ -29,6 +29,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     Operand,
     Param,
     Ref,
@@ -42,7 +43,7 @@ from fusewright.kernel.ir import (
 )
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.reductions import MAX, SUM, WELFORD
-from fusewright.sym import Expr, Symbol, as_expr, ceildiv, const, eq, land, lt, symbol
+from fusewright.sym import Expr, Symbol, as_expr, ceildiv, const, eq, land, le, lt, symbol
 
 BX, BY = ParallelType.block_x, ParallelType.block_y
 GX, GY = ParallelType.grid_x, ParallelType.grid_y
@@ -426,3 +427,66 @@ def iota_select(index_dtype: DataType = DataType.Int) -> Kernel:
         Copy(at(y.buffer, i), at(result)),
     ]
     return _elementwise("iota_select", [x], y, n_param, i, body, [limit], index_dtype)
+
+
+def gathered_rows(index: DataType = DataType.Int, index_dtype: DataType = DataType.Int32) -> Kernel:
+    """T2[i, :] = T0[T1[i], :] where T0 [rows, columns] has that row, else `pad`; columns <= 512."""
+    rows, rows_param = size("rows", hi=2**31 - 1)
+    count, count_param = size("count")
+    columns, columns_param = size("columns", multiple_of=4, hi=512)
+    x, wanted = tensor("T0", DataType.Float, rows * columns, 16), tensor("T1", index, count)
+    y = tensor("T2", DataType.Float, count * columns, 16, output=True)
+    pad = ScalarParam("pad", DataType.Float)
+    i, column = index_symbol(GX, count), index_symbol(BX, const(128)) * 4
+    row, loaded, values = (
+        symbol("row", lo=-1, hi=rows - 1),
+        local("loaded", index),
+        local("values", DataType.Float, 4),
+    )
+    inside = lt(column, columns)
+    body = [
+        Alloc(loaded),
+        Copy(at(loaded), at(wanted.buffer, i), pred=inside, fill=Imm(0, index)),
+        LetValue(row, at(loaded), rows, inside),
+        Alloc(values),
+        Copy(
+            at(values), at(x.buffer, row * columns + column), 4, pred=le(0, row), fill=ScalarRef(pad),
+            fill_is_value=True,
+        ),
+        Copy(at(y.buffer, i * columns + column), at(values), 4, pred=inside),
+    ]  # fmt: skip
+    params = [x, wanted, y, rows_param, count_param, columns_param, pad]
+    return kernel("gathered_rows", params, body, [count], [128], index_dtype=index_dtype)
+
+
+def padded(cache: CacheOp = CacheOp.unspecified) -> Kernel:
+    """T1 = T2 = T3 = T0 [n0] with 4 elements of 2.5 before it: in vectors from memory to memory, by way of
+    registers, and by elements.
+    """
+    n, n_param = size("n0", multiple_of=4)
+    x = tensor("T0", DataType.Float, n, 16)
+    outs = [tensor(f"T{i}", DataType.Float, n + 4, 16, output=True) for i in (1, 2, 3)]
+    blocks = ceildiv(n + 4, 4 * 64)
+    i, k = symbol("i", multiple_of=4), symbol("k", hi=3)
+    fill, held = local("fill", DataType.Float), local("held", DataType.Float, 4)
+    before = lt(3, i)
+
+    def pad(dst: Ref, src: Ref, width: int, cache: CacheOp = CacheOp.unspecified) -> Copy:
+        return Copy(dst, src, width, cache, before, at(fill), fill_is_value=True)
+
+    body: list[Stmt] = [
+        Let(i, (index_symbol(GX, blocks) * 64 + index_symbol(BX, const(64))) * 4),
+        If(
+            lt(i, n + 4),
+            (
+                Alloc(fill),
+                Copy(at(fill), Imm(2.5, DataType.Float)),
+                Alloc(held),
+                pad(at(outs[0].buffer, i), at(x.buffer, i - 4), 4, cache),
+                Copy(at(held), at(x.buffer, i - 4), 4, cache, before),
+                pad(at(outs[1].buffer, i), at(held), 4, cache),
+                unrolled("k", 4, [pad(at(outs[2].buffer, i + k), at(x.buffer, i + k - 4), 1)]),
+            ),
+        ),
+    ]
+    return kernel("padded", [x, *outs, n_param], body, [blocks], [64])

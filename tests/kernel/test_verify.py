@@ -28,6 +28,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     ScalarParam,
     ScalarRef,
     Space,
@@ -78,6 +79,8 @@ WELL_FORMED = {
     "block_reverse": builders.block_reverse,
     "complex_product": builders.complex_product,
     "iota_select": builders.iota_select,
+    "gathered_rows": builders.gathered_rows,
+    "padded": builders.padded,
     "nothing": lambda: _kernel([]),
     "names reused one after the other": lambda: _kernel([For(K, const(4), ()), For(K, const(4), ())]),
     "collective under a condition of the block": lambda: _kernel(
@@ -92,6 +95,7 @@ def test_well_formed(name: str) -> None:
 
 
 STRAY = ScalarParam("stray", F)
+ROW = symbol("row", lo=-1, hi=N - 1)
 TAINTED = symbol("tainted", hi=63)
 
 FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
@@ -121,6 +125,33 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
     "hint on registers": (
         [Alloc(A), Alloc(B), Copy(at(A), at(B), cache=CacheOp.streaming)],
         "a cache hint without global memory",
+    ),
+    "a fill without a predicate": ([Alloc(A), Copy(at(A), ONE, fill=ONE)], "a fill without a predicate"),
+    "type of a fill": (
+        [Alloc(A), Copy(at(A), ONE, pred=lt(T, 3), fill=Imm(1, DataType.Int))],
+        "the fill 1:Int is Int, its destination Float",
+    ),
+    "a fill in memory": (
+        [Alloc(A), Copy(at(A), ONE, pred=lt(T, 3), fill=at(OUT.buffer))],
+        "buffer out is in global memory, not local",
+    ),
+    "a pad without a value": (
+        [Alloc(A), Copy(at(A), ONE, pred=lt(T, 3), fill_is_value=True)],
+        "a value of the program fills, but there is no fill",
+    ),
+    "predicate that is a number": ([Alloc(A), Copy(at(A), ONE, pred=N)], "the condition n is not boolean"),
+    "an index that is no integer": ([Alloc(A), LetValue(ROW, at(A), N)], "a[0] is Float, no integer"),
+    "an index in memory": (
+        [LetValue(ROW, at(SEMAPHORE), N)],
+        "buffer semaphore is in global memory, not local",
+    ),
+    "a loaded index that is declared as another": (
+        [Alloc(COUNT), LetValue(K, at(COUNT), N)],
+        "k is not declared to lie in [-1, n - 1]",
+    ),
+    "divergent by way of a loaded index": (
+        [Alloc(COUNT), LetValue(ROW, at(COUNT), N), If(lt(ROW, 3), (Barrier(),))],
+        "not all threads arrive here: `row < 3`",
     ),
     "arity": ([Alloc(A), Compute(ADD, at(A), (at(A),), F)], "add takes 2 operands, not 1"),
     "computed in half": (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from fusewright.core.dtype import DataType, from_torch
@@ -24,6 +25,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -34,6 +36,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     Operand,
     Ref,
     ScalarParam,
@@ -41,6 +44,7 @@ from fusewright.kernel.ir import (
     Stmt,
     TensorParam,
     index_name,
+    operand_dtype,
     reduced_dtype,
     walk,
 )
@@ -67,7 +71,7 @@ _CACHES = {
     "_cs": CacheOp.streaming,
     "_cg": CacheOp.global_,
 }
-_MOVE = re.compile(r"fw::(load|store|copy)(_c[asg])?")
+_MOVE = re.compile(r"fw::(load|store|copy)(_c[asg])?(_or)?")
 _BUILTINS = {index_name(axis) for axis in (*THREAD_AXES, *BLOCK_AXES)}
 
 
@@ -299,7 +303,7 @@ class _Reader:
         struct.check(op, dtype, self.names, published=isinstance(stmt, GridReduce))
         with self.each(stmt.width, inner) as (each, w):
             target, states = each.take("assign").parts
-            self._check_partial(target, partial, w)
+            self.check_partial(target, partial, w)
             if stmt.pred is not TRUE:
                 if states[0] != "?:" or states[3] != ("call", f"{kind}::identity", (), ()):
                     raise Mismatch("threads without a part do not contribute the identity")
@@ -325,7 +329,7 @@ class _Reader:
             self.combined(op, dtype, each, into, values)
         inner.end()
 
-    def _check_partial(self, e: Expression, name: str, w: Expr) -> None:
+    def check_partial(self, e: Expression, name: str, w: Expr) -> None:
         if e[0] != "[]" or e[1] != ("name", name):
             raise Mismatch(f"no element of {name}")
         self.names.index(e[2], w)
@@ -333,7 +337,7 @@ class _Reader:
     def _check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
         if e[0] != "." or e[2] != field:
             raise Mismatch(f"no state {field}")
-        self._check_partial(e[1], name, w)
+        self.check_partial(e[1], name, w)
 
     def memory(self, e: Expression, buffers: Sequence[Buffer | None]) -> None:
         """`e` is the initializer of a Memory over these buffers."""
@@ -391,6 +395,22 @@ def _let(reader: _Reader, stmt: Let, lines: _Lines) -> None:
     reader.names.define(name, kind, stmt.symbol)
 
 
+def _let_value(reader: _Reader, stmt: LetValue, lines: _Lines) -> None:
+    const, kind, name, count, value = lines.take("declare").parts
+    if not const or kind != reader.index or count is not None or value is None:
+        raise Mismatch(f"no constant {stmt.symbol.name}")
+    if stmt.pred is not TRUE:
+        if value[0] != "?:" or value[3] != ("unary", "-", ("int", 1, "int")):
+            raise Mismatch("-1 where the predicate does not hold is expected")
+        reader.names.index(value[1], stmt.pred)
+        value = value[2]
+    if value[:3] != ("call", "fw::index_below", (reader.index,)) or len(value[3]) != 2:
+        raise Mismatch("no check of a loaded index")
+    check_operand(reader.names, value[3][0], stmt.value, operand_dtype(stmt.value))
+    reader.names.index(value[3][1], stmt.extent)
+    reader.names.define(name, kind, stmt.symbol)
+
+
 def _for(reader: _Reader, stmt: For, lines: _Lines) -> None:
     if stmt.unroll:
         lines.take("unroll")
@@ -413,6 +433,13 @@ def _if(reader: _Reader, stmt: If, lines: _Lines) -> None:
 
 def _copy(reader: _Reader, stmt: Copy, lines: _Lines) -> None:
     dst, src = stmt.dst, stmt.src
+    if stmt.pred is not TRUE and stmt.fill is None:
+        guard = lines.take("if")
+        reader.names.index(guard.parts[0], stmt.pred)
+        inner = _Lines(reader, guard.body)
+        _copy(reader, replace(stmt, pred=TRUE), inner)
+        inner.end()
+        return
     following = lines.peek()
     if following is not None and following.kind in ("call", "block") and isinstance(src, Ref):
         _move(reader, stmt, src, lines)
@@ -420,11 +447,22 @@ def _copy(reader: _Reader, stmt: Copy, lines: _Lines) -> None:
     spaces = {dst.buffer.space, src.buffer.space} if isinstance(src, Ref) else set()
     if stmt.cache is not CacheOp.unspecified and Space.GLOBAL in spaces:
         raise Mismatch("the cache hint is lost")
-    if stmt.width > 1 and isinstance(src, Ref) and src.buffer is dst.buffer:
+    if stmt.width > 1 and any(isinstance(o, Ref) and o.buffer is dst.buffer for o in (src, stmt.fill)):
         raise Mismatch("elements are stored before all are read")
     with reader.each(stmt.width, lines) as (each, w):
-        value = reader.assigned(each, dst, w)
-        check_operand(reader.names, value, src, dst.buffer.dtype, w)
+        _filled(reader, stmt, reader.assigned(each, dst, w), w)
+
+
+def _filled(reader: _Reader, stmt: Copy, value: Expression, offset: Expr) -> None:
+    """`value` is one element of the source, or the fill where the predicate does not hold."""
+    dtype = stmt.dst.buffer.dtype
+    if stmt.fill is not None:
+        if value[0] != "?:":
+            raise Mismatch("no fill")
+        reader.names.index(value[1], stmt.pred)
+        check_operand(reader.names, value[3], stmt.fill, dtype)
+        value = value[2]
+    check_operand(reader.names, value, stmt.src, dtype, offset)
 
 
 def _move(reader: _Reader, stmt: Copy, src: Ref, lines: _Lines) -> None:
@@ -436,10 +474,16 @@ def _move(reader: _Reader, stmt: Copy, src: Ref, lines: _Lines) -> None:
         _, kind, partial, count, value = inner.take("declare").parts
         if (kind, count, value) != (names.type(src.buffer.dtype), stmt.width, None):
             raise Mismatch("no array for the vector")
-        to, from_ = _moved(reader, inner, stmt, "load", src.buffer)
-        check_address(names, from_, src)
-        if to != ("name", partial):
-            raise Mismatch(f"no load into {partial}")
+        if src.buffer.space is Space.LOCAL:
+            with reader.each(stmt.width, inner) as (each, w):
+                target, value = each.take("assign").parts
+                reader.check_partial(target, partial, w)
+                _filled(reader, stmt, value, w)
+        else:
+            to, from_ = _moved(reader, inner, stmt, "load", src.buffer)
+            check_address(names, from_, src)
+            if to != ("name", partial):
+                raise Mismatch(f"no load into {partial}")
         to, from_ = _moved(reader, inner, stmt, "store", stmt.dst.buffer)
         check_address(names, to, stmt.dst)
         if from_ != ("name", partial):
@@ -448,6 +492,8 @@ def _move(reader: _Reader, stmt: Copy, src: Ref, lines: _Lines) -> None:
         return
     if stmt.dst.buffer.space is Space.LOCAL:
         to, from_ = _moved(reader, lines, stmt, "load", src.buffer)
+    elif stmt.fill is not None:
+        raise Mismatch("no fill")
     elif src.buffer.space is Space.LOCAL:
         to, from_ = _moved(reader, lines, stmt, "store", stmt.dst.buffer)
     else:
@@ -459,11 +505,21 @@ def _move(reader: _Reader, stmt: Copy, src: Ref, lines: _Lines) -> None:
 def _moved(
     reader: _Reader, lines: _Lines, stmt: Copy, kind: str, memory: Buffer | None
 ) -> tuple[Expression, Expression]:
-    """(destination, source) of the next statement: it moves all elements, with the hint if that is global."""
+    """(destination, source) of the next statement: it moves all elements, with the hint if that is global.
+
+    A load fills where the predicate does not hold.
+    """
     _, function, template, operands = lines.take("call").parts[0]
     found = _MOVE.fullmatch(function)
-    if found is None or found[1] != kind or template != (stmt.width,) or len(operands) != 2:
+    if found is None or found[1] != kind or template != (stmt.width,):
         raise Mismatch(f"no {kind} of {stmt.width} elements")
+    fills = kind == "load" and stmt.fill is not None
+    if bool(found[3]) != fills or len(operands) != (4 if fills else 2):
+        raise Mismatch("no fill" if fills else "a fill that the kernel does not have")
+    if fills:
+        assert stmt.fill is not None
+        reader.names.index(operands[2], stmt.pred)
+        check_operand(reader.names, operands[3], stmt.fill, stmt.dst.buffer.dtype)
     hinted = memory is not None and memory.space is Space.GLOBAL
     if _CACHES[found[2] or ""] is not (stmt.cache if hinted else CacheOp.unspecified):
         raise Mismatch(f"a cache hint other than {stmt.cache.name}")
@@ -521,6 +577,43 @@ def _block_reduce(reader: _Reader, stmt: BlockReduce, lines: _Lines) -> None:
     reader.collective(stmt, lines, check)
 
 
+def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
+    """What is brought and the carry go into arrays, one call scans, and both are taken up."""
+    dtype = reader.reduced(stmt.op, stmt.dst)
+    inner = _Lines(reader, lines.take("block").body)
+    arrays = []
+    for _ in range(2):
+        const, kind, name, count, value = inner.take("declare").parts
+        struct = reader.structs.get(kind)
+        if const or struct is None or count != stmt.width or value is not None:
+            raise Mismatch(f"no array of {stmt.width} states")
+        struct.check(stmt.op, dtype, reader.names, published=False)
+        arrays.append(name)
+    scanned, carried = arrays
+    if scanned == carried or reader.reduced(stmt.op, stmt.carry) is not dtype:
+        raise Mismatch("what is scanned is not what is carried")
+    with reader.each(stmt.width, inner) as (each, w):
+        for name, refs in ((scanned, stmt.src), (carried, stmt.carry)):
+            target, states = each.take("assign").parts
+            reader._check_partial(target, name, w)
+            if states[:2] != ("braces", struct.name) or len(states[2]) != len(refs):
+                raise Mismatch(f"no states of {struct.name}")
+            for e, ref in zip(states[2], refs):
+                check_element(reader.names, e, ref, w)
+    [e] = inner.take("call").parts
+    template = struct.name, _bits((stmt.axis,), THREAD_AXES), reader.shape()
+    if e[:3] != ("call", "fw::block_scan", template) or e[3][:2] != (("name", scanned), ("name", carried)):
+        raise Mismatch(f"no scan along {stmt.axis.name}")
+    reader.memory(e[3][2], stmt.workspace)
+    with reader.each(stmt.width, inner) as (each, w):
+        for name, refs in ((scanned, stmt.dst), (carried, stmt.carry)):
+            for ref, field in zip(refs, struct.fields):
+                target, value = each.take("assign").parts
+                check_element(reader.names, target, ref, w)
+                reader._check_field(value, name, w, field)
+    inner.end()
+
+
 def _grid_reduce(reader: _Reader, stmt: GridReduce, lines: _Lines) -> None:
     const, kind, last, count, value = lines.take("declare").parts
     if const or kind != reader.index or count is not None or value is not None:
@@ -551,6 +644,7 @@ def _barrier(reader: _Reader, stmt: Barrier, lines: _Lines) -> None:
 STATEMENTS: dict[type, Callable[[_Reader, Any, _Lines], None]] = {
     Alloc: _alloc,
     Let: _let,
+    LetValue: _let_value,
     For: _for,
     If: _if,
     Copy: _copy,
@@ -558,6 +652,7 @@ STATEMENTS: dict[type, Callable[[_Reader, Any, _Lines], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

@@ -33,6 +33,7 @@ def store(index, width=1):
     return k.Copy(k.Ref(Y, index), k.Ref(R, const(0)), width)
 
 
+ROW = symbol("row", lo=-1, hi=N - 1)
 BOUND = lt(TID, N)
 CASES = {
     "same position": (True, (k.If(BOUND, (load(TID), store(TID))),)),
@@ -50,6 +51,21 @@ CASES = {
     "two loops alike": (
         True,
         (k.For(J, const(4), (load(TID * 4 + J),)), k.For(J2, const(4), (store(TID * 4 + J2),))),
+    ),
+    "under predicates": (
+        True,
+        (
+            k.Copy(k.Ref(R, const(0)), k.Ref(X, TID), pred=BOUND, fill=k.Imm(0.0, DataType.Float)),
+            k.Copy(k.Ref(Y, TID), k.Ref(R, const(0)), pred=BOUND),
+        ),
+    ),
+    "one thread chosen by a predicate": (
+        False,
+        (load(TID), k.Copy(k.Ref(Y, TID), k.Ref(R, const(0)), pred=eq(TID, 0))),
+    ),
+    "a loaded index": (
+        False,
+        (k.LetValue(ROW, k.IndexValue(TID, DataType.Int), N), load(TID + ROW), store(TID + ROW)),
     ),
     "loop that does not move": (False, (k.For(J, const(4), (load(TID), store(TID))),)),
 }

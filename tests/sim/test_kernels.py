@@ -48,6 +48,30 @@ def test_softmax_in_chunks_of_blocks(max_lanes: int) -> None:
     torch.testing.assert_close(y, x.float().softmax(-1).half(), rtol=2e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("index", [DataType.Int, DataType.Int32, DataType.UInt64])
+def test_loaded_indices_out_of_range_read_the_pad(index: DataType) -> None:
+    """However large or negative: none wraps around to a row that is there."""
+    rows = [2, 0, 2, 3, -1, -(2**31), 2**31 - 1]
+    if index is not DataType.Int32:
+        rows += [2**32 + 1, 2**63 - 1]
+    if index is DataType.UInt64:
+        rows = [row % 2**64 for row in rows] + [2**63 + 1]
+    x, wanted = _random(3, 12), torch.tensor(rows, dtype=index.torch)
+    y = torch.empty(len(rows), 12)
+    simulate(builders.gathered_rows(index), [x, wanted, y, 3, len(rows), 12, -5.0])
+    expected = [x[row] if 0 <= row < 3 else torch.full((12,), -5.0) for row in rows]
+    torch.testing.assert_close(y, torch.stack(expected), rtol=0, atol=0)
+
+
+def test_a_source_is_not_touched_where_its_predicate_is_0() -> None:
+    for n in (4, 1000):
+        x = _random(n)
+        outs = [torch.empty(n + 4) for _ in range(3)]
+        simulate(builders.padded(), [x, *outs, n])
+        for out in outs:
+            torch.testing.assert_close(out, torch.nn.functional.pad(x, (4, 0), value=2.5), rtol=0, atol=0)
+
+
 def test_reduction_along_y_of_the_block_in_vectors() -> None:
     x, y = _random(37, 200), torch.empty(200)
     simulate(builders.column_sum(), [x, y, 37, 200])

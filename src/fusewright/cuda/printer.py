@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fusewright.core.code import Code, address, binary, conditional, member, primary, subscript
+from fusewright.core.code import Code, address, binary, call, conditional, member, primary, subscript
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import InternalError
@@ -40,6 +40,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -52,6 +53,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     Operand,
     Ref,
     ScalarParam,
@@ -61,10 +63,11 @@ from fusewright.kernel.ir import (
     TensorParam,
     WorkspaceParam,
     index_name,
+    operand_dtype,
     reduced_dtype,
     walk,
 )
-from fusewright.sym import ZERO, Expr, Symbol, as_int, symbol, to_text
+from fusewright.sym import ZERO, Expr, Symbol, as_int, const, symbol, to_text
 
 _INDENT = "  "
 _BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
@@ -295,7 +298,13 @@ def _sets(stmt: Stmt | None, buffer: Buffer) -> bool:
         )
     if isinstance(stmt, Init):
         return stmt.width == 1 and len(stmt.dst) == 1 and stmt.dst[0].buffer is buffer
-    return isinstance(stmt, Copy) and stmt.cache is CacheOp.unspecified and stmt.dst.buffer is buffer
+    return (
+        isinstance(stmt, Copy)
+        and stmt.cache is CacheOp.unspecified
+        and stmt.dst.buffer is buffer
+        and (stmt.pred is TRUE or stmt.fill is not None)
+        and all(getattr(operand, "buffer", None) is not buffer for operand in (stmt.src, stmt.fill))
+    )
 
 
 # ---- parameters ---------------------------------------------------------------------------------
@@ -382,6 +391,16 @@ def _let(printer: KernelPrinter, stmt: Let) -> None:
     printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
 
 
+def _let_value(printer: KernelPrinter, stmt: LetValue) -> None:
+    printer.required.add("index_below")
+    index = printer.type(DataType.Index)
+    value = printer.operand(stmt.value, operand_dtype(stmt.value))
+    value = call(f"fw::index_below<{index}>", value, printer.expr(stmt.extent))
+    if stmt.pred is not TRUE:
+        value = conditional(printer.expr(stmt.pred), value, printer.expr(const(-1)))
+    printer.line(f"const {index} {printer.symbol_name(stmt.symbol)} = {value};")
+
+
 def _for(printer: KernelPrinter, stmt: For) -> None:
     extent, name = printer.expr(stmt.extent), printer.symbol_name(stmt.symbol)
     if stmt.unroll:
@@ -397,28 +416,59 @@ def _if(printer: KernelPrinter, stmt: If) -> None:
 
 
 def _copy(printer: KernelPrinter, stmt: Copy) -> None:
-    dst, src, width = stmt.dst, stmt.src, stmt.width
+    dst, src, fill, width = stmt.dst, stmt.src, stmt.fill, stmt.width
+    if stmt.pred is not TRUE and fill is None:
+        with printer.nested(f"if ({printer.expr(stmt.pred)})"):
+            _copy(printer, replace(stmt, pred=TRUE))
+        return
     suffix = CACHE_SUFFIX[stmt.cache]
     spaces = {ref.buffer.space for ref in (dst, src) if isinstance(ref, Ref)}
     hinted = suffix and Space.GLOBAL in spaces and isinstance(src, Ref)
     if not isinstance(src, Ref) or (not hinted and (width == 1 or spaces == {Space.LOCAL})):
         with printer.each(width) as w:
-            printer.assign(dst, printer.operand(src, dst.buffer.dtype, w), w)
+            printer.assign(dst, _filled(printer, stmt, w), w)
         return
     printer.required.add("vec")
-    load = f"fw::load{suffix if src.buffer.space is Space.GLOBAL else ''}<{width}>"
-    store = f"fw::store{suffix if dst.buffer.space is Space.GLOBAL else ''}<{width}>"
     if dst.buffer.space is Space.LOCAL:
-        printer.line(f"{load}({printer.address(dst)}, {printer.address(src)});")
-    elif src.buffer.space is Space.LOCAL:
-        printer.line(f"{store}({printer.address(dst)}, {printer.address(src)});")
-    elif not hinted:
+        _load(printer, stmt, src, printer.address(dst))
+    elif src.buffer.space is Space.LOCAL and fill is None:
+        _store(printer, stmt, printer.address(src))
+    elif not hinted and fill is None:
         printer.line(f"fw::copy<{width}>({printer.address(dst)}, {printer.address(src)});")
     else:
         with printer.nested(""):
             printer.line(f"{printer.type(dst.buffer.dtype)} partial[{width}];")
-            printer.line(f"{load}(partial, {printer.address(src)});")
-            printer.line(f"{store}({printer.address(dst)}, partial);")
+            if src.buffer.space is Space.LOCAL:
+                with printer.each(width) as w:
+                    printer.line(f"{subscript('partial', printer.expr(w))} = {_filled(printer, stmt, w)};")
+            else:
+                _load(printer, stmt, src, "partial")
+            _store(printer, stmt, "partial")
+
+
+def _filled(printer: KernelPrinter, stmt: Copy, offset: Expr) -> Code:
+    """The value of one element of the source, or the fill."""
+    value = printer.operand(stmt.src, stmt.dst.buffer.dtype, offset)
+    if stmt.fill is None:
+        return value
+    return conditional(printer.expr(stmt.pred), value, printer.operand(stmt.fill, stmt.dst.buffer.dtype))
+
+
+def _load(printer: KernelPrinter, stmt: Copy, src: Ref, to: str) -> None:
+    """The vector at `src`, or the fill, into the registers at `to`."""
+    suffix = CACHE_SUFFIX[stmt.cache] if src.buffer.space is Space.GLOBAL else ""
+    operands = [to, printer.address(src)]
+    filled = ""
+    if stmt.fill is not None:
+        filled = "_or"
+        operands += [printer.expr(stmt.pred), printer.operand(stmt.fill, stmt.dst.buffer.dtype)]
+    printer.line(f"fw::load{suffix}{filled}<{stmt.width}>({', '.join(operands)});")
+
+
+def _store(printer: KernelPrinter, stmt: Copy, source: str) -> None:
+    """The registers at `source` into the vector at dst."""
+    suffix = CACHE_SUFFIX[stmt.cache] if stmt.dst.buffer.space is Space.GLOBAL else ""
+    printer.line(f"fw::store{suffix}<{stmt.width}>({printer.address(stmt.dst)}, {source});")
 
 
 def _compute(printer: KernelPrinter, stmt: Compute) -> None:
@@ -499,6 +549,28 @@ def _block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
     )
 
 
+def _block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
+    """`scanned` receives what each thread brings and returns what comes before it, onto `carried`."""
+    printer.required.add("block_scan")
+    struct = printer.state_struct(stmt.op, stmt.dst)
+    template = f"{struct.name}, {_bits((stmt.axis,), THREAD_AXES)}, {_shape(printer)}"
+    arrays = {"scanned": (stmt.src, stmt.dst), "carried": (stmt.carry, stmt.carry)}
+    with printer.nested(""):
+        for name in arrays:
+            printer.line(f"{struct.name} {name}[{stmt.width}];")
+        with printer.each(stmt.width) as w:
+            for name, (src, _) in arrays.items():
+                states = ", ".join(printer.element(ref, w) for ref in src)
+                printer.line(f"{subscript(name, printer.expr(w))} = {struct.name}{{{states}}};")
+        workspace = _memory(printer, stmt.workspace)
+        printer.line(f"fw::block_scan<{template}>({', '.join(arrays)}, {workspace});")
+        with printer.each(stmt.width) as w:
+            for name, (_, dst) in arrays.items():
+                state = subscript(name, printer.expr(w))
+                for ref, field in zip(dst, struct.fields):
+                    printer.line(f"{printer.element(ref, w)} = {member(state, field)};")
+
+
 def _grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     printer.required.add("grid_reduce")
     struct = printer.state_struct(stmt.op, stmt.dst, published=True)
@@ -522,6 +594,7 @@ def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
 STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
+    LetValue: _let_value,
     For: _for,
     If: _if,
     Copy: _copy,
@@ -529,6 +602,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

@@ -41,15 +41,17 @@ class Fields:
 FIELDS: dict[type[k.Stmt], Fields] = {
     k.Alloc: Fields(declares="buffer"),
     k.Let: Fields(conditions=("value",), defines="symbol"),
+    k.LetValue: Fields(reads=("value",), conditions=("extent", "pred"), defines="symbol"),
     k.For: Fields(conditions=("extent",), defines="symbol"),
     k.If: Fields(conditions=("cond",)),
-    k.Copy: Fields(reads=("src",), writes=("dst",)),
+    k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
     k.Init: Fields(writes=("dst",)),
     k.Combine: Fields(reads=("src", "dst"), writes=("dst",)),
     k.BlockReduce: Fields(
         reads=("src", "dst"), writes=("dst",), scratch=("workspace",), conditions=("pred",)
     ),
+    k.BlockScan: Fields(reads=("src", "carry"), writes=("dst", "carry"), scratch=("workspace",)),
     k.GridReduce: Fields(
         reads=("src", "dst"),
         writes=("dst",),
@@ -67,7 +69,7 @@ def _values(stmt: k.Stmt, names: Iterable[str]) -> list[k.Operand | k.Buffer]:
         value = getattr(stmt, name)
         if isinstance(value, tuple):
             found += value
-        else:
+        elif value is not None:  # a Copy without a fill
             found.append(value)
     return found
 
@@ -147,7 +149,7 @@ def defined_symbol(stmt: k.Stmt) -> Symbol | None:
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
     """The statement with `change` applied to every expression of `expressions`."""
 
-    def operand(value: k.Operand | k.Buffer) -> k.Operand | k.Buffer:
+    def operand(value: k.Operand | k.Buffer | None) -> k.Operand | k.Buffer | None:
         if isinstance(value, k.Ref):
             index = change(value.index)
             return value if index is value.index else k.Ref(value.buffer, index)

@@ -110,6 +110,13 @@ class IndexValue:
 Operand = Ref | Imm | ScalarRef | IndexValue
 
 
+def operand_dtype(operand: Operand) -> DataType:
+    """The type of an operand's value."""
+    if isinstance(operand, Ref):
+        return operand.buffer.dtype
+    return operand.param.dtype if isinstance(operand, ScalarRef) else operand.dtype
+
+
 # ---- parameters -------------------------------------------------------------------------------
 
 
@@ -170,6 +177,23 @@ class Let:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LetValue:
+    """Names a loaded integer as an index for the statements that follow in this body: `value` where it lies
+    in [0, extent - 1] and `pred` is 1, else -1.
+
+    So no value, however large or negative, wraps around to another index when it is converted to the index
+    type, and an access by it needs the predicate 0 <= symbol. The symbol differs between threads; it is
+    declared as `symbol(name, lo=-1, hi=extent - 1)`. `value` is an integer in a register, a constant, a
+    scalar or an index, read where `pred` is 1.
+    """
+
+    symbol: Symbol
+    value: Operand
+    extent: Expr
+    pred: Expr = TRUE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class For:
     """Runs `body` with `symbol` = 0, 1, ... extent-1; `extent` is the same in all threads of the block."""
 
@@ -189,17 +213,26 @@ class If:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """dst[index + k] = src[index + k] for k < width: one vector access if a side is not local.
+    """dst[index + k] = src[index + k] if pred else fill, for k < width: one vector access if a side is not
+    local.
 
     With width > 1 and a side in global or shared memory, that index is a multiple of `width` and
     the buffer aligned to width * dtype size bytes. A source that is no Ref is stored as is
     (width 1). dtypes are equal: a cast is a Compute.
+
+    Where `pred` is 0 the source is not touched, whatever its index and pointer; its index is computed. Every
+    element of dst becomes `fill`, which is a constant, a scalar or one element of a register; without a fill
+    dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
+    pad: without it, a fill stands for nothing and must not reach a result.
     """
 
     dst: Ref
     src: Operand
     width: int = 1
     cache: CacheOp = CacheOp.unspecified
+    pred: Expr = TRUE
+    fill: Operand | None = None
+    fill_is_value: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,6 +298,25 @@ class BlockReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BlockScan:
+    """dst = combine(carry, src of the threads before along `axis`); then carry takes in the src of all.
+
+    A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`, each
+    group that differs in the other axes by itself. The carry, which is the same in all threads of a group,
+    continues a scan of more elements than the threads hold. Each of `dst`, `src` and `carry` is one Ref a
+    state; elements index .. index+width-1 of each are scanned side by side. `workspace` is as of BlockReduce.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Ref, ...]
+    carry: tuple[Ref, ...]
+    axis: ParallelType
+    workspace: tuple[Buffer, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
 
@@ -293,7 +345,21 @@ class Barrier:
     """All threads of the block arrive before any goes on; orders shared and global memory among them."""
 
 
-Stmt = Alloc | Let | For | If | Copy | Compute | Init | Combine | BlockReduce | GridReduce | Barrier
+Stmt = (
+    Alloc
+    | Let
+    | LetValue
+    | For
+    | If
+    | Copy
+    | Compute
+    | Init
+    | Combine
+    | BlockReduce
+    | BlockScan
+    | GridReduce
+    | Barrier
+)
 
 
 # ---- the kernel -------------------------------------------------------------------------------

@@ -13,8 +13,9 @@
         for k in 8 unrolled:
           total[0] = add.Float(a[k], b[k])
 
-`x[i:+8]` is the vector of 8 elements from i. Statements nest by indentation. The text depends on the kernel
-alone, so that two dumps can be compared line by line.
+`x[i:+8]` is the vector of 8 elements from i; `y = x[i] if p else 0.0:Float` reads x where p holds alone.
+Statements nest by indentation. The text depends on the kernel alone, so that two dumps can be compared line
+by line.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -40,6 +42,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     Operand,
     Param,
     Ref,
@@ -158,6 +161,11 @@ def _let(stmt: Let) -> str:
     return f"{stmt.symbol.name} = {to_text(stmt.value)}"
 
 
+def _let_value(stmt: LetValue) -> str:
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    return f"{stmt.symbol.name} = {operand_text(stmt.value)} below {to_text(stmt.extent)}{pred} else -1"
+
+
 def _for(stmt: For) -> str:
     return f"for {stmt.symbol.name} in {to_text(stmt.extent)}{' unrolled' if stmt.unroll else ''}:"
 
@@ -168,7 +176,10 @@ def _if(stmt: If) -> str:
 
 def _copy(stmt: Copy) -> str:
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
-    return f"{operand_text(stmt.dst, stmt.width)} = {operand_text(stmt.src, stmt.width)}{cache}"
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    pad = "pad " if stmt.fill_is_value else ""
+    fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
+    return f"{operand_text(stmt.dst, stmt.width)} = {operand_text(stmt.src, stmt.width)}{pred}{fill}{cache}"
 
 
 def _compute(stmt: Compute) -> str:
@@ -201,6 +212,12 @@ def _block_reduce(stmt: BlockReduce) -> str:
     return _reduction(stmt, "block", stmt.axes)
 
 
+def _block_scan(stmt: BlockScan) -> str:
+    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
+    dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
+    return f"{dst} = {stmt.op.name}({carry}; scan {src} along {stmt.axis.ir_name}){via}"
+
+
 def _grid_reduce(stmt: GridReduce) -> str:
     partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
@@ -214,6 +231,7 @@ def _barrier(stmt: Barrier) -> str:
 STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Alloc: _alloc,
     Let: _let,
+    LetValue: _let_value,
     For: _for,
     If: _if,
     Copy: _copy,
@@ -221,6 +239,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

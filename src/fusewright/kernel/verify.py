@@ -20,9 +20,11 @@ from fusewright.kernel.access import conditions, operands, read_buffers, scratch
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
+    TRUE,
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -30,11 +32,11 @@ from fusewright.kernel.ir import (
     For,
     GridReduce,
     If,
-    Imm,
     IndexValue,
     Init,
     Kernel,
     Let,
+    LetValue,
     Operand,
     Ref,
     ScalarParam,
@@ -43,10 +45,11 @@ from fusewright.kernel.ir import (
     Stmt,
     TensorParam,
     index_name,
+    operand_dtype,
     reduced_dtype,
 )
 from fusewright.kernel.text import operand_text, statement_text
-from fusewright.sym import Expr, Symbol, as_int, bounds, to_text
+from fusewright.sym import Expr, Symbol, as_expr, as_int, bounds, to_text
 
 _THREAD_NAMES = frozenset(index_name(axis) for axis in THREAD_AXES)
 _INDEX_NAMES = _THREAD_NAMES | {index_name(axis) for axis in BLOCK_AXES}
@@ -196,6 +199,10 @@ class _Verifier:
         """Whether the threads of a block may disagree about `expr`."""
         return any(s.name in _THREAD_NAMES or s in self.varying for s in expr.free_symbols)
 
+    def predicate(self, cond: Expr) -> None:
+        if not cond.is_boolean and bounds(cond) != (0, 1):
+            self.fail(f"the condition {to_text(cond)} is not boolean")
+
     def collective(self) -> None:
         if self.divergent is not None:
             self.fail(f"not all threads arrive here: `{to_text(self.divergent)}` differs between them")
@@ -226,7 +233,11 @@ class _Verifier:
             self.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
 
     def scratch(
-        self, stmt: BlockReduce | GridReduce, buffers: Sequence[Buffer | None], space: Space, what: str
+        self,
+        stmt: BlockReduce | BlockScan | GridReduce,
+        buffers: Sequence[Buffer | None],
+        space: Space,
+        what: str,
     ) -> None:
         """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
         given = [buffer for buffer in buffers if buffer is not None]
@@ -267,6 +278,21 @@ def _let(v: _Verifier, stmt: Let) -> None:
     v.define(stmt.symbol, v.varies(stmt.value))
 
 
+def _let_value(v: _Verifier, stmt: LetValue) -> None:
+    dtype = operand_dtype(stmt.value)
+    if not dtype.is_integral:
+        v.fail(f"{operand_text(stmt.value)} is {dtype.name}, no integer")
+    if isinstance(stmt.value, Ref):
+        v.buffer(stmt.value.buffer, Space.LOCAL)
+    if v.varies(stmt.extent):
+        v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
+    v.predicate(stmt.pred)
+    hi = stmt.symbol.hi
+    if stmt.symbol.lo != -1 or hi is None or as_expr(hi) is not stmt.extent - 1:
+        v.fail(f"{stmt.symbol.name} is not declared to lie in [-1, {to_text(stmt.extent - 1)}]")
+    v.define(stmt.symbol, varies=True)
+
+
 def _for(v: _Verifier, stmt: For) -> None:
     if v.varies(stmt.extent):
         v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
@@ -278,9 +304,7 @@ def _for(v: _Verifier, stmt: For) -> None:
 
 
 def _if(v: _Verifier, stmt: If) -> None:
-    low, high = bounds(stmt.cond)
-    if not stmt.cond.is_boolean and (low, high) != (0, 1):
-        v.fail(f"the condition {to_text(stmt.cond)} is not boolean")
+    v.predicate(stmt.cond)
     with v.scope():
         if v.varies(stmt.cond):
             v.divergent = stmt.cond
@@ -289,10 +313,12 @@ def _if(v: _Verifier, stmt: If) -> None:
 
 def _copy(v: _Verifier, stmt: Copy) -> None:
     dtype, width, source = stmt.dst.buffer.dtype, stmt.width, stmt.src
-    given = _OPERAND_DTYPES[type(source)](source)
+    given = operand_dtype(source)
     if given is not dtype:
         v.fail(f"{operand_text(source)} is {given.name}, its destination {dtype.name}")
     v.width(width)
+    v.predicate(stmt.pred)
+    _fill(v, stmt)
     if not isinstance(source, Ref):
         if width != 1:
             v.fail("only elements of a buffer are copied in vectors")
@@ -302,6 +328,21 @@ def _copy(v: _Verifier, stmt: Copy) -> None:
         v.fail(f"{width} elements of {dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
     if stmt.cache is not CacheOp.unspecified and Space.GLOBAL not in spaces:
         v.fail("a cache hint without global memory")
+
+
+def _fill(v: _Verifier, stmt: Copy) -> None:
+    fill = stmt.fill
+    if fill is None:
+        if stmt.fill_is_value:
+            v.fail("a value of the program fills, but there is no fill")
+        return
+    if stmt.pred is TRUE:
+        v.fail("a fill without a predicate")
+    given = operand_dtype(fill)
+    if given is not stmt.dst.buffer.dtype:
+        v.fail(f"the fill {operand_text(fill)} is {given.name}, its destination {stmt.dst.buffer.dtype.name}")
+    if isinstance(fill, Ref):
+        v.buffer(fill.buffer, Space.LOCAL)
 
 
 def _compute(v: _Verifier, stmt: Compute) -> None:
@@ -349,6 +390,16 @@ def _block_reduce(v: _Verifier, stmt: BlockReduce) -> None:
     _collective(v, stmt, stmt.axes)
 
 
+def _block_scan(v: _Verifier, stmt: BlockScan) -> None:
+    v.collective()
+    types = {v.accumulators(stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
+    if len(types) > 1:
+        v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
+    if stmt.axis not in THREAD_AXES:
+        v.fail(f"not an axis of the block: {stmt.axis.ir_name}")
+    v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
+
+
 def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
     if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
@@ -371,6 +422,7 @@ def _barrier(v: _Verifier, stmt: Barrier) -> None:
 RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
+    LetValue: _let_value,
     For: _for,
     If: _if,
     Copy: _copy,
@@ -378,13 +430,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
-}
-
-_OPERAND_DTYPES: dict[type[Operand], Callable[[Any], DataType]] = {
-    Ref: lambda operand: operand.buffer.dtype,
-    Imm: lambda operand: operand.dtype,
-    ScalarRef: lambda operand: operand.param.dtype,
-    IndexValue: lambda operand: operand.dtype,
 }

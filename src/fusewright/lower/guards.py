@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category
+from fusewright.core.dtype import Category, DataType
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, as_int, const, land, symbol
 
@@ -21,9 +21,7 @@ def or_zero(guards: Sequence[Expr], dst: k.Ref, width: int, body: Sequence[k.Stm
     """
     if not guards:
         return list(body)
-    category = dst.buffer.dtype.category
-    zero = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}[category]
-    fill = k.Imm(zero, dst.buffer.dtype)
+    fill = zero(dst.buffer.dtype)
     if width == 1:
         filled: k.Stmt = k.Copy(dst, fill)
     else:
@@ -31,3 +29,9 @@ def or_zero(guards: Sequence[Expr], dst: k.Ref, width: int, body: Sequence[k.Stm
         each = k.Copy(k.Ref(dst.buffer, dst.index + lane), fill)
         filled = k.For(lane, const(width), (each,), unroll=True)
     return [filled] if as_int(land(*guards)) == 0 else [filled, *guarded(guards, body)]
+
+
+def zero(dtype: DataType) -> k.Imm:
+    """Zero, or False."""
+    values = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
+    return k.Imm(values[dtype.category], dtype)

@@ -8,11 +8,14 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import (
     Broadcast,
+    Choose,
     Copy,
     Expand,
     Full,
+    Indexed,
     Iota,
     Node,
     Permute,
@@ -20,18 +23,20 @@ from fusewright.ir.node import (
     Random,
     Reduction,
     Relabel,
+    Scan,
     Squeeze,
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, or_zero
+from fusewright.lower.guards import guarded, or_zero, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
+from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import ZERO, Expr, as_int, divides, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, divides, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -98,7 +103,7 @@ def _assignment(
 
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
-    if not node.traits.move or node.tensor_inputs[0].is_cpu:
+    if not (node.traits.move or node.traits.indexed) or node.tensor_inputs[0].is_cpu:
         return False
     out = node.output
     if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:
@@ -130,10 +135,18 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
             f"{(dst if first_dst is None else src).index}",
             hint="vectorize the innermost contiguous axis",
         )
+    pred: Expr = TRUE
+    fill: k.Operand | None = None
+    named: list[k.Stmt] = []
+    if isinstance(node, Indexed):
+        pred, fill = substitute(indices.expression(node.map.pred), {lane: 0}), _fill(ctx, node)
+        # An index that is the same for all lanes is read for the first.
+        named = _index_values(ctx, node, node.map.expressions, indices, lane)
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
-    statements: list[k.Stmt] = [
-        k.For(lane, vector.extent, (_assignment(dst, src, source.dtype, cache),), unroll=True)
-    ]
+    each = _assignment(dst, src, source.dtype, cache)
+    if pred is not TRUE:
+        each = k.Copy(dst, src, 1, cache, pred, fill, True)
+    statements: list[k.Stmt] = [k.For(lane, vector.extent, (each,), unroll=True)]
     if first_src is None:
         if out.memory is not MemoryType.local:
             raise ScheduleError(f"{out.name} is vectorized, but {source.name} has one element for all lanes")
@@ -146,7 +159,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                     given=str(ref.index),
                 )
         if src.buffer.dtype is dst.buffer.dtype:
-            statements = [k.Copy(first_dst, first_src, width, cache)]
+            statements = [k.Copy(first_dst, first_src, width, cache, pred, fill, fill is not None)]
+    statements = [*named, *statements]
     body = guarded(guards, or_zero(ctx.nonempty_guards(node), first_dst, width, statements))
     return _item(ctx, node, order, loops[:-1], body)
 
@@ -155,6 +169,61 @@ def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
     """The reference of lane 0 if the lanes are contiguous from there, else None."""
     first = substitute(ref.index, {lane: 0})  # type: ignore[dict-item]
     return k.Ref(ref.buffer, first) if first + lane is ref.index else None
+
+
+def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
+    """A predicated load: of a vector along a vectorized innermost axis, else of an element."""
+    assert isinstance(node, Indexed)
+    loops = ctx.loops.of(node)
+    if is_vector_access(node) and loops[-1].is_real:
+        return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
+    indices = ctx.indices(node)
+    pred, fill = indices.expression(node.map.pred), _fill(ctx, node)
+    src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
+    load = k.Copy(dst, src, pred=pred, fill=fill, fill_is_value=fill is not None)
+    body = [*_index_values(ctx, node, node.map.expressions, indices), load]
+    return [_item(ctx, node, order, loops, _reading(ctx, node, indices, dst, body))]
+
+
+def _fill(ctx: Context, node: Indexed) -> k.Operand | None:
+    if node.map.pred is TRUE:
+        return None
+    fill = ctx.scalar(node.fill) if node.fill is not None else zero(node.output.dtype)
+    return k.Imm(fill.value, node.output.dtype) if isinstance(fill, k.Imm) else fill
+
+
+def _index_values(
+    ctx: Context,
+    node: Indexed | Choose,
+    expressions: Sequence[Expr],
+    indices: NodeIndices,
+    lane: Symbol | None = None,
+) -> list[k.Stmt]:
+    """Names the loaded index values that the node's expressions use: those of lane 0 of a vector."""
+    first = node.inputs.index(node.index_tensors[0]) if node.index_tensors else 0
+    used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
+    found: list[k.Stmt] = []
+    for s in sorted(used, key=lambda s: s.name):
+        number = value_of(s)
+        assert number is not None
+        name, extent = indices.value(number, s), ctx.domains.known(value_extent(s))
+        read = ctx.operand(node, first + number, indices)
+        if lane is not None and isinstance(read, k.Ref):
+            read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
+        found.append(k.LetValue(name, read, extent))
+    return found
+
+
+def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Choose)
+    indices = ctx.indices(node)
+    dst = ctx.result(node.output, indices)
+    chosen = k.IndexValue(indices.expression(node.pred), DataType.Bool)
+    dtype = node.output.dtype.compute
+    first, second = (ctx.operand(node, i, indices) for i in range(2))
+    choice = k.Compute(ELEMENTWISE["where"], dst, (chosen, first, second), dtype)
+    body = [*_index_values(ctx, node, (node.pred,), indices), choice]
+    return [_item(ctx, node, order, ctx.loops.of(node), _reading(ctx, node, indices, dst, body))]
 
 
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -202,6 +271,11 @@ def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
     return reduction_items(ctx, node, order)
 
 
+def _scan(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Scan)
+    return scan_items(ctx, node, order)
+
+
 RULES: dict[type[Node], Rule] = {
     Pointwise: _pointwise,
     Copy: _copy,
@@ -210,8 +284,11 @@ RULES: dict[type[Node], Rule] = {
     Permute: _copy,
     Relabel: _copy,
     Expand: _copy,
+    Indexed: _indexed,
+    Choose: _choose,
     Full: _full,
     Iota: _iota,
     Random: _random,
     Reduction: _reduction,
+    Scan: _scan,
 }

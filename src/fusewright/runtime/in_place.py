@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from fusewright.kernel.access import read_refs, written_refs
+from fusewright.kernel.access import conditions, read_refs, written_refs
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
     Buffer,
     Copy,
     For,
-    If,
     Kernel,
     Let,
+    LetValue,
     Ref,
     Stmt,
     children,
@@ -33,7 +34,7 @@ def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer, sizes: Mapping
     """
     reads: list[_Access] = []
     writes: list[_Access] = []
-    for place in _places(kernel.body, (), (), {}):
+    for place in _places(kernel.body):
         read, written = read_refs(place.stmt), written_refs(place.stmt)
         if any(ref.buffer is target for ref in read) or any(ref.buffer is source for ref in written):
             return False
@@ -44,7 +45,7 @@ def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer, sizes: Mapping
     if len(reads) != 1 or len(writes) != 1:
         return False
     (read_,), (write,) = reads, writes
-    order = [place.stmt for place in _places(kernel.body, (), (), {})]
+    order = [place.stmt for place in _places(kernel.body)]
     positions = {id(stmt): i for i, stmt in enumerate(order)}
     return (
         read_.key == write.key
@@ -56,18 +57,22 @@ def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer, sizes: Mapping
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """A statement with the loops and conditions around it and the names given before it."""
+    """A statement with the loops around it, its conditions and those around it, and the names given before:
+    `names` to expressions, `loaded` to values.
+    """
 
     stmt: Stmt
     loops: tuple[For, ...]
     conditions: tuple[Expr, ...]
     names: Mapping[Symbol, Expr]
+    loaded: frozenset[Symbol]
 
 
 class _Access:
     """One reference, in terms that accesses in other loops share: loops named by depth, sizes as numbers.
 
-    chosen: whether a condition picks one of several threads for it. symbols: the names of the thread
+    chosen: whether a condition picks one of several threads for it, or a loaded index may lead several to
+    the same element. symbols: the names of the thread
     positions that the index depends on, if it also depends on every loop around it (else empty).
     """
 
@@ -78,24 +83,30 @@ class _Access:
         extents = tuple(substitute(loop.extent, sizes) for loop in place.loops)
         width = place.stmt.width if isinstance(place.stmt, Copy) else 1
         self.key = (index, width, extents)
-        self.chosen = any(_has_equality(condition) for condition in place.conditions)
         used = index.free_symbols
+        self.chosen = any(map(_has_equality, place.conditions)) or not place.loaded.isdisjoint(used)
         looping = {depths[loop.symbol] for loop, e in zip(place.loops, extents) if as_int(e) != 1}
         self.symbols = {s.name for s in used} if looping <= used else set()
 
 
 def _places(
-    body: tuple[Stmt, ...], loops: tuple[For, ...], conditions: tuple[Expr, ...], names: Mapping[Symbol, Expr]
+    body: tuple[Stmt, ...],
+    loops: tuple[For, ...] = (),
+    around: tuple[Expr, ...] = (),
+    names: Mapping[Symbol, Expr] = MappingProxyType({}),
+    loaded: frozenset[Symbol] = frozenset(),
 ) -> Iterator[_Place]:
     """All statements in program order."""
     known = dict(names)
     for stmt in body:
         if isinstance(stmt, Let):
             known[stmt.symbol] = substitute(stmt.value, known)
-        yield _Place(stmt, loops, conditions, dict(known))
+        elif isinstance(stmt, LetValue):
+            loaded |= {stmt.symbol}
+        own = () if isinstance(stmt, For) else tuple(conditions(stmt))
+        yield _Place(stmt, loops, (*around, *own), dict(known), loaded)
         inner_loops = (*loops, stmt) if isinstance(stmt, For) else loops
-        inner_conditions = (*conditions, stmt.cond) if isinstance(stmt, If) else conditions
-        yield from _places(children(stmt), inner_loops, inner_conditions, known)
+        yield from _places(children(stmt), inner_loops, (*around, *own), known, loaded)
 
 
 def _has_equality(condition: Expr) -> bool:

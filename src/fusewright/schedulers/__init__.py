@@ -36,10 +36,12 @@ from fusewright.schedulers.params import (
     LaunchParams,
     PointwiseParams,
     ReductionParams,
+    ScanParams,
     TransposeParams,
 )
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.scan import ScanScheduler
 from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
@@ -57,6 +59,8 @@ __all__ = [
     "ReductionScheduler",
     "Registry",
     "Reject",
+    "ScanParams",
+    "ScanScheduler",
     "Scheduler",
     "TransposeParams",
     "TransposeScheduler",
@@ -83,5 +87,6 @@ def default_registry() -> Registry:
             PointwiseScheduler(),
             InnerPersistentScheduler(),
             ExprEvalScheduler(),
+            ScanScheduler(),
         ]
     )

@@ -85,7 +85,8 @@ def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
 
 
 def _can_repeat(node: Node) -> bool:
-    return node.traits.pointwise and not (isinstance(node, Copy) and node.segment)
+    is_elementwise = node.traits.pointwise or node.traits.indexed
+    return is_elementwise and not (isinstance(node, Copy) and node.segment)
 
 
 def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:

@@ -9,6 +9,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Combine,
     Compute,
     Copy,
@@ -18,6 +19,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetValue,
     Stmt,
     WorkspaceParam,
 )
@@ -33,6 +35,7 @@ from fusewright.sim.launch import (
 )
 from fusewright.sim.machine import Handler, Machine, Program, SimOptions
 from fusewright.sim.report import SimReport
+from fusewright.sim.scans import run_block_scan
 from fusewright.sim.statements import (
     run_alloc,
     run_combine,
@@ -42,12 +45,14 @@ from fusewright.sim.statements import (
     run_if,
     run_init,
     run_let,
+    run_let_value,
 )
 from fusewright.sim.usage import usage_of
 
 HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
     Let: run_let,
+    LetValue: run_let_value,
     For: run_for,
     If: run_if,
     Copy: run_copy,
@@ -55,6 +60,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Init: run_init,
     Combine: run_combine,
     BlockReduce: run_block_reduce,
+    BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
     Barrier: run_barrier,
 }

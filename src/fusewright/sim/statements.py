@@ -20,6 +20,7 @@ from fusewright.kernel.ir import (
     If,
     Init,
     Let,
+    LetValue,
     Operand,
     Ref,
     reduced_dtype,
@@ -36,6 +37,19 @@ def run_alloc(machine: Machine, stmt: Alloc) -> None:
 
 def run_let(machine: Machine, stmt: Let) -> None:
     machine.name_value(stmt.symbol, machine.index(stmt.value))
+
+
+def run_let_value(machine: Machine, stmt: LetValue) -> None:
+    active = machine.active.narrow(machine.index(stmt.pred))
+    value: Tensor | int = -1
+    if active is not None:
+        # As signed numbers of 64 bits, those beyond them are negative, and so within no extent.
+        value = machine.operand(stmt.value, active).to(torch.int64)
+        valid = (value >= 0) & (value < torch.as_tensor(machine.index(stmt.extent)))
+        if active.mask is not None:
+            valid = valid & active.mask
+        value = torch.where(valid, value, -1)
+    machine.name_value(stmt.symbol, value)
 
 
 def run_if(machine: Machine, stmt: If) -> None:
@@ -78,10 +92,22 @@ def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:
 
 
 def run_copy(machine: Machine, stmt: Copy) -> None:
-    if isinstance(stmt.src, Ref):
-        values = machine.load(stmt.src, stmt.width)
-    else:
-        values = [machine.operand(stmt.src)]
+    reading = machine.active.narrow(machine.index(stmt.pred))
+    values: list[Tensor] = []
+    if reading is not None:
+        if isinstance(stmt.src, Ref):
+            values = machine.load(stmt.src, stmt.width, reading)
+        else:
+            values = [machine.operand(stmt.src)]
+    if stmt.fill is None:
+        if reading is not None:
+            machine.store(stmt.dst, values, reading)
+        return
+    fill = machine.operand(stmt.fill)
+    if reading is None:
+        values = [fill] * stmt.width
+    elif reading.mask is not None:
+        values = [torch.where(reading.mask, value, fill) for value in values]
     machine.store(stmt.dst, values)
 
 
@@ -103,7 +129,7 @@ def run_combine(machine: Machine, stmt: Combine) -> None:
     if stmt.width > 1:
         [run] = stmt.src
         assert isinstance(run, Ref)
-        found = stmt.op.reduce(torch.stack(machine.load(run, stmt.width)), (0,))
+        found = stmt.op.reduce((torch.stack(machine.load(run, stmt.width)),), (0,))
         types = stmt.op.state_dtypes(input_dtype(stmt.op, stmt.dst))
         states = tuple(converted(state, dtype) for state, dtype in zip(found, types))
     else:

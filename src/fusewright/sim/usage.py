@@ -12,7 +12,19 @@ from fusewright.kernel.access import (
     written_buffers,
     written_refs,
 )
-from fusewright.kernel.ir import Alloc, Buffer, For, GridReduce, Kernel, Let, Space, Stmt, children, walk
+from fusewright.kernel.ir import (
+    Alloc,
+    Buffer,
+    For,
+    GridReduce,
+    Kernel,
+    Let,
+    LetValue,
+    Space,
+    Stmt,
+    children,
+    walk,
+)
 from fusewright.sym import Expr, Symbol
 
 # The largest element (std::complex<double>).
@@ -74,6 +86,8 @@ def _renewed(kernel: Kernel) -> dict[For, tuple[Buffer, ...]]:
     for stmt, loops in _with_loops(kernel.body, ()):
         if isinstance(stmt, Let):
             names[stmt.symbol] = _symbols(stmt.value, names)
+        elif isinstance(stmt, LetValue):  # which may be another in every iteration
+            names[stmt.symbol] = frozenset(loop.symbol for loop in loops)
         carried.update(scratch_buffers(stmt))
         read = {ref.buffer for ref in read_refs(stmt)}
         for ref in (*read_refs(stmt), *written_refs(stmt)):

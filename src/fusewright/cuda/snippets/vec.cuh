@@ -1,6 +1,7 @@
 // requires:
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
 // ca all levels, cg level two only, cs streaming (evicted first). memcpy to or from registers costs nothing.
+// load_or reads memory only if `there`, and else fills every element.
 
 namespace fw {
 
@@ -17,6 +18,16 @@ template <int N, class T> using word_of = typename word<N * sizeof(T)>::type;
   template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \
     const word_of<N, T>* from = reinterpret_cast<const word_of<N, T>*>(memory);                              \
     word_of<N, T> bits = ACCESS(from);                                                                       \
+    memcpy(local, &bits, sizeof(bits));                                                                      \
+  }                                                                                                          \
+  template <int N, class T> __device__ __forceinline__ void NAME##_or(T* local, const T* memory, bool there, \
+                                                                      T fill) {                              \
+    const word_of<N, T>* from = reinterpret_cast<const word_of<N, T>*>(memory);                              \
+    T filled[N];                                                                                             \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) filled[i] = fill;                                          \
+    word_of<N, T> bits;                                                                                      \
+    memcpy(&bits, filled, sizeof(bits));                                                                     \
+    if (there) bits = ACCESS(from);                                                                          \
     memcpy(local, &bits, sizeof(bits));                                                                      \
   }
 #define FW_STORE(NAME, ACCESS)                                                                               \

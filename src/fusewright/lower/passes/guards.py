@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr
 
-_COLLECTIVE = (k.BlockReduce, k.GridReduce, k.Barrier)
+_COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
 
 
 def merge_guards(kernel: k.Kernel) -> k.Kernel:

@@ -75,7 +75,7 @@ class _Hoister:
         """Whether a statement computes one register, that no other writes, from registers `known` before."""
         if isinstance(stmt, k.Compute):
             dst, args = stmt.dst, stmt.args
-        elif isinstance(stmt, k.Copy) and stmt.width == 1:
+        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
             dst, args = stmt.dst, (stmt.src,)
         else:
             return False
