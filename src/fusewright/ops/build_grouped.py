@@ -174,6 +174,6 @@ def cutlass_nvfp4_grouped_mm(
     """CUTLASS' grouped product of 4-bit floats, which only Blackwell GPUs have instructions for."""
     raise UnsupportedHardwareError(
         what="cutlass_nvfp4_grouped_mm",
-        needed="an NVIDIA Blackwell GPU (sm_100 or later), whose instructions multiply 4-bit floats",
+        needed="an NVIDIA Blackwell GPU (sm_100)",
         hint="grouped_mm with scales computes the same of wider types on any GPU",
     )
