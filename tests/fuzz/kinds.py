@@ -20,6 +20,9 @@ COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 FLOAT_BINARY = ("add", "sub", "mul", "div", "truediv", "minimum", "maximum", *COMPARE, "logical_or")
 BOOL_BINARY = ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or")
 INTEGER_BINARY = ("add", "sub", "mul", "minimum", "maximum", "div", "mod", "remainder", "truediv", *COMPARE)
+POSITIONS = ("argmax", "argmin")
+FLOAT_REDUCTIONS = ("sum", "sum", "sum", "mean", "max", "min", "prod", "var", "var_mean", "logsumexp")
+SEARCHES = (*POSITIONS, "any", "all")
 DIVISIONS = ("div", "mod", "remainder")
 # No dimension is added to a value of more.
 MAX_RANK = 12
@@ -287,16 +290,19 @@ def reduce(w: Writer) -> None:
 def reduced(w: Writer, x: Slot, over: tuple[int, ...], keepdim: bool) -> Slot | None:
     """Some reduction of `x` over these dimensions."""
     if x.is_complex:
-        name = "sum"
+        name = w.pick(("sum", "sum", "sum", "any"))
     elif x.is_float:
-        name = w.pick(("sum", "sum", "sum", "mean", "max", "min", "prod", "var", "var_mean"))
+        name = w.pick((*FLOAT_REDUCTIONS, *SEARCHES))
     else:
-        name = w.pick(("sum", "max", "min"))
+        name = w.pick(("sum", "max", "min", *SEARCHES))
     if name == "var_mean" and x.is_reduced:
         name = "var"
     if name == "prod" and math.prod(x.value.data.shape[d] for d in over) > MAX_FACTORS:
         name = "sum"
-    args = (over, w.pick((0, 1))) if name.startswith("var") else (over,)
+    args: tuple[Any, ...] = (over, w.pick((0, 1))) if name.startswith("var") else (over,)
+    if name in POSITIONS:  # along one dimension, or among all
+        over = over if len(over) == 1 else tuple(range(x.ndim))
+        args = (over[0] if len(over) < x.ndim else w.pick((None, 0)) if x.ndim == 1 else None,)
     return w.call(name, x, *args, keepdim=keepdim, dims=_without(x.dims, over, keepdim))
 
 
@@ -351,6 +357,9 @@ def normalize(w: Writer) -> None:
         return
     over = _reduced_dims(w, x) if w.chance(2) else (x.ndim - 1,)
     kept = _without(x.dims, over, True)
+    if len(over) == 1 and w.chance(3):
+        w.call(w.pick(("softmax", "log_softmax")), x, over[0], dims=x.dims)
+        return
     up = w.call("cast", x, DataType.Float, dims=x.dims)
     out = None if up is None else w.pick((_softmax, _layer_norm, _rms_norm))(w, up, over, kept)
     if out is not None and w.chance(2):

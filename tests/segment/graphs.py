@@ -16,7 +16,7 @@ NEG = ElementwiseOp("neg", 1, Rule.SAME_UP, {})
 SUM = ReductionOp(
     "sum", ("sum",), lambda d: (d,), lambda d: (0,), ("{x}",), lambda t: (t,), {}, lambda t, d: (t.sum(d),)
 )
-LIBRARY = LibraryOp("whole", (), lambda device: None)
+LIBRARY = LibraryOp("whole", (), lambda device: list)
 
 
 class Graph:

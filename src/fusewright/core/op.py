@@ -203,10 +203,12 @@ class ReductionOp:
         states: the name of each state; a reduction has one output for each.
         state_dtypes: the type of each state, for an input type.
         identity: the value of each state that changes nothing when combined, for an input type.
-        lift: CUDA expression of each state for one element `{x}`.
-        lift_torch: the same for a tensor of elements.
+        lift: CUDA expression of each state for one element `{x}`; none where an element is not all that its
+            states follow from, so that the definition gives one tensor a state.
+        lift_torch: the same for the tensors that the definition gives.
         combine: by category of the input type.
-        reduce: the whole reduction of a tensor over non-empty, non-negative dims, which vanish.
+        reduce: the whole reduction of the tensors that the definition gives, over non-empty, non-negative
+            dims, which vanish.
         combine_run: CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at
             once, where that takes less than one after another; "": it does not.
         scan: the reductions of the elements up to each one along a dimension; None where there are several
@@ -218,15 +220,20 @@ class ReductionOp:
     state_dtypes: Callable[[DataType], tuple[DataType, ...]]
     identity: Callable[[DataType], tuple[PyScalar, ...]]
     lift: tuple[str, ...]
-    lift_torch: Callable[[torch.Tensor], States]
+    lift_torch: Callable[..., States]
     combine: Mapping[Category, CombineSpelling] = field(repr=False)
-    reduce: Callable[[torch.Tensor, tuple[int, ...]], States]
+    reduce: Callable[[States, tuple[int, ...]], States]
     combine_run: str = ""
     scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
 
     @property
     def supports(self) -> frozenset[Category]:
         return frozenset(self.combine)
+
+    @property
+    def operands(self) -> int:
+        """The number of tensors that a definition gives it."""
+        return 1 if self.lift else len(self.states)
 
     def combining(self, dtype: DataType) -> CombineSpelling:
         """How states of inputs of `dtype` combine. DtypeError if unsupported."""

@@ -65,6 +65,7 @@ ENABLE_OPTIONS = _switches(
 # The switches that may be disabled, as above.
 DISABLE_OPTIONS = _switches(
     {
+        "constant_sizes": "no kernel is made for the sizes of the first calls alone",
         "fma": "multiplications and additions are not contracted",
         "matmul_expr_eval": "matmul and linear are not evaluated by torch, and nothing else takes them",
         "nvrtc_caching": "machine code is neither read from the disk cache nor written to it",

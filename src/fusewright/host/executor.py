@@ -31,6 +31,7 @@ from fusewright.host.plan import (
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.selection import Partitions, Selection
 from fusewright.host.signature import compile_key_function
+from fusewright.host.stable_sizes import StableSizes
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
@@ -48,6 +49,7 @@ from fusewright.schedulers import (
     type_name,
 )
 from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment, SegmentedFusion
+from fusewright.sym import Symbol
 
 # Cache limits per fusion. Programs are kept by signature, for options and device; kernels likewise, and as
 # many launches; settings are options with a device.
@@ -87,6 +89,7 @@ class FusionExecutor:
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._partitions = Partitions(fusion, self.registry)
+        self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts: dict[TensorView, Layout] = {}
@@ -291,8 +294,10 @@ class FusionExecutor:
             launch = self._user_launch(setting, schedule, binding, place, tracer)
             return self._bind(place, [launch], binding, memory, tracer)
 
+        stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
+
         def plan_(segment: Segment) -> Proposal | Reject:
-            return self._proposal(segment, binding, memory, place, tracer)
+            return self._proposal(segment, binding, memory, stable, place, tracer)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             return self._step(setting, segment, proposal.params, binding, place, tracer)
@@ -351,7 +356,13 @@ class FusionExecutor:
         return excluded
 
     def _proposal(
-        self, segment: Segment, binding: Binding, memory: Memory, place: _DeviceState, tracer: Tracer
+        self,
+        segment: Segment,
+        binding: Binding,
+        memory: Memory,
+        stable: frozenset[Symbol],
+        place: _DeviceState,
+        tracer: Tracer,
     ) -> Proposal | Reject:
         """What the scheduler of a segment proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
@@ -360,6 +371,7 @@ class FusionExecutor:
             tuple([strides for _, strides, _ in known]),
             tuple([alignment for _, _, alignment in known]),
             binding.index_dtype,
+            stable,
         )
         with tracer.stage("heuristic"):
             return plan(segment.scheduler, segment.planner, facts, place.target.hardware)
@@ -454,6 +466,7 @@ class _Setting:
         self.options = options
         self.device = device
         self.compiler = KernelCompiler(options)
+        self.constant_sizes = not options.disabled("constant_sizes")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: as `_DeviceState.launches`, and by GPU: devices of one kind share them

@@ -177,9 +177,9 @@ class Reduction(Node):
 class Scan(Node):
     """Element i along dimension `dim` is what `op` makes of the elements up to i, the own one included.
 
-    inputs: a tensor, and the scalar that the scan starts from (none: the identity of `op`), in the tensor's
-    type. `op` has one state, the element itself. The output has an element for each that an expanded dimension
-    `dim` shows.
+    inputs: a tensor, and the scalar of its type that the scan starts from, if that is not the identity. `op`
+    has one state, the element itself. Where the dimension is expanded, the output has an element for each
+    point that it shows.
     """
 
     __slots__ = ("op", "dim")

@@ -299,7 +299,7 @@ class BlockReduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockScan:
-    """dst = combine(carry, src of the threads before along `axis`); then carry = combine(carry, src of all).
+    """dst = combine(carry, src of the threads before along `axis`); then carry takes in the src of all.
 
     A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`, each
     group that differs in the other axes by itself. The carry, which is the same in all threads of a group,

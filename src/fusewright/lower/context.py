@@ -28,7 +28,7 @@ from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, as_int, eq, lt, maximum, product
+from fusewright.sym import ONE, Expr, as_int, const, eq, lt, maximum, product
 
 
 @dataclass(eq=False)
@@ -174,6 +174,11 @@ class Context:
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
             )
         return self.workspaces[key]
+
+    def register(self, name: str, dtype: DataType, size: int) -> Buffer:
+        """Registers that no tensor has."""
+        self.registers.append(Buffer(name, dtype, Space.LOCAL, const(size)))
+        return self.registers[-1]
 
     def global_scratch(self, name: str, dtype: DataType, size: Expr, zeroed: bool) -> Buffer:
         buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)

@@ -24,6 +24,7 @@ from fusewright.sym import (
     Symbol,
     as_int,
     bounds,
+    const,
     known_multiple,
     replace,
     symbol,
@@ -33,12 +34,27 @@ from fusewright.sym import (
 class Domains:
     """Promoted extents of every axis of every tensor that `nodes` compute.
 
-    `known` replaces sizes by symbols with more known about them.
+    `refined` has, for sizes of which more is known, the symbol that says so; a constant takes the place of
+    one that can have one value only.
+
+    Attributes:
+        assumptions: (symbol, size): what a call's sizes must be for the kernel to be right. The kernel
+            itself may have no trace of it: a guard that an assumption proves is not there.
     """
 
-    def __init__(self, nodes: Sequence[Node], known: Mapping[Expr, Symbol]) -> None:
-        self._known: dict[Expr, Expr] = dict(known)
-        self._sizes = {symbol: size for size, symbol in known.items()}
+    def __init__(self, nodes: Sequence[Node], refined: Mapping[Expr, Symbol]) -> None:
+        self._known: dict[Expr, Expr] = {
+            size: const(known.lo) if known.lo == known.hi else known
+            for size, known in refined.items()
+            if isinstance(size, Symbol)
+        }
+        memo: dict[Expr, Expr] = {}
+        for size, known in refined.items():
+            if size not in self._known:
+                value = replace(size, self._known, memo)
+                self._known[size] = value if as_int(value) is not None else known
+        self.assumptions = tuple((known, size) for size, known in refined.items())
+        self._sizes = dict(self.assumptions)
         self._replaced: dict[Expr, Expr] = {}
         self._extents: dict[TensorView, dict[IterDomain, Expr]] = {}
         for node in reversed(nodes):

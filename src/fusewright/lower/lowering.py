@@ -262,4 +262,6 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
     for expr in exprs:
         for s in sorted(expr.free_symbols, key=lambda s: s.name):
             symbols.setdefault(s, symbol_argument(s))
+    for assumed, size in ctx.domains.assumptions:
+        symbols.setdefault(assumed, SizeArgument(size))
     return Lowered(kernel, tuple(arguments), symbols)

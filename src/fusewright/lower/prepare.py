@@ -1,8 +1,8 @@
 """What every scheduled fusion is brought to before it is lowered, so that the rules need not ask.
 
-A reduction accumulates in registers, and a scan carries its state there: one that was scheduled to be an output or in shared memory gets a
-register copy that is looped over and parallelized alike. Registers are as many as the compiler sees: a tensor
-that would take as many as a size says is inlined as far as it can be.
+A reduction accumulates in registers, and a scan carries its state there: one that was scheduled to be an
+output or in shared memory gets a register copy that is looped over and parallelized alike. Registers are as
+many as the compiler sees: a tensor that would take as many as a size says is inlined as far as it can be.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Scans: a carry that runs along the scanned loops, and the steps within a thread and across those of a block.
+"""Scans: a carry that runs along the scanned loops, and the steps within a thread and across a block.
 
     carry = identity                        carry = identity
     for j: carry = combine(carry, x[j])     for each step along the row:
-           y[j] = carry                         y[i] = x[i], or the identity beyond the end, for each i of a thread
-                                                y[i] = combine(y[i], y[i - 1])
-                                                before, carry = block scan of y[last], onto carry
-                                                y[i] = combine(y[i], before)
+           y[j] = carry                       y[i] = x[i], or the identity beyond the row's end
+                                              y[i] = combine(y[i], y[i - 1])      for each i of a thread
+                                              before, carry = block scan of y[last], onto carry
+                                              y[i] = combine(y[i], before)
 
 On the left each thread scans by itself, on the right the threads along one axis of the block do together.
 """
@@ -24,7 +24,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, product, substitute, symbol
+from fusewright.sym import ZERO, Expr, Symbol, as_int, product, symbol
 
 
 def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
@@ -111,14 +111,13 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
             given=str(out),
             hint="reorder the scanned axes inward",
         )
-    carry = k.Buffer(f"{out.name}_carry", out.dtype, k.Space.LOCAL, size)
-    ctx.registers.append(carry)
+    carry = ctx.register(f"{out.name}_carry", out.dtype, as_int(size) or 1)
     axis = loops[across[0]].parallel if across else None
     return _Shape(node, loops, axis, first, meeting, next(iter(within), None), tuple(beside), carry)
 
 
 def _check_order(node: Scan, loops: Sequence[Loop], scanned: Sequence[int]) -> None:
-    """The loops of more than one point go through the scanned dimension from its first element to its last."""
+    """Raises ScheduleError unless the loops go through the scanned dimension from its first element on."""
     out = node.output
     order = nesting_order(node)
     if order is None:
@@ -157,7 +156,7 @@ def _serial_item(ctx: Context, shape: _Shape, order: int) -> Item:
     node = shape.node
     indices = ctx.indices(node)
     carry, dst = shape.carry_here(), ctx.result(node.output, indices)
-    body = [k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),)), k.Copy(dst, carry)]
+    body: list[k.Stmt] = [k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),)), k.Copy(dst, carry)]
     guards = [*ctx.guards(node, indices), *ctx.nonempty_guards(node)]
     return Item(shape.loops, guarded(guards, body), _reads(ctx, node), (node.output,), order)
 
@@ -176,64 +175,50 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
 def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int) -> Item:
     """The scan of a thread's elements, then across threads, and what comes before added to each element."""
     node, loops, out = shape.node, shape.loops, shape.node.output
-    places = {i: loop.index for i, loop in enumerate(loops)}
     inside = [i for i in shape.beside if i >= shape.meeting]
-    for number, position in enumerate(inside):
-        places[position] = _counter(f"column{number}", loops[position].extent)
-    count = ONE if shape.item is None else loops[shape.item].extent
-    item = _counter("item", count)
-    if shape.item is not None:
-        places[shape.item] = item
-    table = [Loop(loop.extent, loop.parallel, loop.padded, places[i]) for i, loop in enumerate(loops)]
+    columns = [_own(f"column{n}", loops[i]) for n, i in enumerate(inside)]
+    item = None if shape.item is None else _own("item", loops[shape.item])
+    table = list(loops)
+    for position, loop in (*zip(inside, columns), (shape.item, item)):
+        if position is not None and loop is not None:
+            table[position] = loop
     at = ctx.result(out, ctx.indices(node, table))
-    carry = shape.carry_at([places[i] for i in shape.beside])
-    columns = [place for i in inside if isinstance(place := places[i], Symbol)]
-    last = k.Ref(at.buffer, substitute(at.index, {item: count - 1}))
-    side = (
-        columns[-1]
-        if columns and all(_moves_by_one(ref.index, columns[-1]) for ref in (last, carry))
-        else None
-    )
-    width = 1 if side is None else as_int(loops[inside[-1]].extent) or 1
-    before = k.Buffer(f"{out.name}_before", out.dtype, k.Space.LOCAL, product([width]))
-    ctx.registers.append(before)
-    ahead = k.Ref(at.buffer, substitute(at.index, {item: item + 1}))
-    prefix = k.Ref(before, ZERO if side is None else side)
-    run = _over(side, width, k.Combine(node.op, (ahead,), (at,)))
-    add = _over(side, width, k.Combine(node.op, (at,), (prefix,)))
-    if shape.item is None:
-        run = ()
-    else:
-        run = (k.For(item, count - 1, run, unroll=True),)
-        add = (k.For(item, count, add, unroll=True),)
+    carry = shape.carry_at([table[i].index for i in shape.beside])
+    # What lies side by side in the carries is scanned side by side.
+    side = columns[-1] if columns else None
+    width = 1 if side is None else as_int(side.extent) or 1
+    total, before = (ctx.register(f"{out.name}_{name}", out.dtype, width) for name in ("total", "before"))
+    lane = ZERO if side is None else side.index
+    run: list[k.Stmt] = [k.Combine(node.op, (k.Ref(total, lane),), (at,)), k.Copy(at, k.Ref(total, lane))]
+    add: list[k.Stmt] = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]
     scan = k.BlockScan(
         node.op,
         (k.Ref(before, ZERO),),
-        (_first(last, side),),
-        (_first(carry, side),),
+        (k.Ref(total, ZERO),),
+        (k.Ref(carry.buffer, carry.index - lane),),
         axis,
         ctx.workspace([out.dtype], (axis,), width),
         width,
     )
-    body: tuple[k.Stmt, ...] = (*run, scan, *add)
-    for place, position in reversed(list(zip(columns, inside))):
-        if place is not side:
-            body = (k.For(place, loops[position].extent, body, unroll=True),)
+    body: list[k.Stmt] = [
+        k.Init(node.op, (k.Ref(total, ZERO),), width),
+        *_over(item, _over(side, run)),
+        scan,
+        *_over(item, _over(side, add)),
+    ]
+    for column in reversed(columns):
+        body = body if column is side else _over(column, body)
     return Item(loops[: shape.meeting], guarded(ctx.block_guards(node), body), (), (out,), order)
 
 
-def _counter(name: str, extent: Expr) -> Symbol:
-    return symbol(name, lo=0, hi=extent - 1)
+def _own(name: str, loop: Loop) -> Loop:
+    """A loop like another, with a variable of its own."""
+    return Loop(loop.extent, loop.parallel, 1, symbol(name, lo=0, hi=loop.extent - 1))
 
 
-def _moves_by_one(index: Expr, place: Symbol) -> bool:
-    return substitute(index, {place: 0}) + place is index
-
-
-def _first(ref: k.Ref, side: Symbol | None) -> k.Ref:
-    return ref if side is None else k.Ref(ref.buffer, substitute(ref.index, {side: 0}))
-
-
-def _over(side: Symbol | None, width: int, stmt: k.Stmt) -> tuple[k.Stmt, ...]:
-    """`stmt` for each of the elements that are scanned side by side."""
-    return (stmt,) if side is None else (k.For(side, product([width]), (stmt,), unroll=True),)
+def _over(loop: Loop | None, body: list[k.Stmt]) -> list[k.Stmt]:
+    """`body` in the loop; as it is if there is none."""
+    if loop is None:
+        return body
+    assert isinstance(loop.index, Symbol)
+    return [k.For(loop.index, loop.extent, tuple(body), unroll=True)]

@@ -166,11 +166,11 @@ def _pointwise(run: _Evaluation, node: Pointwise) -> Sequence[torch.Tensor]:
 
 def _reduction(run: _Evaluation, node: Reduction) -> Sequence[torch.Tensor]:
     dims = tuple(i for i, axis in enumerate(node.output.maybe_root) if axis.is_reduction)
-    if len(node.inputs) > 1:
+    if len(node.inputs) != node.op.operands:
         raise InternalError(
             problem="a reduction of partial results belongs to a schedule, not to a definition"
         )
-    return node.op.reduce(run.get(node.inputs[0]), dims)
+    return node.op.reduce(tuple(run.get(v) for v in node.inputs), dims)
 
 
 def _scan(run: _Evaluation, node: Scan) -> Sequence[torch.Tensor]:

@@ -107,6 +107,7 @@ KINDS: Mapping[object, Kind] = {
     Sequence[bool]: Kind("list of bools", _sequence_of(lambda v: isinstance(v, bool))),
     int: Kind("int", _is_int),
     bool: Kind("bool", lambda v: isinstance(v, bool)),
+    str: Kind("str", lambda v: type(v) is str),
     DataType: Kind("DataType", lambda v: isinstance(v, DataType)),
 }
 

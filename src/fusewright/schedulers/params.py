@@ -34,6 +34,7 @@ _PERSISTENT = (
     "project_persistent_buffers",
     "persistent_in_shared_memory",
     "batches_per_block_inner_reduction",
+    "assumed_reduction_sizes",
 )
 _INNER = (
     "unroll_factor_top_of_vectorization",
@@ -263,7 +264,9 @@ class ReductionParams(HeuristicParams):
     unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
     gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads
     the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
-    inputs are held, what follows from them is computed again.
+    inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
+    reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
+    () where it serves all that its threads can hold.
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     and lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
@@ -289,6 +292,7 @@ class ReductionParams(HeuristicParams):
     split_grid_dim_inner_reduction: bool = False
     pad_inner_reduction_to_warp: bool = False
     batches_per_block_inner_reduction: int = 1
+    assumed_reduction_sizes: tuple[int, ...] = ()
     block_dim_inner_reduction: ParallelType = ParallelType.serial
     grid_dim_inner_reduction: ParallelType = ParallelType.serial
     multiple_reds_per_blk: bool = False
@@ -341,6 +345,10 @@ class ReductionParams(HeuristicParams):
         else:
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
+            self.expect("assumed_reduction_sizes", (), "where no batches are held")
+        for size in self.assumed_reduction_sizes:
+            if size < 1:
+                raise ParamsError(path="assumed_reduction_sizes", expected="sizes of 1 or more", given=size)
 
     def _validate_vectors(self) -> None:
         for name, vectorized in (

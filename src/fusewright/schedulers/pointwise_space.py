@@ -54,7 +54,7 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
 
 
 def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
-    """The space of the dimensions of `reference`, a tensor that is not reduced, or why others do not fit it."""
+    """The space of the dimensions of `reference`, which is not reduced, or why another tensor lacks them."""
     axes = tuple(a for a in reference.allocation)
     maps = reference_maps(reference, axes)
     wanted = {a for a in axes if not a.is_broadcast}

@@ -1,6 +1,6 @@
 """The scan scheduler: scans along one dimension, and elementwise work before and after them.
 
-Inner (the scanned dimension is contiguous): some threads go through a row in steps, on which a carry runs along,
+Inner (the scanned dimension is contiguous): threads go through a row in steps, and a carry runs along,
 
     [I, S] -> [I blocks, I threads y, S serial, unroll, S threads x, vector]
 
@@ -40,7 +40,8 @@ INNER_BYTES_IN_FLIGHT = 64
 OUTER_BYTES_IN_FLIGHT = 32
 # Elements that they are at most: registers and code grow with them.
 MAX_INNER_UNROLL, MAX_OUTER_UNROLL = 8, 16
-# Rows of one warp each, or less, that share a block: four warps, of which an SM holds enough blocks to be full.
+# Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
+# enough blocks to be full.
 SMALL_BLOCK = 128
 # Threads down a column, each of which goes through what the others bring.
 MAX_THREADS_A_COLUMN = 32

@@ -129,7 +129,7 @@ def run_combine(machine: Machine, stmt: Combine) -> None:
     if stmt.width > 1:
         [run] = stmt.src
         assert isinstance(run, Ref)
-        found = stmt.op.reduce(torch.stack(machine.load(run, stmt.width)), (0,))
+        found = stmt.op.reduce((torch.stack(machine.load(run, stmt.width)),), (0,))
         types = stmt.op.state_dtypes(input_dtype(stmt.op, stmt.dst))
         states = tuple(converted(state, dtype) for state, dtype in zip(found, types))
     else:
