@@ -388,7 +388,9 @@ OPERATIONS = [
     _row("index_select", "2", _exactly(BOUNDARY.format(2, 2)), _op("index_select", _vector_of_indices, 2)),
     _row("index_select", "-3", _exactly(BOUNDARY.format(-1, 2)), _op("index_select", _vector_of_indices, -3)),
     *(
-        _row(name, f"dim {dim}", _exactly("Tensor arguments have dimension"), _op(name, _table_of_indices, dim))
+        _row(
+            name, f"dim {dim}", _exactly("Tensor arguments have dimension"), _op(name, _table_of_indices, dim)
+        )
         for name in ("gather", "take_along_axis")
         for dim in (2, -3)
     ),
@@ -507,7 +509,9 @@ OPERATIONS = [
         _exactly("input tensor for triu must have 2 or more dims, but got 1 dims"),
         _op("triu", rank=1),
     ),
-    _row("var_mean", "floats", _exactly(_NO_MATCH.format("var_mean") + "."), _op("var_mean", [0.5]), TypeError),
+    _row(
+        "var_mean", "floats", _exactly(_NO_MATCH.format("var_mean") + "."), _op("var_mean", [0.5]), TypeError
+    ),
     _row(
         "where",
         "condition",
@@ -563,7 +567,7 @@ class _InnerOuter(FusionDefinition):
 _KINDS = "Merging IterDomains requires that their iteration types match"
 _FACTOR = "Invalid factor for split. Factor must be greater than 0. Factor = {}"
 _REORDER = "Reorder axes are not within the number of dimensions of the provided domain"
-_NEGATIVE = "Found \"{}\" position that's less than 0 even though already adjusted by nDims: -1"
+_NEGATIVE = 'Found "{}" position that\'s less than 0 even though already adjusted by nDims: -1'
 SCHEDULING = [
     _sched("merge 1", _KINDS, lambda fd: fd.sched.merge(fd.total, 1)),
     _sched("merge -2", _KINDS, lambda fd: fd.sched.merge(fd.total, -2)),
