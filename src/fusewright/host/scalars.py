@@ -111,6 +111,8 @@ class SizeScalars:
                 used |= axis.expanded.free_symbols
         for pair in fusion.equalities:  # to be checked, whichever of the two axes are made of
             used.update(*(size.free_symbols for size in pair))
+        for computed in fusion.computed_sizes.values():
+            used |= computed.free_symbols
         for condition, _ in fusion.checks:
             used |= condition.free_symbols
         for node in fusion.nodes:
