@@ -1,4 +1,4 @@
-"""Reshapes and slices of what follows from a reduction, or is stored as it is, too: one kernel stores by index."""
+"""Reshapes and slices of what follows from a reduction, or is stored as it is, too: stores by index."""
 
 from __future__ import annotations
 

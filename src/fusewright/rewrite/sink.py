@@ -1,8 +1,8 @@
 """Moves reshapes and slices of what is not computed again down to the stores.
 
-    r = sum(x) -> reshape -> mul by w -> output    becomes    r = sum(x) -> mul by w' -> store, reshaped
+    sum(x) -> reshape -> mul by w -> output    becomes    sum(x) -> mul by w' -> store, reshaped
 
-What follows from a reduction, or is stored as it is, too, has its place in the kernel's one iteration space. A
+What follows from a reduction, or is stored as it is, too, has its place in the kernel's iteration space. A
 change of shape that keeps its elements apart can be undone: what is computed with the result is computed in
 that space instead, on operands that are read by the inverse, and the change is where the output is stored.
 """
