@@ -105,6 +105,7 @@ def _valid(fd: FusionDefinition) -> dict[str, Any]:
         "bool or list of bools": True,
     }
     given |= {"Vector or list of ints and Scalars": [2, 2], "int, or list of ints and Scalars": [2, 2]}
+    given |= {"list of Tensors": [x, x]}
     assert given.keys() == {kind.text for kind in KINDS.values()}
     return given
 

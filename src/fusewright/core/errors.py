@@ -248,6 +248,12 @@ class UnsupportedDeviceError(DeviceError, ValueError):
     template = "Found unsupported device {given}, only scalar CPU or CUDA tensors are supported"
 
 
+class UnsupportedHardwareError(DeviceError):
+    """An operation that only other GPUs than the supported ones can do."""
+
+    template = "{what} needs {needed}"
+
+
 class ProfileError(UserError, ValueError):
     """A profile was asked for that was not collected."""
 
