@@ -280,6 +280,23 @@ class Fusion:
                 found.update(dict.fromkeys(transform.outputs))
         return list(found)
 
+    def size_symbols(self) -> set[Symbol]:
+        """The symbols of all sizes: of axes, of what must hold for them, and in the indices of nodes."""
+        used: set[Symbol] = set()
+        for axis in self.axes():
+            used |= axis.extent.free_symbols
+            if axis.expanded is not None:
+                used |= axis.expanded.free_symbols
+        for pair in self.equalities:  # to be checked, whichever of the two axes are made of
+            used.update(*(size.free_symbols for size in pair))
+        for condition, _ in self.checks:
+            used |= condition.free_symbols
+        for computed in self.computed_sizes.values():
+            used |= computed.free_symbols
+        for node in self.nodes:
+            used.update(*(e.free_symbols for e in node.index_expressions()))
+        return used
+
     def is_input(self, value: Val) -> bool:
         return value in self._input_set
 

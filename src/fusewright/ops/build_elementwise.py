@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType, PyScalar, fits, of_python_value
-from fusewright.core.errors import DtypeError
+from fusewright.core.errors import ArgumentTypeError, DtypeError
 from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
@@ -202,6 +202,8 @@ def elementwise(fusion: Fusion, row: ElementwiseOp, *operands: Operand) -> Val:
     Raises:
         DtypeError: the operation does not take such types. ShapeError: sizes that cannot be equal.
     """
+    if row.rule is Rule.SELECT:
+        _check_condition(row, operands)
     values = [as_value(fusion, operand) for operand in operands]
     wanted, dtype = promote_operands(row, [(v.dtype, _tier(v)) for v in values])
     values = [convert(fusion, value, target) for value, target in zip(values, wanted)]
@@ -209,6 +211,18 @@ def elementwise(fusion: Fusion, row: ElementwiseOp, *operands: Operand) -> Val:
         return pointwise(fusion, row, values, dtype)
     scalars = [v for v in values if isinstance(v, Scalar)]
     return _scalar_result(fusion, row, scalars, wanted[-1], dtype)
+
+
+def _check_condition(row: ElementwiseOp, operands: Sequence[Operand]) -> None:
+    """Refuses a Python bool that chooses between tensors: `a == b` of two handles compares the handles."""
+    condition, *choices = operands
+    if isinstance(condition, bool) and any(isinstance(v, TensorView) for v in choices):
+        raise ArgumentTypeError(
+            function=row.name,
+            expected="a Tensor or Scalar as its condition",
+            given=f"the Python bool {condition}",
+            hint="`==` asks if two handles are the same one; fd.ops.eq and fd.ops.ne compare values",
+        )
 
 
 def apply(fusion: Fusion, name: str, *operands: Operand) -> Val:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from fusewright.core.dtype import DataType, torch_dtype_to_datatype
 from fusewright.core.errors import ContiguityError, DtypeError, OutputError, RankError, ShapeError
 from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
@@ -112,8 +115,10 @@ def define_tensor(
 def _scalar_dtype(values: list[Any]) -> None:
     """The overload (dtype), and the type that a constant has by itself."""
     value, dtype = values
-    if isinstance(value, DataType):
+    if isinstance(value, (DataType, torch.dtype, type)):
         value, dtype = None, value
+    if isinstance(value, np.generic):
+        value = value.item()
     if dtype is None:
         dtype = DataType.Double if value is None else torch_dtype_to_datatype.get(type(value))
     values[:] = value, dtype

@@ -122,11 +122,30 @@ def evaluate_values(
         else:
             values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
     run = _Evaluation(values, sizes, device, draw)
+    for node in _size_nodes(fusion):
+        (out,) = node.outputs
+        (result,) = RULES[type(node)](run, node)
+        values[out] = converted(result, out.dtype)
+        if isinstance(out, Scalar) and isinstance(out.extent, Symbol):
+            sizes[out.extent] = int(values[out].real)
     for node in fusion.ordered_nodes():
         results = RULES[type(node)](run, node)
         for out, result in zip(node.outputs, results):
             run.values[out] = converted(result, out.dtype)
     return run.values
+
+
+def _size_nodes(fusion: Fusion) -> list[Node]:
+    """What computes scalars that are sizes: tensors have them without being made from them."""
+    used = fusion.size_symbols()
+    stack: list[Val] = [scalar for symbol, scalar in fusion.scalar_of.items() if symbol in used]
+    needed: set[Node] = set()
+    while stack:
+        node = stack.pop().definition
+        if node is not None and node not in needed:
+            needed.add(node)
+            stack += node.inputs
+    return [node for node in fusion.nodes if node in needed]
 
 
 class _Evaluation:
