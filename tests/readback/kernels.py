@@ -323,7 +323,7 @@ class _Reader:
                 for ref in stmt.dst
             ]
             values = [
-                lambda e, field=field: self._check_field(e, partial, w, field)  # type: ignore[misc]
+                lambda e, field=field: self.check_field(e, partial, w, field)  # type: ignore[misc]
                 for field in struct.fields
             ]
             self.combined(op, dtype, each, into, values)
@@ -334,7 +334,7 @@ class _Reader:
             raise Mismatch(f"no element of {name}")
         self.names.index(e[2], w)
 
-    def _check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
+    def check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
         if e[0] != "." or e[2] != field:
             raise Mismatch(f"no state {field}")
         self.check_partial(e[1], name, w)
@@ -595,7 +595,7 @@ def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
     with reader.each(stmt.width, inner) as (each, w):
         for name, refs in ((scanned, stmt.src), (carried, stmt.carry)):
             target, states = each.take("assign").parts
-            reader._check_partial(target, name, w)
+            reader.check_partial(target, name, w)
             if states[:2] != ("braces", struct.name) or len(states[2]) != len(refs):
                 raise Mismatch(f"no states of {struct.name}")
             for e, ref in zip(states[2], refs):
@@ -610,7 +610,7 @@ def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
             for ref, field in zip(refs, struct.fields):
                 target, value = each.take("assign").parts
                 check_element(reader.names, target, ref, w)
-                reader._check_field(value, name, w, field)
+                reader.check_field(value, name, w, field)
     inner.end()
 
 

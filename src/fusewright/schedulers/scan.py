@@ -13,7 +13,7 @@ A kernel takes rows of any length. Blocks do not share one, so a few very long r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -133,13 +133,29 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     for node in scans:
         if space.maps[node.output].get(scanned) is not scanned_root(node):
             return f"scans {reference.name} and {node.output.name} run along different dimensions"
+    rows = [axis for axis in reference.logical if axis is not scanned]
+    misplaced = _misplaced(fusion, rows, space.maps)
+    if misplaced is not None:
+        return f"{misplaced.name} lacks the dimensions of one point of the scan {reference.name}"
     accesses = [*loads(fusion, space.maps), *stores(fusion, space.maps)]
     main = _main_access(accesses, reference)
     place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
-    rows = [axis for axis in reference.logical if axis is not scanned]
     # Outside of those that it lies along are those that it is a broadcast along.
     rows.sort(key=lambda axis: _place(main.axes, place, axis))
     return ScanSpace(reference, scanned, tuple(rows), tuple(accesses), main)
+
+
+def _misplaced(
+    fusion: Fusion, rows: Sequence[IterDomain], maps: Mapping[TensorView, AxisMap]
+) -> TensorView | None:
+    """A tensor whose loops do not stand where the reference's do.
+
+    Rows of one point are loops around the scanned ones all the same, for those tensors that have them.
+    """
+    if not rows or not all(axis.is_broadcast for axis in rows):
+        return None
+    computed = (t for node in fusion.ordered_nodes() for t in node.outputs if isinstance(t, TensorView))
+    return next((tensor for tensor in computed if maps[tensor].keys().isdisjoint(rows)), None)
 
 
 def _place(axes: AxisMap, place: dict[IterDomain, int], axis: IterDomain) -> int:
