@@ -100,6 +100,7 @@ def _valid(fd: FusionDefinition) -> dict[str, Any]:
     given |= {"int": 0, "bool": False, "str": "none", "DataType": DataType.Float, "int or list of ints": [0]}
     given |= {"list of ints": [1, 0], "list of bools": [False, False], "bool or list of bools": True}
     given |= {"Vector or list of ints and Scalars": [2, 2], "int, or list of ints and Scalars": [2, 2]}
+    given |= {"list of Tensors": [x, x]}
     assert given.keys() == {kind.text for kind in KINDS.values()}
     return given
 

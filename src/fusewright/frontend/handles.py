@@ -230,6 +230,8 @@ class Vector(Handle):
 _CLASSES = {StateKind.TENSOR: Tensor, StateKind.SCALAR: Scalar, StateKind.VECTOR: Vector}
 
 
-def handle_for(fd: FusionDefinition, index: int, state: State) -> Handle:
-    """The handle of a state."""
+def handle_for(fd: FusionDefinition, index: int, state: State) -> Handle | None:
+    """The handle of a state; None for a result that the operation leaves out."""
+    if state.kind is StateKind.NOTHING:
+        return None
     return _CLASSES[state.kind](fd, index, state)
