@@ -137,9 +137,9 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
         if _scanned_dimension(space.maps[node.output], node) is not scanned:
             names = f"{scans[0].output.name} and {node.output.name}"
             return f"scans {names} run along different dimensions"
-    for node in nodes:
-        if not set(node.output.shape) <= set(space.maps[node.output].values()):
-            return f"{node.output.name} has a dimension of one point that {reference.name} lacks"
+    for tensor in (node.output for node in nodes):
+        if not set(tensor.shape) <= set(space.maps[tensor].values()):
+            return f"{tensor.name} has a dimension of one point that {reference.name} lacks"
     accesses = [*loads(fusion, space.maps), *stores(fusion, space.maps)]
     main = _main_access(accesses, reference)
     place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
