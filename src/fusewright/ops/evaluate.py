@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fusewright.core.dtype import PyScalar
+from fusewright.core.dtype import DataType, PyScalar
 from fusewright.core.errors import InputError, InternalError, ShapeError
 from fusewright.core.op import converted
 from fusewright.ir import (
@@ -94,7 +94,10 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
 def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None) -> list[torch.Tensor]:
     """The visible outputs, each a tensor of its own; arguments and errors as of `evaluate_values`."""
     values = evaluate_values(fusion, inputs, draw)
-    return [values[o.tensor] for o in fusion.outputs if not o.hidden]
+    visible = [o.tensor for o in fusion.outputs if not o.hidden]
+    return [
+        values[t].view(t.dtype.torch) if t.dtype is DataType.Float4_e2m1fn_x2 else values[t] for t in visible
+    ]
 
 
 def evaluate_values(
@@ -118,6 +121,7 @@ def evaluate_values(
     values: Values = {}
     for value, given in zip(fusion.inputs, inputs):
         if isinstance(given, torch.Tensor):
+            given = given.view(value.dtype.values) if value.dtype is DataType.Float4_e2m1fn_x2 else given
             values[value] = given.to(device) if not given.ndim else given
         else:
             values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
