@@ -6,7 +6,6 @@ as kernels do. Reductions differ from kernels' in the order of their additions o
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import operator
@@ -85,10 +84,15 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
                 bind(extent, size, f"input {i}, dimension {dim}")
         elif isinstance(value.extent, Symbol) and value.dtype.is_integral:
             bind(value.extent, int(given.real), f"input {i}")
-    for symbol, computed in fusion.computed_sizes.items():
-        with contextlib.suppress(KeyError):  # of scalars that the host computes
-            sizes[symbol] = evaluate(computed, sizes)
+    _add_computed_sizes(fusion, sizes)
     return sizes
+
+
+def _add_computed_sizes(fusion: Fusion, sizes: Sizes) -> None:
+    """Adds those that follow from sizes which are known already."""
+    for symbol, computed in fusion.computed_sizes.items():
+        if sizes.keys() >= computed.free_symbols:
+            sizes[symbol] = evaluate(computed, sizes)
 
 
 def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None) -> list[torch.Tensor]:
@@ -132,6 +136,7 @@ def evaluate_values(
         values[out] = converted(result, out.dtype)
         if isinstance(out, Scalar) and isinstance(out.extent, Symbol):
             sizes[out.extent] = int(values[out].real)
+    _add_computed_sizes(fusion, sizes)
     for node in fusion.ordered_nodes():
         results = RULES[type(node)](run, node)
         for out, result in zip(node.outputs, results):
