@@ -36,16 +36,19 @@ from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Bytes of loads that a thread has in flight: as many as a reduction's.
-INNER_BYTES_IN_FLIGHT = 64
-OUTER_BYTES_IN_FLIGHT = 32
+BYTES_IN_FLIGHT = 64
 # Elements that they are at most: registers and code grow with them.
 MAX_INNER_UNROLL, MAX_OUTER_UNROLL = 8, 16
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
-# Threads down a column, each of which goes through what the others bring.
-MAX_THREADS_A_COLUMN = 32
-# The least of neighbouring elements that a warp should access: two sectors of memory.
+# Threads of an SM that have 48 KiB in flight together, which covers the latency of HBM (Little's law on an
+# H200: 4.8 TB/s at about 800 ns take 29 KiB of each SM), with some to spare for those that wait for others.
+OUTER_THREADS_A_SM = 768
+# Threads down a column, each of which goes through what the others bring; and threads along the columns that
+# make, with those, a block of half the size that a GPU takes.
+MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
+# The least of neighbouring elements that a block should access: two sectors of memory.
 LEAST_ROW_BYTES = 64
 
 
@@ -210,7 +213,7 @@ def _inner_params(
     full = hardware.sm_count * hardware.max_threads_per_sm
     wanted = max(WARP_SIZE, power_of_two_at_least(ceil_div(full, rows)))
     threads = min(wanted, power_of_two_at_least(vectors), MAX_THREADS_PER_BLOCK)
-    in_flight = max(1, INNER_BYTES_IN_FLIGHT // (width * element_bytes))
+    in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     unroll = max(1, min(in_flight, MAX_INNER_UNROLL, vectors // threads))
     rows_a_block = max(1, min(SMALL_BLOCK // threads, power_of_two_at_least(rows)))
     return ScanParams(
@@ -244,20 +247,18 @@ def _outer_params(
     rows: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
 ) -> ScanParams:
     """`rows` columns, of which neighbours are contiguous."""
-    # Narrower vectors where wider ones would leave SMs without a block, and then narrower blocks.
-    while width > 1 and ceil_div(rows, width * WARP_SIZE) < hardware.sm_count:
-        width //= 2
+    # Narrower blocks where wider ones would leave SMs without any, down to whole sectors of a row.
+    block = width * WARP_SIZE
+    while ceil_div(rows, block) < hardware.sm_count and block * element_bytes > LEAST_ROW_BYTES:
+        block //= 2
+    width = min(width, max(1, block // LEAST_THREADS_ALONG))
     columns = ceil_div(rows, width)
-    threads_x = min(WARP_SIZE, power_of_two_at_least(columns))
-    while ceil_div(columns, threads_x) < hardware.sm_count and (
-        threads_x * width * element_bytes > LEAST_ROW_BYTES
-    ):
-        threads_x //= 2
-    unroll = max(1, min(OUTER_BYTES_IN_FLIGHT // (width * element_bytes), MAX_OUTER_UNROLL, length))
+    threads_x = min(max(1, block // width), power_of_two_at_least(columns))
+    unroll = max(1, min(BYTES_IN_FLIGHT // (width * element_bytes), MAX_OUTER_UNROLL, length))
     # As many threads down a column as fill the GPU, while each has elements.
-    wanted = ceil_div(hardware.sm_count * hardware.max_threads_per_sm, columns)
-    threads_y = min(power_of_two_at_least(wanted), power_of_two_at_least(ceil_div(length, unroll)))
-    threads_y = max(1, min(threads_y, MAX_THREADS_A_COLUMN))
+    wanted = power_of_two_at_least(hardware.sm_count * OUTER_THREADS_A_SM // columns + 1) // 2
+    threads_y = min(wanted, power_of_two_at_least(ceil_div(length, unroll)), MAX_THREADS_A_COLUMN)
+    threads_y = max(1, threads_y)
     if threads_y == 1:
         threads_x = min(SMALL_BLOCK, max(threads_x, power_of_two_at_least(columns)))
     return ScanParams(
