@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.errors import DefinitionError, DtypeError, RankError, ShapeError
+from fusewright.core.errors import DtypeError, RankError, ShapeError, UnsupportedHardwareError
 
 PAIRS = torch.float4_e2m1fn_x2
 MAGNITUDES = torch.tensor([0.0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -144,12 +144,28 @@ def test_blocks_of_eight_bits_have_the_least_power_of_two_that_none_exceeds(targ
     assert torch.equal(quantized.float().view(9, 32), expected.float())
 
 
+def test_a_product_of_quantized_matrices(target):
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor([-1, -1], contiguity=True) for _ in "ab")
+        quantized = [fd.ops.nv_block_quantize(x) for x in (a, b)]
+        turned = [fd.ops.permute(x, [1, 0]) for x in quantized[1]]
+        fd.add_output(
+            fd.ops.scaled_mm(quantized[0][0], turned[0], quantized[0][1], turned[1], dtype=DataType.Float)[0]
+        )
+        for handle in (*quantized[0], *quantized[1]):
+            fd.add_output(handle)
+    a, b = torch.randn(8, 64, device=target), torch.randn(24, 64, device=target)
+    out, q, s, w, t = fd.execute([a, b])
+    wide = [elements(x) * scale.float().repeat_interleave(16, 1) for x, scale in ((q, s), (w, t))]
+    torch.testing.assert_close(out, wide[0] @ wide[1].t(), rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "options, error, text",
     [
         ({"block_size": 32}, ShapeError, "nv_block_quantize: the block size of DataType.Float4_e2m1fn"),
         ({"dtype": DataType.Half}, DtypeError, "the result of nv_block_quantize"),
-        ({"swizzle_block_scales": True}, DefinitionError, "swizzled block scales are not implemented"),
+        ({"swizzle_block_scales": True}, UnsupportedHardwareError, r"swizzled .* needs .*\(sm_100\)"),
     ],
 )
 def test_blocks_that_are_refused(options, error, text):
@@ -159,6 +175,10 @@ def test_blocks_that_are_refused(options, error, text):
             fd.ops.nv_block_quantize(x, **options)
         with pytest.raises(DtypeError, match="the input of nv_block_quantize"):
             fd.ops.nv_block_quantize(fd.ops.cast(x, dtype=DataType.Double))
+        with pytest.raises(UnsupportedHardwareError, match=r"nv_grouped_block_quantize.* needs .*Blackwell"):
+            fd.ops.nv_grouped_block_quantize(x, x, x)
+        with pytest.raises(UnsupportedHardwareError, match=r"preprocess_grouped.* needs .*Blackwell"):
+            fd.ops.preprocess_grouped_matmul_input_sf(x, x, x)
         fd.add_output(fd.ops.nv_block_quantize(x)[1])
     with pytest.raises(ShapeError, match="must be a multiple of 16"):
         fd.execute([torch.zeros(2, 24)])

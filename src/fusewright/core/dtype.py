@@ -1,8 +1,8 @@
 """Data types: one row of facts a type, and the maps to and from torch and Python.
 
 Arithmetic on a reduced float (Half, BFloat16, the Float8 and Float4 types) is done in Float:
-`DataType.compute` names the type that values are converted to before an operation and rounded from after it. The tables of operations,
-the CUDA printer, the simulator and constant folding all follow that one rule.
+`DataType.compute` names the type that values are converted to before an operation and rounded from after it.
+The tables of operations, the CUDA printer, the simulator and constant folding all follow that one rule.
 """
 
 from __future__ import annotations

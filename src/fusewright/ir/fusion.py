@@ -216,6 +216,7 @@ class Fusion:
         }
         if self._equal:
             self._rename_sizes(lambda e: substitute(self._representative(e), table))
+            self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
         computed = self._computed()
         if computed:
             names = {e: self.new_extent() for e in computed}

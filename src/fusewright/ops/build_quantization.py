@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import DefinitionError, DtypeError, RankError, ShapeError
+from fusewright.core.errors import (
+    DefinitionError,
+    DtypeError,
+    RankError,
+    ShapeError,
+    UnsupportedHardwareError,
+)
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_reduction import max_
@@ -32,6 +39,7 @@ _FORMATS: Mapping[DataType, _Format] = {
     DataType.Float4_e2m1fn: _Format(16, DataType.Float8_e4m3fn),
     DataType.Float8_e4m3fn: _Format(32, DataType.Float8_e8m0fnu),
 }
+BLACKWELL = "an NVIDIA Blackwell GPU (sm_100)"
 _INPUTS = (DataType.Float, DataType.BFloat16, DataType.Half)
 # The least scale of four-bit floats, the least normal e4m3: a block of zeros has it, and is not divided by 0.
 LEAST_E4M3 = 2.0**-6
@@ -79,6 +87,36 @@ def nv_block_quantize(
     return reshaped(fusion, "Reshape", rounded, list(input.extents)), squeeze(fusion, scales, [-1])
 
 
+@op()
+def nv_grouped_block_quantize(
+    fusion: Fusion,
+    input: TensorView,
+    input_offsets: TensorView,
+    output_offsets: TensorView,
+    global_scale: TensorView | None = None,
+    block_size: int = 16,
+    dtype: DataType = DataType.Float4_e2m1fn,
+) -> NoReturn:
+    """`nv_block_quantize` of groups of rows, with scales in the layout of Blackwell's matrix instructions."""
+    raise UnsupportedHardwareError(
+        what="nv_grouped_block_quantize, whose scales are in the layout of matrix instructions,",
+        needed=BLACKWELL,
+        hint="nv_block_quantize, which takes all rows alike, gives the same elements and plain scales",
+    )
+
+
+@op()
+def preprocess_grouped_matmul_input_sf(
+    fusion: Fusion, input: TensorView, input_offsets: TensorView, output_offsets: TensorView
+) -> NoReturn:
+    """Block scales of groups of rows in the layout of Blackwell's matrix instructions."""
+    raise UnsupportedHardwareError(
+        what="preprocess_grouped_matmul_input_sf, which makes scales ready for matrix instructions,",
+        needed=BLACKWELL,
+        hint="grouped_mm and scaled_mm take scales as nv_block_quantize returns them",
+    )
+
+
 def _checked(
     tensor: TensorView, global_scale: TensorView | None, swizzled: bool, block_size: int, dtype: DataType
 ) -> _Format:
@@ -95,10 +133,10 @@ def _checked(
     if block_size != form.block:
         raise ShapeError(f"{what}: the block size of {dtype}", expected=form.block, given=block_size)
     if swizzled:
-        raise DefinitionError(
-            f"{what}: swizzled block scales are not implemented yet",
-            hint="they are for matrix instructions of sm_100, which nothing here generates; "
-            "leave swizzle_block_scales at False",
+        raise UnsupportedHardwareError(
+            what=f"{what} with swizzled block scales, the layout of matrix instructions,",
+            needed=BLACKWELL,
+            hint="leave swizzle_block_scales at False",
         )
     if global_scale is not None:
         if form.scales is DataType.Float8_e8m0fnu:
