@@ -381,6 +381,25 @@ def torch_gelu_bwd_bias(dy: torch.Tensor, x: torch.Tensor) -> Tensors:
     return dx, _wide(dx).sum(0).to(x.dtype)
 
 
+# ---- scans -------------------------------------------------------------------------------------------------
+
+
+def cumsum_inner(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return [fd.ops.cumsum(x, 1)]
+
+
+def torch_cumsum_inner(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 1)
+
+
+def cumsum_outer(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return [fd.ops.cumsum(x, 0)]
+
+
+def torch_cumsum_outer(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 0)
+
+
 # ---- the table ---------------------------------------------------------------------------------------------
 
 MIDDLE, WIDE, LONG, NARROW, TINY = (16384, 4096), (8192, 16384), (2048, 65536), (32768, 1024), (512, 768)
@@ -477,6 +496,22 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "sum_all", sum_all, torch_sum_all, lambda s, r: (r(*s),), (MIDDLE,), summed=lambda s: s[0] * s[1]
+    ),
+    Operation(
+        "cumsum_inner",
+        cumsum_inner,
+        torch_cumsum_inner,
+        lambda s, r: (r(*s),),
+        (MIDDLE, LONG, NARROW),
+        summed=lambda s: s[1],
+    ),
+    Operation(
+        "cumsum_outer",
+        cumsum_outer,
+        torch_cumsum_outer,
+        lambda s, r: (r(*s),),
+        (MIDDLE, LONG),
+        summed=_row_count,
     ),
     Operation(
         "gelu_bwd_bias",

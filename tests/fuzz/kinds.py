@@ -428,6 +428,33 @@ def arrange(w: Writer) -> None:
         w.call("sort", x, dim, descending=w.chance(2), dims=x.dims)
 
 
+# ---- scans -------------------------------------------------------------------------------------------------
+
+
+def scan(w: Writer) -> None:
+    """A scan along some dimension, at times with another one, and with what is scanned."""
+    x = w.tensor()
+    out = None if x is None else _scanned(w, x)
+    if x is None or out is None:
+        return
+    if w.chance(4):
+        out = _scanned(w, out) or out
+    if w.chance(3) and not x.is_complex:
+        combine(w, out, x)
+
+
+def _scanned(w: Writer, x: Slot) -> Slot | None:
+    dim = w.pick((x.ndim - 1, 0, w.rng.randrange(x.ndim)))
+    names = ["cumsum", "cumsum"] if x.is_complex else ["cumsum", "cumsum", "cummax", "cummin"]
+    if not x.is_complex and x.value.data.shape[dim] < MAX_FACTORS:
+        names.append("cumprod")
+    options: dict[str, Any] = {}
+    if w.chance(4) and x.dtype is not DataType.Bool:
+        options["init"] = w.pick((0.5, -2.0, 1) if x.is_float or x.is_complex else (3, -2))
+    at = dim - x.ndim if w.chance(2) else dim
+    return w.call(w.pick(names), x, at, dims=x.dims, **options)
+
+
 # ---- a value that meets itself -----------------------------------------------------------------------------
 
 
@@ -528,6 +555,7 @@ KINDS: dict[str, Callable[[Writer], None]] = {
         normalize,
         contract,
         arrange,
+        scan,
         twice,
         boundary,
         segment_set,

@@ -43,6 +43,7 @@ from tests.fuzz.bounded import (
     where,
     widened,
 )
+from tests.fuzz.scans import SCANS, scan
 
 # ---- reductions --------------------------------------------------------------------------------------------
 
@@ -314,6 +315,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     **{name: _named(unary, name) for name in UNARY},
     **{name: _named(binary, name) for name in (FLOAT_BINARY | INTEGER_BINARY | BOOL_BINARY | COMPARISONS)},
     **{name: _named(reduction, name) for name in ("sum", "prod", "max", "min")},
+    **{name: _named(scan, name) for name in SCANS},
     **{name: _named(part, name) for name in ("real", "imag")},
     "add_alpha": _named(lambda _, *xs: scaled("add", *xs), ""),
     "sub_alpha": _named(lambda _, *xs: scaled("sub", *xs), ""),

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from fusewright import FusionDefinition
+from fusewright.core.errors import ShapeError
 from tests.integration.tolerance import assert_close
 
 Tensor = torch.Tensor
@@ -103,3 +104,86 @@ def test_batch_norm_is_one_kernel_and_writes_its_statistics(training: bool, targ
     assert_close(out, wanted, 216)
     for new, updated in zip(running, wide[1:3]):
         assert_close(new, updated, 216)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "dtype"),
+    [((4, 6, 5, 7), 3, torch.bfloat16), ((3, 6), 2, torch.float32), ((2, 5, 33), 5, torch.half)],
+    ids=str,
+)
+def test_group_norm(shape: tuple[int, ...], groups: int, dtype: torch.dtype, target: torch.device) -> None:
+    x, weight, bias = (torch.randn(*sizes).to(dtype) for sizes in (shape, shape[1:2], shape[1:2]))
+    wide, inputs = [t.double() for t in (x, weight, bias)], [t.to(target) for t in (x, weight, bias)]
+    (out, mean, invstd), schedulers = executed(
+        inputs,
+        lambda ops, *values: (
+            ops.instance_norm(*values)
+            if groups == shape[1]
+            else ops.group_norm(values[0], groups, *values[1:])
+        ),
+    )
+    members = wide[0].reshape(shape[0], groups, -1)
+    assert out.dtype is dtype and mean.dtype is invstd.dtype is torch.float32
+    assert_close(out, F.group_norm(wide[0], groups, *wide[1:]), members.shape[-1])
+    assert_close(mean, members.mean(-1), members.shape[-1])
+    assert_close(invstd, (members.var(-1, correction=0) + 1e-5).rsqrt(), members.shape[-1])
+    assert schedulers == ["inner_persistent"] or groups < shape[1]
+
+
+def test_group_norm_tells_when_channels_do_not_divide(target: torch.device) -> None:
+    with pytest.raises(ShapeError, match="channels in input to be divisible by num_groups"):
+        executed([torch.randn(2, 6, 4, device=target)], lambda ops, x: ops.group_norm(x, 4)[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "reduction", "smoothing"),
+    [
+        ((16, 1000), torch.bfloat16, "mean", 0.0),
+        ((3, 10, 7), torch.float32, "none", 0.25),
+        ((3, 10, 7), torch.float32, "mean", 0.25),
+        ((10,), torch.float64, "sum", 0.0),
+    ],
+    ids=str,
+)
+def test_cross_entropy(
+    shape: tuple[int, ...], dtype: torch.dtype, reduction: str, smoothing: float, target: torch.device
+) -> None:
+    classes = shape[min(1, len(shape) - 1)]
+    logits, weight = torch.randn(*shape).to(dtype), (torch.rand(classes) + 0.5).to(dtype)
+    labels = torch.randint(0, classes, [*shape[:1], *shape[2:]] if len(shape) > 1 else []).int()
+    if labels.ndim:
+        labels[1] = -100
+    inputs = [t.to(target) for t in (logits, labels, weight)]
+    options = {"reduction": reduction, "label_smoothing": smoothing}
+    (weighted, plain), _ = executed(
+        inputs,
+        lambda ops, x, target, weight: [
+            ops.cross_entropy(x, target, weight, **options),
+            ops.cross_entropy(x, target, **options),
+        ],
+    )
+    assert weighted.dtype is plain.dtype is dtype
+    for actual, weights in ((weighted, weight.double()), (plain, None)):
+        wanted = F.cross_entropy(logits.double(), labels.long(), weights, **options)
+        assert_close(actual, wanted, classes + labels.numel())
+
+
+def test_the_cross_entropy_of_each_row_is_one_kernel(target: torch.device) -> None:
+    x, labels = torch.randn(8, 300), torch.randint(0, 300, (8,))
+    (out,), schedulers = executed(
+        [x.to(target), labels.to(target)], lambda ops, *values: ops.cross_entropy(*values, reduction="none")
+    )
+    assert schedulers == ["inner_persistent"]
+    assert_close(out, F.cross_entropy(x.double(), labels, reduction="none"), 300)
+
+
+def test_rows_of_no_elements_that_fill_whole_warps_otherwise(target: torch.device) -> None:
+    """The block has as many threads as a row has elements, 32 or more, and one where there is none."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 32], contiguity=True)
+        fd.add_output(fd.ops.logsumexp(x, [0, 1]))
+    for rows in (2, 0):
+        given = torch.randn(rows, 32)
+        (out,) = fd.execute([given.to(target)])
+        assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_persistent"]
+        assert_close(out, given.double().logsumexp((0, 1)), 64)

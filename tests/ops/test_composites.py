@@ -330,6 +330,24 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
         "running_mean and running_var go together",
         lambda d, x: d.batch_norm(x, None, None, d.define_tensor([-1]), None, 0.1, 1e-5, True),
     ),
+    "groups": (ShapeError, "num_groups", lambda d, x: d.group_norm(x, 0)),
+    "groups of channels": (
+        ShapeError,
+        "num_groups=3 where there are 8 channels",
+        lambda d, x: d.group_norm(d.define_tensor([-1, 8, -1]), 3),
+    ),
+    "instance_norm rank": (RankError, "at least 2", lambda d, x: d.instance_norm(d.define_tensor([-1]))),
+    "target rank": (RankError, "the target of cross_entropy", lambda d, x: d.cross_entropy(x, x)),
+    "target type": (
+        DtypeError,
+        "the target of cross_entropy to have dtype Int or Int32",
+        lambda d, x: d.cross_entropy(x, d.define_tensor([-1])),
+    ),
+    "cross_entropy reduction": (
+        DefinitionError,
+        "max is not a valid value for reduction",
+        lambda d, x: d.cross_entropy(x, d.define_tensor([-1], dtype=Int), reduction="max"),
+    ),
     "complex eps": (DtypeError, "eps", lambda d, x: d.layer_norm(x, 1, eps=1j)),
 }
 

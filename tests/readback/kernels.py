@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from fusewright.core.dtype import DataType, from_torch
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.op import ReductionOp
 from fusewright.cuda.printer import CudaSource
@@ -180,7 +180,7 @@ class _Reader:
             if read_only and (getattr(param, "is_output", True) or buffer in written):
                 raise Mismatch(f"{buffer.name} is written")
             wanted = self.names.type(buffer.dtype)
-            if isinstance(param, TensorParam) and wanted != from_torch(buffer.dtype.torch).cuda:
+            if isinstance(param, TensorParam) and wanted != buffer.dtype.in_memory.cuda:
                 raise Mismatch(f"the elements of {buffer.name} are {buffer.dtype.torch}, not {wanted}")
             is_home = getattr(param, "is_home", False)
             if kind not in (f"{wanted}*", f"const {wanted}*" if is_home else f"const {wanted}* __restrict__"):
@@ -323,7 +323,7 @@ class _Reader:
                 for ref in stmt.dst
             ]
             values = [
-                lambda e, field=field: self._check_field(e, partial, w, field)  # type: ignore[misc]
+                lambda e, field=field: self.check_field(e, partial, w, field)  # type: ignore[misc]
                 for field in struct.fields
             ]
             self.combined(op, dtype, each, into, values)
@@ -334,7 +334,7 @@ class _Reader:
             raise Mismatch(f"no element of {name}")
         self.names.index(e[2], w)
 
-    def _check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
+    def check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
         if e[0] != "." or e[2] != field:
             raise Mismatch(f"no state {field}")
         self.check_partial(e[1], name, w)
@@ -595,7 +595,7 @@ def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
     with reader.each(stmt.width, inner) as (each, w):
         for name, refs in ((scanned, stmt.src), (carried, stmt.carry)):
             target, states = each.take("assign").parts
-            reader._check_partial(target, name, w)
+            reader.check_partial(target, name, w)
             if states[:2] != ("braces", struct.name) or len(states[2]) != len(refs):
                 raise Mismatch(f"no states of {struct.name}")
             for e, ref in zip(states[2], refs):
@@ -610,7 +610,7 @@ def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
             for ref, field in zip(refs, struct.fields):
                 target, value = each.take("assign").parts
                 check_element(reader.names, target, ref, w)
-                reader._check_field(value, name, w, field)
+                reader.check_field(value, name, w, field)
     inner.end()
 
 

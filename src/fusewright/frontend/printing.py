@@ -62,15 +62,15 @@ def _is_absent(arg: Arg, default: Any) -> bool:
 
 def _line(record: Record, results: Sequence[str], names: Sequence[str]) -> str:
     arguments = []
-    needs_keyword = False  # what follows an absent argument, or one by keyword
+    by_keyword = False
     for parameter, arg in zip(record.row.parameters, record.args):
         is_symbolic = record.op == "define_scalar" and parameter.name == "value"
         if _is_absent(arg, parameter.default) and not is_symbolic:
-            needs_keyword = True
+            by_keyword = True  # what comes next no longer stands in its place
             continue
         text = _argument(arg, names)
-        needs_keyword |= parameter.by_keyword and parameter.name != "value"
-        arguments.append(f"{parameter.name}={text}" if needs_keyword else text)
+        by_keyword = by_keyword or (parameter.by_keyword and parameter.name != "value")
+        arguments.append(f"{parameter.name}={text}" if by_keyword else text)
     prefix = "fd" if record.op in DEFINERS else "fd.ops"
     target = ", ".join(results) + " = " if results else ""
     return f"    {target}{prefix}.{record.op}({', '.join(arguments)})"

@@ -299,12 +299,12 @@ class BlockReduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockScan:
-    """dst = combine(carry, src of the threads before along `axis`); then carry takes in the src of all.
+    """dst = combine(carry, src of the threads before along `axis`); then carry = combine(carry, src of all).
 
-    A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`, each
-    group that differs in the other axes by itself. The carry, which is the same in all threads of a group,
-    continues a scan of more elements than the threads hold. Each of `dst`, `src` and `carry` is one Ref a
-    state; elements index .. index+width-1 of each are scanned side by side. `workspace` is as of BlockReduce.
+    A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`,
+    each group that differs in the other axes by itself. The carry, the same in all threads of a group,
+    continues a scan of more elements than the threads hold. `dst`, `src` and `carry` have one Ref a state, of
+    which the elements index .. index+width-1 are scanned side by side. `workspace` is as of BlockReduce.
     """
 
     op: ReductionOp

@@ -23,10 +23,11 @@ from fusewright.ops.build_elementwise import (
 from fusewright.ops.build_factory import real_scalar
 from fusewright.ops.build_inputs import add_aliased_output
 from fusewright.ops.build_reduction import count_of, mean, moments, with_kept_dims
+from fusewright.ops.build_reshape import reshaped
 from fusewright.ops.build_shape import extent_of, known_size
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.registry import Operand, ScalarLike, Values, op
-from fusewright.sym import as_int
+from fusewright.sym import ZERO, Expr, as_int, const, eq, floordiv, mod
 
 Normalized = tuple[TensorView, TensorView, TensorView]
 
@@ -142,6 +143,90 @@ def rms_norm(
     invstd = steps.inverse_deviation(mean(fusion, steps.mul(x, x), dims, keepdim=True), safety)
     out = steps.affine(steps.mul(x, invstd), weight, None)
     return convert_tensor(fusion, out, arg.dtype), invstd
+
+
+# ---- over the positions of channels, or of groups of them -------------------------------------------------
+
+
+def _normalized_channels(
+    fusion: Fusion,
+    arg: TensorView,
+    groups: Expr,
+    weight: TensorView | None,
+    bias: TensorView | None,
+    eps: ScalarLike,
+    name: str,
+) -> Normalized:
+    """`arg` [N, C, ...] normalized in each of `groups` groups of its channels; see `group_norm`.
+
+    All is computed with the channels of a group as a dimension of their own, so that nothing but views stands
+    before and after it.
+    """
+    steps, apart = _Steps(fusion), groups is arg.extents[1]
+
+    def grouped(tensor: TensorView, channel: int) -> TensorView:
+        before, (channels, *after) = tensor.extents[:channel], tensor.extents[channel:]
+        members = floordiv(channels, groups)
+        return tensor if apart else reshaped(fusion, "Reshape", tensor, [*before, groups, members, *after])
+
+    def beside_channels(tensor: TensorView) -> TensorView:
+        split = grouped(tensor, 0)
+        return insert_axes(fusion, split, [True, *(False,) * split.ndim, *(True,) * (arg.ndim - 2)])
+
+    x = as_computed(fusion, grouped(arg, 1), name)
+    dims = list(range(2, x.ndim))
+    average, m2, _ = moments(fusion, x, dims)
+    invstd = steps.inverse_deviation(_variance(fusion, m2, x, dims, 0), eps)
+    centre, scale = (with_kept_dims(fusion, t, dims, True) for t in (average, invstd))
+    affine = [None if t is None else beside_channels(t) for t in (weight, bias)]
+    out = convert_tensor(fusion, steps.affine(steps.mul(steps.sub(x, centre), scale), *affine), arg.dtype)
+    return out if apart else reshaped(fusion, "Reshape", out, arg.extents), average, invstd
+
+
+@op()
+def group_norm(
+    fusion: Fusion,
+    arg: TensorView,
+    num_groups: int,
+    weight: TensorView | None = None,
+    bias: TensorView | None = None,
+    eps: ScalarLike = 1e-5,
+) -> Normalized:
+    """(out, mean, invstd): arg [N, C, ...] normalized in each group of C / num_groups channels.
+
+    It is then multiplied by `weight` and added to `bias`, of the channels. mean and invstd are
+    [N, num_groups], in the type that is computed in; out is of the input's type.
+    """
+    _check_channels("group_norm", arg, weight, bias)
+    channels, groups = arg.extents[1], const(num_groups)
+    wrong = f"num_groups={num_groups} where there are {channels} channels"
+    if num_groups < 1:
+        raise ShapeError("group_norm: num_groups", expected="at least 1", given=num_groups)
+    fusion.require(
+        eq(mod(channels, groups), ZERO),
+        f"Expected number of channels in input to be divisible by num_groups, but got {wrong}",
+    )
+    return _normalized_channels(fusion, arg, groups, weight, bias, eps, "group_norm")
+
+
+@op()
+def instance_norm(
+    fusion: Fusion,
+    arg: TensorView,
+    weight: TensorView | None = None,
+    bias: TensorView | None = None,
+    eps: ScalarLike = 1e-5,
+) -> Normalized:
+    """`group_norm` of groups of one channel: mean and invstd are [N, C]."""
+    _check_channels("instance_norm", arg, weight, bias)
+    return _normalized_channels(fusion, arg, arg.extents[1], weight, bias, eps, "instance_norm")
+
+
+def _check_channels(name: str, arg: TensorView, weight: TensorView | None, bias: TensorView | None) -> None:
+    if arg.ndim < 2:
+        raise RankError(what=f"the input of {name}", expected="at least 2", given=arg.ndim)
+    for what, factor in (("weight", weight), ("bias", bias)):
+        _check_factor(name, what, factor, arg, [1])
 
 
 # ---- over all but the channels -----------------------------------------------------------------------------

@@ -168,7 +168,7 @@ class _Planner:
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
             reason = f"{params.reason}; for rows of this length only"
             return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason))
-        if len(space.reduction) > 1:
+        if not _is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params)
 
@@ -386,10 +386,14 @@ def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
             raise ParamsError(
                 path="lparams.bdimx", expected=f"-1 or {needed}, for rows of {length}", given=threads
             )
-    elif len(space.reduction) > 1:
-        raise ParamsError(
-            path="lparams.bdimx", expected="-1, as it follows from several sizes of a row", given=threads
-        )
+    elif not _is_one_size(space):
+        row = product(axis.extent for axis in space.reduction)
+        raise ParamsError(path="lparams.bdimx", expected=f"-1, as it follows from {row}", given=threads)
+
+
+def _is_one_size(space: ReductionSpace) -> bool:
+    """Whether a row is as long as one dimension of an input, of which something may be assumed."""
+    return len(space.reduction) == 1 and isinstance(space.reduction[0].extent, (Symbol, Const))
 
 
 def _elements_a_thread(params: ReductionParams) -> int:
@@ -432,7 +436,7 @@ def _assume_row_length(schedule: Schedule, space: ReductionSpace, params: Reduct
     threads, each = params.lparams.bdimx, _elements_a_thread(params)
     if params.assumed_reduction_sizes:
         ranges = [(size, size) for size in params.assumed_reduction_sizes]
-    elif each and threads > 0 and len(space.reduction) == 1:
+    elif each and threads > 0 and _is_one_size(space):
         ranges = [(each * (threads - _thread_step(params)) + 1, each * threads)]
     else:
         return

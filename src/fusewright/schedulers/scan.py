@@ -54,16 +54,18 @@ class ScanSpace:
     """What all tensors of the fusion are iterated over.
 
     Attributes:
-        reference: the scan of most dimensions.
+        reference: a tensor that has all of their dimensions.
         scanned: its dimension that all scans run along.
-        iteration: its other dimensions in the memory order of the main access.
-        maps: of every computed tensor.
-        main: the access to global memory whose order counts: a load of all dimensions, or a store.
+        iteration: its other dimensions in the memory order of the main access; none if all have one point.
+        points: its other dimensions where all of them have one point.
+        accesses: the loads and stores.
+        main: the access whose order counts: a load of all dimensions, or a store.
     """
 
     reference: TensorView
     scanned: IterDomain
     iteration: tuple[IterDomain, ...]
+    points: tuple[IterDomain, ...]
     accesses: tuple[Access, ...]
     main: Access
 
@@ -72,7 +74,7 @@ class ScanSpace:
         """Whether the scanned dimension is the innermost in memory."""
         ordered = [axis for axis in self.main.tensor.allocation if not axis.is_broadcast]
         innermost = ordered[-1] if ordered else None
-        return innermost is self.main.axes.get(self.scanned) or all(a.is_broadcast for a in self.iteration)
+        return not self.iteration or innermost is self.main.axes.get(self.scanned)
 
     @property
     def inner_axis(self) -> IterDomain:
@@ -122,24 +124,41 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     foreign = foreign_node(fusion, Scan)
     if foreign is not None:
         return foreign
-    scans = [node for node in fusion.ordered_nodes() if isinstance(node, Scan)]
+    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
-    lead = max(scans, key=lambda node: _rank(node.output))
-    reference, scanned = lead.output, scanned_root(lead)
+    reference = max((node.output for node in reversed(nodes)), key=_dimensions)
     space = covering_space(fusion, reference)
     if isinstance(space, str):
         return space
+    scanned = _scanned_dimension(space.maps[scans[0].output], scans[0])
     for node in scans:
-        if space.maps[node.output].get(scanned) is not scanned_root(node):
-            return f"scans {reference.name} and {node.output.name} run along different dimensions"
+        if _scanned_dimension(space.maps[node.output], node) is not scanned:
+            names = f"{scans[0].output.name} and {node.output.name}"
+            return f"scans {names} run along different dimensions"
+    for tensor in (node.output for node in nodes):
+        if not set(tensor.shape) <= set(space.maps[tensor].values()):
+            return f"{tensor.name} has a dimension of one point that {reference.name} lacks"
     accesses = [*loads(fusion, space.maps), *stores(fusion, space.maps)]
     main = _main_access(accesses, reference)
     place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
-    rows = [axis for axis in reference.logical if axis is not scanned]
+    rows = [axis for axis in reference.shape if axis is not scanned]
     # Outside of those that it lies along are those that it is a broadcast along.
     rows.sort(key=lambda axis: _place(main.axes, place, axis))
-    return ScanSpace(reference, scanned, tuple(rows), tuple(accesses), main)
+    if all(axis.is_broadcast for axis in rows):
+        return ScanSpace(reference, scanned, (), tuple(rows), tuple(accesses), main)
+    return ScanSpace(reference, scanned, tuple(rows), (), tuple(accesses), main)
+
+
+def _dimensions(tensor: TensorView) -> tuple[int, int]:
+    """How many dimensions a tensor has, those of one point apart."""
+    return sum(not axis.is_broadcast for axis in tensor.shape), tensor.ndim
+
+
+def _scanned_dimension(covered: AxisMap, node: Scan) -> IterDomain:
+    """The reference's dimension that a scan runs along."""
+    return next(axis for axis, ours in covered.items() if ours is scanned_root(node))
 
 
 def _place(axes: AxisMap, place: dict[IterDomain, int], axis: IterDomain) -> int:
@@ -147,13 +166,9 @@ def _place(axes: AxisMap, place: dict[IterDomain, int], axis: IterDomain) -> int
     return -1 if ours is None else place.get(ours, -1)
 
 
-def _rank(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in tensor.logical)
-
-
 def _main_access(accesses: Iterable[Access], reference: TensorView) -> Access:
-    """The first load of every element, or else the first such store: a scan has one, or is stored itself."""
-    wanted = {axis for axis in reference.logical if not axis.is_broadcast}
+    """The first load of every element, or else the first such store: every output is one."""
+    wanted = {axis for axis in reference.shape if not axis.is_broadcast}
     return next(access for access in accesses if access.concrete.issuperset(wanted))
 
 
@@ -273,12 +288,15 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ScanParams, has_r
 
 
 def _merge_to_rows(schedule: Schedule, space: ScanSpace) -> TensorView:
-    """[..] -> [I, S] on the reference, the rows merged in memory order; S alone if there are none."""
+    """[..] -> [I, S] on the reference, the rows merged in memory order; S alone if they have one point."""
     reference = space.reference
-    order = [*space.iteration, space.scanned]
+    order = [*space.iteration, space.scanned, *space.points]
     positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
     if any(old != new for old, new in positions.items()):
         schedule.reorder(reference, positions)
+    # Not all tensors have the dimensions of one point; those that do loop like the others.
+    for _ in space.points:
+        schedule.merge(reference, 0)
     for _ in range(len(space.iteration) - 1):
         schedule.merge(reference, 0)
     return reference
