@@ -25,10 +25,11 @@ from fusewright.kernel.ir import (
 )
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.domains import Domains
+from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, as_int, eq, lt, maximum, product
+from fusewright.sym import ONE, ZERO, Expr, as_int, eq, lt, maximum, product
 
 
 @dataclass(eq=False)
@@ -44,6 +45,8 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
+    #: registers that belong to no tensor
+    registers: list[Buffer] = field(default_factory=list)
     #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
     #: nodes that only threads within the extents of broadcast axes, too, compute
@@ -88,10 +91,6 @@ class Context:
 
     # ---- guards
 
-    def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
-        """Conditions under which a thread has something to compute for `node`."""
-        return [*self.block_guards(node), *self.thread_guards(node, indices)]
-
     def block_guards(self, node: Node) -> list[Expr]:
         """That the block holds the grid reductions that `node` reads: the same in all its threads."""
         return [flag.symbol for flag in self.last_block.needed_by(node)]
@@ -109,7 +108,7 @@ class Context:
                 found.append(lt(loop.index, loop.extent))
         if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
-        return [g for g in found if as_int(g) != 1]
+        return necessary(found)
 
     def nonempty_guards(self, node: Node) -> list[Expr]:
         """That the tensors in global memory that `node` reads have elements.
@@ -124,8 +123,7 @@ class Context:
             for axis in value.shape
             if axis.expanded is not None
         )
-        found = [lt(0, self.domains.known(extent)) for extent in expanded]
-        return [g for g in found if as_int(g) != 1]
+        return necessary(lt(0, self.domains.known(extent)) for extent in expanded)
 
     def _write_once(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Of the threads that would store the same element, one does."""
@@ -153,6 +151,12 @@ class Context:
         return guards
 
     # ---- scratch memory
+
+    def register(self, name: str, dtype: DataType) -> Ref:
+        """A register of its own for a value on its way to an operation."""
+        buffer = Buffer(f"{name}_{len(self.registers)}", dtype, Space.LOCAL, ONE)
+        self.registers.append(buffer)
+        return Ref(buffer, ZERO)
 
     def workspace(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int

@@ -171,6 +171,7 @@ def _allocations(ctx: Context) -> list[k.Stmt]:
         for tensor in node.outputs:
             if isinstance(tensor, TensorView) and tensor.memory is not MemoryType.global_:
                 found.append(k.Alloc(ctx.buffers.of(tensor)))
+    found += [k.Alloc(buffer) for buffer in ctx.registers]
     found += [k.Alloc(buffer) for group in ctx.workspaces.values() for buffer in group]
     return found
 

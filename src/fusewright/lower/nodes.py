@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.op import ElementwiseOp
 from fusewright.ir.node import (
     Broadcast,
     Copy,
@@ -25,13 +27,13 @@ from fusewright.ir.node import (
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, or_zero
+from fusewright.lower.guards import fill_of, guarded, necessary
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import ZERO, Expr, as_int, divides, substitute, symbol
+from fusewright.sym import ZERO, Expr, as_int, divides, land, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -47,21 +49,63 @@ def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: S
     return Item(loops, body, reads, writes, order)
 
 
-def _reading(
-    ctx: Context, node: Node, indices: NodeIndices, dst: k.Ref, body: Sequence[k.Stmt]
-) -> list[k.Stmt]:
-    """`body`, which sets `dst` from what `node` reads, where there is something to compute and to read."""
-    return guarded(ctx.guards(node, indices), or_zero(ctx.nonempty_guards(node), dst, 1, body))
+@dataclass(frozen=True)
+class _Work:
+    """When the statements of a node run.
+
+    Attributes:
+        branch: what they all stand under.
+        pred: under which they read memory, beyond `branch`.
+    """
+
+    branch: tuple[Expr, ...]
+    pred: Expr
+
+    def statements(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
+        return guarded(self.branch, body)
+
+
+def _work(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = None) -> _Work:
+    """Registers are computed by all threads, from fills where there is nothing to load; memory is written
+    where there is an element to write. `lane` is 0 in the conditions.
+    """
+    own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
+    if lane is not None:
+        own = [substitute(guard, {lane: 0}) for guard in own]  # type: ignore[dict-item]
+    if node.output.memory is MemoryType.local:
+        return _Work(tuple(ctx.block_guards(node)), land(*necessary([*own, *nonempty])))
+    return _Work((*ctx.block_guards(node), *own), land(*nonempty))
+
+
+def _in_registers(
+    ctx: Context, work: _Work, operands: Sequence[k.Operand], op: ElementwiseOp, dtype: DataType
+) -> tuple[list[k.Stmt], list[k.Operand]]:
+    """Statements that bring operands into registers which must not be read, or divide, everywhere."""
+    loads: list[k.Stmt] = []
+    values: list[k.Operand] = []
+    divides = op.spelling(dtype).divides
+    for position, value in enumerate(operands):
+        if isinstance(value, k.Ref) and work.pred is not k.TRUE:
+            given = value.buffer.dtype
+            divisor = divides and position + 1 == len(operands)
+            if divisor or value.buffer.space is not k.Space.LOCAL:
+                register = ctx.register(value.buffer.name, given)
+                fill = k.Imm(1, given) if divisor else fill_of(work.pred, given)
+                loads.append(k.Copy(register, value, pred=work.pred, fill=fill))
+                value = register
+        values.append(value)
+    return loads, values
 
 
 def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Pointwise)
     indices = ctx.indices(node)
-    args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
-    dtype = compute_dtype(node)
+    work, dtype = _work(ctx, node, indices), compute_dtype(node)
+    operands = [ctx.operand(node, i, indices) for i in range(len(node.inputs))]
+    loads, args = _in_registers(ctx, work, operands, node.op, dtype)
     precise = bool(node.reduced) and node.op.spelling(dtype).precise is not None
     dst = ctx.result(node.output, indices)
-    body = _reading(ctx, node, indices, dst, [k.Compute(node.op, dst, args, dtype, precise)])
+    body = work.statements([*loads, k.Compute(node.op, dst, tuple(args), dtype, precise)])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -81,19 +125,32 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
-    dst = ctx.result(node.output, indices)
-    body = _reading(ctx, node, indices, dst, [_assignment(dst, src, source.dtype, cache)])
+    dst, work = ctx.result(node.output, indices), _work(ctx, node, indices)
+    body = work.statements(_assignment(ctx, work, dst, src, source.dtype, cache))
     return [_item(ctx, node, order, loops, body)]
 
 
 def _assignment(
-    dst: k.Ref, value: k.Operand, dtype: DataType, cache: CacheOp = CacheOp.unspecified
-) -> k.Stmt:
+    ctx: Context,
+    work: _Work,
+    dst: k.Ref,
+    value: k.Operand,
+    dtype: DataType,
+    cache: CacheOp = CacheOp.unspecified,
+) -> list[k.Stmt]:
     """Stores a value of `dtype`: a copy where `dst` holds that type, else a cast, which has no cache hint."""
     given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
     if given is dst.buffer.dtype:
-        return k.Copy(dst, value, 1, cache)
-    return k.Compute(CAST, dst, (value,), given.compute)
+        return [_move(work, dst, value, 1, cache)]
+    loads, args = _in_registers(ctx, work, [value], CAST, given.compute)
+    return [*loads, k.Compute(CAST, dst, tuple(args), given.compute)]
+
+
+def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
+    """One access: what lies in memory is read under the predicate."""
+    if isinstance(src, k.Ref) and src.buffer.space is not k.Space.LOCAL:
+        return k.Copy(dst, src, width, cache, work.pred, fill_of(work.pred, dst.buffer.dtype))
+    return k.Copy(dst, src, width, cache)
 
 
 def is_vector_access(node: Node) -> bool:
@@ -121,7 +178,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     indices = ctx.indices(node, (*loops[:-1], vector))
     dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
     assert isinstance(src, k.Ref)
-    guards = [substitute(g, {lane: 0}) for g in ctx.guards(node, indices)]
+    work = _work(ctx, node, indices, lane)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
     if first_dst is None or (first_src is None and lane in src.index.free_symbols):
         bad = out if first_dst is None else source
@@ -132,7 +189,9 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         )
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
     statements: list[k.Stmt] = [
-        k.For(lane, vector.extent, (_assignment(dst, src, source.dtype, cache),), unroll=True)
+        k.For(
+            lane, vector.extent, tuple(_assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True
+        )
     ]
     if first_src is None:
         if out.memory is not MemoryType.local:
@@ -146,9 +205,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                     given=str(ref.index),
                 )
         if src.buffer.dtype is dst.buffer.dtype:
-            statements = [k.Copy(first_dst, first_src, width, cache)]
-    body = guarded(guards, or_zero(ctx.nonempty_guards(node), first_dst, width, statements))
-    return _item(ctx, node, order, loops[:-1], body)
+            statements = [_move(work, first_dst, first_src, width, cache)]
+    return _item(ctx, node, order, loops[:-1], work.statements(statements))
 
 
 def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
@@ -160,7 +218,8 @@ def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     fill, dst = ctx.scalar(node.inputs[0]), ctx.result(node.output, indices)
-    body = guarded(ctx.guards(node, indices), [_assignment(dst, fill, node.inputs[0].dtype)])
+    work = _work(ctx, node, indices)
+    body = work.statements(_assignment(ctx, work, dst, fill, node.inputs[0].dtype))
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -176,7 +235,7 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
         k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
         k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
     ]
-    body = guarded(ctx.guards(node, indices), statements)
+    body = _work(ctx, node, indices).statements(statements)
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -193,7 +252,7 @@ def _random(ctx: Context, node: Node, order: int) -> list[Item]:
     block, place = (k.IndexValue(e, DataType.Int) for e in (number // each, number % each))
     state = (ctx.scalar(v) for v in node.inputs)
     statement = k.Compute(node.op, ctx.result(out, indices), (block, place, *state), out.dtype)
-    body = guarded(ctx.guards(node, indices), [statement])
+    body = _work(ctx, node, indices).statements([statement])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 

@@ -1,7 +1,8 @@
 """Names divisions that are used more than once, in the outermost body where their symbols are known.
 
 Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
-itself; naming these keeps the kernel short to read and quick to compile and simulate.
+itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is left has
+a divisor of 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ def hoist_indices(kernel: k.Kernel) -> k.Kernel:
 
 
 def _defined(division: Expr) -> Expr:
-    """The division with 1 for a divisor of 0, which the guards that it is moved out of exclude."""
+    """The division with 1 for a divisor of 0.
+
+    Where a size is 0 there is nothing to compute, but indices are computed all the same: those of accesses
+    whose predicates do not hold, and those that are values.
+    """
     dividend, divisor = division.args
     low, _ = bounds(divisor)
     if low is not None and low > 0:
@@ -84,7 +89,7 @@ class _Hoister:
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
         named: list[tuple[Expr, k.Let]] = []
         for value in values:
-            text = _defined(self._rewrite(value))
+            text = self._rewrite(value)
             low, high = bounds(value)
             name = symbol(f"n{self._count}", lo=low or 0, hi=high)
             self._count += 1
@@ -94,12 +99,13 @@ class _Hoister:
         return named
 
     def _rewrite(self, expr: Expr) -> Expr:
-        if not self._names:
+        if not self._names and not self._divisions_in(expr):
             return expr
 
         def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
             if e in self._names:
                 return self._names[e]
-            return build(e.kind, args) if args and args != e.args else e
+            made = build(e.kind, args) if args and args != e.args else e
+            return _defined(made) if isinstance(made, (FloorDiv, Mod)) else made
 
         return fold(expr, visit, self._rewritten)
