@@ -22,6 +22,7 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     Combine,
+    Copy,
     GridReduce,
     Kernel,
     LetValue,
@@ -34,6 +35,7 @@ from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import SimOptions
 from fusewright.sim.activity import Activity
 from fusewright.sim.machine import Machine
+from fusewright.sim.memory import Filled
 from fusewright.sim.statements import input_dtype, load_states
 from tests.sim.launches import Launch, launches_of
 from tests.sim.mutation_cases import CASES
@@ -148,7 +150,11 @@ def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
     store = Machine.store
 
     def record(
-        machine: Machine, ref: Ref, values: Sequence[torch.Tensor], active: Activity | None = None
+        machine: Machine,
+        ref: Ref,
+        values: Sequence[torch.Tensor],
+        active: Activity | None = None,
+        filled: Sequence[Filled] = (),
     ) -> None:
         if ref.buffer.space is not Space.LOCAL:
             lanes = machine.active if active is None else active
@@ -157,7 +163,7 @@ def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
                 columns = lanes.lanes, index + k, lanes.compress(value)
                 rows = zip(*[column.tolist() for column in columns])
                 found.update((ref.buffer.name, *row) for row in rows)
-        store(machine, ref, values, active)
+        store(machine, ref, values, active, filled)
 
     with mock.patch.object(Machine, "store", record):
         launch.run(kernel)
@@ -176,6 +182,9 @@ def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:
     def on_statement(stmt: Stmt, machine: Machine) -> None:
         refs = (*read_refs(stmt), *written_refs(stmt))
         in_memory = any(ref.buffer.space is not Space.LOCAL for ref in refs)
+        pred = condition_of(stmt) if isinstance(stmt, (Copy, Combine)) else None
+        if pred is not None and machine.active.narrow(machine.index(pred)) is None:
+            return
         if in_memory or isinstance(stmt, (Combine, BlockReduce, GridReduce, Barrier)):
             executed[type(stmt)] += 1
 

@@ -56,10 +56,13 @@ class _Work:
     Attributes:
         branch: what they all stand under.
         pred: under which they read memory, beyond `branch`.
+        fill_is_value: whether what stands for elements that do not exist may reach a result. Of a tensor
+            that shows no copies of anything a sum of copies is 0 times whatever is read.
     """
 
     branch: tuple[Expr, ...]
     pred: Expr
+    fill_is_value: bool
 
     def statements(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
         return guarded(self.branch, body)
@@ -73,8 +76,9 @@ def _work(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = No
     if lane is not None:
         own = [substitute(guard, {lane: 0}) for guard in own]  # type: ignore[dict-item]
     if node.output.memory is MemoryType.local:
-        return _Work(tuple(ctx.block_guards(node)), land(*necessary([*own, *nonempty])))
-    return _Work((*ctx.block_guards(node), *own), land(*nonempty))
+        pred = land(*necessary([*own, *nonempty]))
+        return _Work(tuple(ctx.block_guards(node)), pred, bool(nonempty))
+    return _Work((*ctx.block_guards(node), *own), land(*nonempty), bool(nonempty))
 
 
 def _in_registers(
@@ -91,7 +95,8 @@ def _in_registers(
             if divisor or value.buffer.space is not k.Space.LOCAL:
                 register = ctx.register(value.buffer.name, given)
                 fill = k.Imm(1, given) if divisor else fill_of(work.pred, given)
-                loads.append(k.Copy(register, value, pred=work.pred, fill=fill))
+                is_value = work.fill_is_value
+                loads.append(k.Copy(register, value, pred=work.pred, fill=fill, fill_is_value=is_value))
                 value = register
         values.append(value)
     return loads, values
@@ -149,7 +154,8 @@ def _assignment(
 def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
     """One access: what lies in memory is read under the predicate."""
     if isinstance(src, k.Ref) and src.buffer.space is not k.Space.LOCAL:
-        return k.Copy(dst, src, width, cache, work.pred, fill_of(work.pred, dst.buffer.dtype))
+        fill = fill_of(work.pred, dst.buffer.dtype)
+        return k.Copy(dst, src, width, cache, work.pred, fill, work.fill_is_value)
     return k.Copy(dst, src, width, cache)
 
 
@@ -189,9 +195,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         )
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
     statements: list[k.Stmt] = [
-        k.For(
-            lane, vector.extent, tuple(_assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True
-        )
+        k.For(lane, vector.extent, tuple(_assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True)
     ]
     if first_src is None:
         if out.memory is not MemoryType.local:

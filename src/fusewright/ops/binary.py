@@ -121,9 +121,7 @@ _ARITHMETIC = (
         Rule.SAME_UP,
         {
             BOOL: _BOOL_MOD,
-            INT: Spelling(
-                "fw::int_remainder({0}, {1})", _int_remainder, ("int_remainder",), divides=True
-            ),
+            INT: Spelling("fw::int_remainder({0}, {1})", _int_remainder, ("int_remainder",), divides=True),
             FLOAT: Spelling("fw::float_remainder({0}, {1})", real_functions.remainder, ("float_remainder",)),
         },
     ),

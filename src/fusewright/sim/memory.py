@@ -21,7 +21,6 @@ from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
 from fusewright.sim.races import AccessLog, Conflict
 
-
 Filled = bool | Tensor
 """Where a register holds a fill that stands for no value, or what was computed from one: nowhere, everywhere,
 or in the lanes of a mask."""
@@ -100,9 +99,7 @@ class LocalMemory:
             if part.mask is None:
                 self._filled[element] = filled
             else:
-                self._filled[element] = torch.where(
-                    part.mask, torch.as_tensor(filled), torch.as_tensor(old)
-                )
+                self._filled[element] = torch.where(part.mask, torch.as_tensor(filled), torch.as_tensor(old))
 
     def forget(self, index: Lanes, keep: Tensor, active: Activity) -> None:
         """Make the element that active lanes address undefined where `keep` is false."""

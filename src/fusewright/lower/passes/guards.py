@@ -72,15 +72,31 @@ class _Node:
             yield from node.leaves()
 
     def common(self, given: Conditions) -> Conditions | None:
-        """What all guarded statements in it have in common beyond `given`; None if none is guarded."""
+        """What all guarded statements in it have in common beyond `given`; None if none is guarded.
+
+        Loads count where nothing else does: a thread that needs no value need not have it.
+        """
+        found = self._common(given, effects=True)
+        return self._common(given, effects=False) if found is None else found
+
+    def _common(self, given: Conditions, effects: bool) -> Conditions | None:
         if self.is_leaf:
-            return self.conditions - given or None
-        inner = [found for node in self.body if (found := node.common(given)) is not None]
-        shared = frozenset.intersection(*inner) if inner else _NONE
+            return self.conditions - given if _has_effect(self.stmt) or not effects else None
+        inner = [found for node in self.body if (found := node._common(given, effects)) is not None]
+        if not inner:
+            return None
+        shared = frozenset.intersection(*inner)
         if isinstance(self.stmt, k.For):
             symbol = self.stmt.symbol
-            return frozenset(c for c in shared if symbol not in c.free_symbols) if inner else None
-        return (self.conditions - given) | shared or None
+            return frozenset(c for c in shared if symbol not in c.free_symbols)
+        return (self.conditions - given) | shared
+
+
+def _has_effect(stmt: k.Stmt | None) -> bool:
+    """Whether a leaf does more than set registers from other values."""
+    assert stmt is not None
+    written = access.written_buffers(stmt)
+    return isinstance(stmt, k.Combine) or any(buffer.space is not k.Space.LOCAL for buffer in written)
 
 
 class _Tree:
@@ -150,11 +166,11 @@ class _Tree:
             node = body[start]
             if node.is_collective or isinstance(node.stmt, (k.Alloc, k.Let)):
                 break
-            own = node.common(given)
-            less = shared if own is None else shared & own
-            group = [node, *group]
-            if not less or not self._may_branch(group, less):
-                break
+            less, group = shared, [node, *group]
+            if not self._may_branch(group, less):
+                less = shared & (node.common(given) or _NONE)
+                if not less or not self._may_branch(group, less):
+                    break
             best, shared = start, less
         # A leaf alone has its predicate, and a branch its condition.
         lone = body[best] if best == end - 1 else None
