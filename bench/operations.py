@@ -208,6 +208,26 @@ def torch_softmax(x: torch.Tensor) -> torch.Tensor:
     return F.softmax(x, -1)
 
 
+def masked_softmax(fd: FusionDefinition, x: Handle, keep: Handle) -> list[Handle]:
+    # The least bfloat16, not -inf: a row in which nothing is kept has a result then, too.
+    least = torch.finfo(torch.bfloat16).min
+    return softmax(fd, fd.ops.where(keep, _float(fd, x), least))
+
+
+def torch_masked_softmax(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return F.softmax(x.masked_fill(~keep, torch.finfo(torch.bfloat16).min), -1)
+
+
+def log_softmax(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    x = _float(fd, x)
+    shifted = x - _row(fd, fd.ops.max, x)
+    return _bf16(fd, shifted - fd.ops.log(_row(fd, fd.ops.sum, fd.ops.exp(shifted))))
+
+
+def torch_log_softmax(x: torch.Tensor) -> torch.Tensor:
+    return F.log_softmax(x, -1)
+
+
 def softmax_bwd(fd: FusionDefinition, dy: Handle, y: Handle) -> list[Handle]:
     dy, y = _float(fd, dy), _float(fd, y)
     return _bf16(fd, y * (dy - _row(fd, fd.ops.sum, dy * y)))
@@ -361,9 +381,30 @@ def torch_gelu_bwd_bias(dy: torch.Tensor, x: torch.Tensor) -> Tensors:
     return dx, _wide(dx).sum(0).to(x.dtype)
 
 
+# ---- scans -------------------------------------------------------------------------------------------------
+
+
+def cumsum_inner(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return [fd.ops.cumsum(x, 1)]
+
+
+def torch_cumsum_inner(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 1)
+
+
+def cumsum_outer(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return [fd.ops.cumsum(x, 0)]
+
+
+def torch_cumsum_outer(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 0)
+
+
 # ---- the table ---------------------------------------------------------------------------------------------
 
 MIDDLE, WIDE, LONG, NARROW, TINY = (16384, 4096), (8192, 16384), (2048, 65536), (32768, 1024), (512, 768)
+# As many classes as a well-known tokenizer has: no vector divides them.
+VOCABULARY = (8192, 50257)
 ROWS = (MIDDLE, WIDE, LONG, NARROW, TINY)
 BACKWARD = (MIDDLE, WIDE, NARROW)
 
@@ -388,7 +429,15 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda s, r: (r(*s), r(s[1]), r(s[1])),
         (MIDDLE,),
     ),
-    Operation("softmax", softmax, torch_softmax, lambda s, r: (r(*s),), ROWS),
+    Operation("softmax", softmax, torch_softmax, lambda s, r: (r(*s),), (*ROWS, VOCABULARY)),
+    Operation(
+        "masked_softmax",
+        masked_softmax,
+        torch_masked_softmax,
+        lambda s, r: (r(*s), r.mask(*s)),
+        (MIDDLE, (2048, 8191)),
+    ),
+    Operation("log_softmax", log_softmax, torch_log_softmax, lambda s, r: (r(*s),), (MIDDLE, VOCABULARY)),
     Operation(
         "softmax_bwd",
         softmax_bwd,
@@ -447,6 +496,22 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "sum_all", sum_all, torch_sum_all, lambda s, r: (r(*s),), (MIDDLE,), summed=lambda s: s[0] * s[1]
+    ),
+    Operation(
+        "cumsum_inner",
+        cumsum_inner,
+        torch_cumsum_inner,
+        lambda s, r: (r(*s),),
+        (MIDDLE, LONG, NARROW),
+        summed=lambda s: s[1],
+    ),
+    Operation(
+        "cumsum_outer",
+        cumsum_outer,
+        torch_cumsum_outer,
+        lambda s, r: (r(*s),),
+        (MIDDLE, LONG),
+        summed=_row_count,
     ),
     Operation(
         "gelu_bwd_bias",

@@ -1,4 +1,8 @@
-"""Every kernel that a test generates is compiled by NVRTC, for each architecture that Fusewright serves.
+"""Every kernel that a test generates is compiled by NVRTC, for an architecture that Fusewright serves.
+
+Its digest says for which one: each architecture gets its share of any kind of kernel, the same in every run.
+A kernel with text of its own for some architectures is compiled for all of them, and so is the first one that
+includes a device snippet with such text.
 
 Kernels are collected as they are printed and compiled many to a program: the device snippets, which take most
 of NVRTC's time, are then parsed once (10 ms a kernel and architecture instead of 31).
@@ -6,8 +10,10 @@ of NVRTC's time, are then parsed once (10 ms a kernel and architecture instead o
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.errors import CompileError
@@ -19,6 +25,8 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 # More kernels a program save little: 0.4 ms each from 20 to 40.
 BATCH = 32
 _INDEX_TYPE = re.compile(r"typedef ([\w ]+) index_t;")
+# Whether it compiles, and to what, is a question of the architecture.
+_OF_AN_ARCHITECTURE = re.compile(r"__CUDA_ARCH__|\basm\b")
 
 
 @dataclass(frozen=True)
@@ -42,16 +50,36 @@ class CompileCheck:
         misread: of the first kernel of this test whose text is not the kernel: what is wrong.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, claim: Callable[[str], bool] = lambda digest: True) -> None:
+        """`claim(digest)`: whether a text is this check's to compile, and no other worker's."""
         self.test = ""
         self.misread: AssertionError | None = None
-        self._waiting: dict[str, Printed] = {}
+        self._claim = claim
+        # By architecture and index type, which the kernels of a program have in common.
+        self._waiting: dict[tuple[str, str], list[Printed]] = defaultdict(list)
         self._seen: set[str] = set()
+        self._tried: set[str] = set()  # snippets that were compiled for all architectures
 
     def add(self, source: CudaSource) -> None:
-        if source.text not in self._seen:
-            self._seen.add(source.text)
-            self._waiting[source.text] = Printed(source, self.test)
+        if source.text in self._seen:
+            return
+        self._seen.add(source.text)
+        digest = hashlib.sha256(source.text.encode()).hexdigest()
+        if self._claim(digest):
+            printed = Printed(source, self.test)
+            for arch in self._architectures(source, digest):
+                self._waiting[arch, printed.index_type].append(printed)
+
+    def _architectures(self, source: CudaSource, digest: str) -> Sequence[str]:
+        untried = {
+            name
+            for name in snippets.closure(source.snippets)
+            if name not in self._tried and _OF_AN_ARCHITECTURE.search(snippets.text(name))
+        }
+        self._tried |= untried
+        if untried or _OF_AN_ARCHITECTURE.search(source.kernel):
+            return ARCHITECTURES
+        return (ARCHITECTURES[int(digest, 16) % len(ARCHITECTURES)],)
 
     def raise_misread(self) -> None:
         """AssertionError if the text of a kernel was not the kernel."""
@@ -60,30 +88,22 @@ class CompileCheck:
             raise misread
 
     def compile(self, least: int = 1) -> None:
-        """Compiles what waits, if that are `least` kernels.
+        """Compiles what waits, of the architectures and index types for which that are `least` kernels.
 
         Raises:
             AssertionError: NVRTC refuses some; with the log, the source and the test of the first.
         """
-        if len(self._waiting) < least:
-            return
-        waiting, self._waiting = list(self._waiting.values()), {}
-        failures = [
-            failure
-            for batch in _batches(waiting)
-            for arch in ARCHITECTURES
-            if not _compiles(batch, arch)
-            for failure in _failures(batch, arch)
-        ]
+        failures: list[str] = []
+        for (arch, index_type), waiting in self._waiting.items():
+            if len(waiting) < least:
+                continue
+            self._waiting[arch, index_type] = []
+            for first in range(0, len(waiting), BATCH):
+                batch = waiting[first : first + BATCH]
+                if not _compiles(batch, arch):
+                    failures += _failures(batch, arch)
         if failures:
             raise AssertionError("\n\n".join([f"{len(failures)} kernels do not compile", failures[0]]))
-
-
-def _batches(printed: Sequence[Printed]) -> Iterator[list[Printed]]:
-    for index_type in sorted({p.index_type for p in printed}):
-        alike = [p for p in printed if p.index_type == index_type]
-        for first in range(0, len(alike), BATCH):
-            yield alike[first : first + BATCH]
 
 
 def _compiles(batch: Sequence[Printed], arch: str) -> bool:

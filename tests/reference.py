@@ -24,6 +24,7 @@ from fusewright.ir import (
     Pointwise,
     Reduction,
     Scalar,
+    Scan,
     Squeeze,
     TensorView,
 )
@@ -156,6 +157,27 @@ def _extremum(function: Torch, of_nothing: str) -> Torch:
     return reduce
 
 
+def _arg_extremum(largest: bool) -> Callable[[Tensor, Tensor, tuple[int, ...]], tuple[Tensor, ...]]:
+    """In Python's own order of tuples: by value, with NaN before all others, then by position."""
+
+    sign = -1 if largest else 1
+
+    def reduce(x: Tensor, at: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, ...]:
+        kept = [d for d in range(x.ndim) if d not in dims]
+        rows, places = (t.expand(x.shape).permute(*kept, *dims).flatten(len(kept)) for t in (x, at))
+        shape, count = rows.shape[:-1], math.prod(rows.shape[:-1])
+        best = [
+            min(((v == v, sign * v if v == v else 0, p, v) for v, p in zip(*row)), default=(0, 0, -1, 0))
+            for row in zip(*(t.reshape(count, rows.shape[-1]).tolist() for t in (rows, places)))
+        ]
+        values, found = torch.tensor([b[3] for b in best]), torch.tensor([b[2] for b in best])
+        return values.to(x.dtype).reshape(shape), found.long().reshape(shape)
+
+    return reduce
+
+
+# The reductions of several tensors, then those of one.
+ARG_EXTREMA = {"argmax": _arg_extremum(True), "argmin": _arg_extremum(False)}
 REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]] = {
     "sum": lambda x, dims: (x.sum(dims, dtype=x.dtype),),
     "prod": lambda x, dims: (_prod(x, dims),),
@@ -163,6 +185,17 @@ REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]] =
     "min": lambda x, dims: (_extremum(torch.amin, "highest")(x, dims),),
     "welford": _welford,
 }
+
+
+def _scanned(name: str, x: Tensor, dim: int, init: Sequence[Tensor]) -> Tensor:
+    """One element after another."""
+    found = x.clone()
+    combine = {"sum": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum}[name]
+    for i in range(x.shape[dim]):
+        before = found.select(dim, i - 1) if i else init[0] if init else None
+        if before is not None:
+            found.select(dim, i).copy_(combine(before, x.select(dim, i)))
+    return found
 
 
 def _rounded(x: Tensor, dtype: DataType) -> Tensor:
@@ -217,7 +250,12 @@ def reference(fusion: Fusion, inputs: Sequence[Tensor | bool | int | float | com
             return [result.expand(shape(out)) if isinstance(out, TensorView) else result]
         if isinstance(node, Reduction):
             dims = tuple(i for i, axis in enumerate(node.output.logical) if axis.is_reduction)
+            if node.op.name in ARG_EXTREMA:
+                return ARG_EXTREMA[node.op.name](*map(get, node.inputs), dims)
             return REDUCTIONS[node.op.name](get(node.inputs[0]), dims)
+        if isinstance(node, Scan):
+            x, *init = (get(v) for v in node.inputs)
+            return [_scanned(node.op.name, x.expand(shape(node.output)), node.dim, init)]
         if isinstance(node, Broadcast):
             x = get(node.inputs[0])
             for dim, new in enumerate(node.flags):

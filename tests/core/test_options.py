@@ -50,7 +50,7 @@ def test_unknown_names_are_errors_that_list_the_valid_ones(variable: str, messag
 
 EFFECTIVE = {
     "enable": {"fast_math", "kernel_debug", "kernel_lineinfo"},
-    "disable": {"fma", "nvrtc_caching", "parallel_compile"},
+    "disable": {"constant_sizes", "fma", "matmul_expr_eval", "nvrtc_caching", "parallel_compile"},
 }
 
 
@@ -59,7 +59,7 @@ EFFECTIVE = {
     [("enable", name) for name in ENABLE_OPTIONS] + [("disable", name) for name in DISABLE_OPTIONS],
 )
 def test_key_holds_the_switches_with_an_effect_and_no_others(kind: str, name: str) -> None:
-    # What each of them changes is in tests/runtime/test_switches.py.
+    # What each of them changes is in tests/runtime/test_switches.py, and where that says.
     effects = ENABLE_OPTIONS if kind == "enable" else DISABLE_OPTIONS
     assert bool(effects[name]) == (name in EFFECTIVE[kind])
     switched = Options().with_switches(**{kind: [name]})

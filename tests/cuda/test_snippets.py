@@ -196,6 +196,64 @@ def test_block_reduce_over_every_set_of_axes(tmp_path: Path, symmetric: str) -> 
     assert library.wrong_results_of_constant_shape() == 0
 
 
+_CHECK_BLOCK_SCAN = """
+// Combines in one order only: two strings of digits, one after the other.
+struct Text {
+  long long digits, scale;
+  static Text identity() { return {0, 1}; }
+  static Text combine(Text a, Text b) {
+    return {(a.digits * b.scale + b.digits) % 1000000007, a.scale * b.scale % 1000000007};
+  }
+  Text shuffle(int lane) const { return {fw::shuffle(digits, lane), fw::shuffle(scale, lane)}; }
+  struct Memory {
+    Text* texts;
+    Text load(long long i) const { return texts[i]; }
+    void store(long long i, Text value) const { texts[i] = value; }
+  };
+};
+
+extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
+  constexpr int WIDTH = 2;
+  int errors = 0;
+  host::launch({1, 1, 1}, {x, y, z}, [&] {
+    const int at[3] = {int(threadIdx.x), int(threadIdx.y), int(threadIdx.z)};
+    auto input = [](int i, int j, int l, int k) { return Text{1 + i % 7 + j % 5 * 3 + l * 2 + k, 1000}; };
+    Text carry[WIDTH], expected[WIDTH];
+    for (int k = 0; k < WIDTH; ++k) carry[k] = expected[k] = {7 + k, 10};
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      Text value[WIDTH];
+      for (int k = 0; k < WIDTH; ++k) value[k] = input(at[0], at[1], at[2], k);
+      using Shape = fw::block_shape<0, 0, 0>;
+      const Text::Memory memory{reinterpret_cast<Text*>(fw_smem)};
+      if (axis == 0) fw::block_scan<Text, 1, Shape>(value, carry, memory);
+      if (axis == 1) fw::block_scan<Text, 2, Shape>(value, carry, memory);
+      if (axis == 2) fw::block_scan<Text, 4, Shape>(value, carry, memory);
+      const int extent[3] = {int(x), int(y), int(z)};
+      for (int k = 0; k < WIDTH; ++k) {
+        for (int i = 0; i < extent[axis]; ++i) {
+          int other[3] = {at[0], at[1], at[2]};
+          other[axis] = i;
+          if (i == at[axis]) errors += value[k].digits != expected[k].digits;
+          expected[k] = Text::combine(expected[k], input(other[0], other[1], other[2], k));
+        }
+        errors += carry[k].digits != expected[k].digits;
+      }
+    }
+  });
+  return errors;
+}
+"""
+
+
+@needs_compiler
+def test_block_scan_along_each_axis_keeps_the_order(tmp_path: Path) -> None:
+    text = "".join(map(snippets.text, snippets.closure(["block_scan"])))
+    library = build(text + _CHECK_BLOCK_SCAN, tmp_path)
+    for axis in range(3):
+        for shape in SHAPES:
+            assert library.wrong_scans(axis, *shape) == 0, (axis, shape)
+
+
 @needs_compiler
 @pytest.mark.parametrize("shape", [(32, 8), (4, 8), (16, 3)])
 def test_column_sum_on_the_host(tmp_path: Path, shape: tuple[int, int]) -> None:

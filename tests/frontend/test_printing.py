@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import cmath
 import math
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.frontend.printing import number_text
+from fusewright.frontend.printing import definition_text, number_text
+from fusewright.frontend.records import ROWS, Literal, Record
+from fusewright.frontend.states import Container, Outcome
 
 
 def everything(fd: FusionDefinition) -> None:
@@ -49,6 +52,30 @@ def test_repr_runs_and_is_the_same_definition() -> None:
         assert again._recorder._building is None  # type: ignore[union-attr]
     assert again.id() == fd.id() == 0
     assert repr(again) == repr(fd)
+
+
+def _given(record: Record) -> dict[str, Any]:
+    """What the printed form of a record gives each parameter."""
+    text = definition_text([record], [Outcome(0, (), Container.NONE)])
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    (statement,) = function.body
+    assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    names = [p.name for p in record.row.parameters]
+    given = dict(zip(names, (ast.literal_eval(arg) for arg in statement.value.args)))
+    return given | {str(k.arg): ast.literal_eval(k.value) for k in statement.value.keywords}
+
+
+def test_every_argument_of_a_printed_call_stands_where_its_parameter_does() -> None:
+    """With all of them given, and with those left out that may be."""
+    for name, row in ROWS.items():
+        numbers = {p.name: i for i, p in enumerate(row.parameters)}
+        assert _given(Record(name, tuple(Literal(int, i) for i in numbers.values()))) == numbers
+        left_out = {p.name for p in row.parameters if p.default is None and name != "define_scalar"}
+        absent = Literal(type(None), None)
+        arguments = tuple(absent if p in left_out else Literal(int, i) for p, i in numbers.items())
+        wanted = {p: i for p, i in numbers.items() if p not in left_out}
+        assert _given(Record(name, arguments)) == wanted, name
 
 
 def test_layout() -> None:

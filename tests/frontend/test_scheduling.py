@@ -402,7 +402,7 @@ def test_schedulers_that_are_not_there_reject() -> None:
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.exp(fd.define_tensor([-1, -1])))
     fd._setup_schedule([torch.ones(2, 2)])
-    for type_ in (SchedulerType.none, SchedulerType.matmul, SchedulerType.expr_eval):
+    for type_ in (SchedulerType.none, SchedulerType.matmul, SchedulerType.no_op):
         taken, reason = fd.sched.can_schedule(type_)
         assert not taken and reason.strip() == (
             f"Scheduler _{type_.name}_ ***rejected*** because : there is no such scheduler (yet)"

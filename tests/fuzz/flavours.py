@@ -17,7 +17,18 @@ SQUARE_SIZES = (1, 2, 5, 8, 16, 17, 32, 33, 64)
 POINTWISE = ("unary", "unary", "binary", "binary", "ternary", "cast")
 SHAPES = ("permute", "broadcast", "squeeze", "expand", "back", "order", "factory")
 ALL_TYPES = (*FLOATS, *DISCRETE)
-EVERYTHING = (*POINTWISE, *SHAPES, "narrow", "reduce", "rejoin", "several", "boundary", "normalize", "twice")
+EVERYTHING = (
+    *POINTWISE,
+    *SHAPES,
+    "narrow",
+    "reduce",
+    "rejoin",
+    "several",
+    "boundary",
+    "normalize",
+    "scan",
+    "twice",
+)
 
 #: Each with its weight.
 FLAVOURS: dict[str, tuple[int, Flavour]] = {
@@ -31,6 +42,14 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     "normalizations": (
         8,
         Flavour(("normalize", "gradient", "unary", "binary", "back"), sizes=SIZES + LONG_SIZES),
+    ),
+    "scans": (
+        8,
+        Flavour(
+            ("scan", "scan", "unary", "binary", "permute", "back", "expand", "reduce"),
+            (*ALL_TYPES, *COMPLEX),
+            sizes=SIZES + LONG_SIZES,
+        ),
     ),
     "twice": (10, Flavour(("twice", "twice", "unary", "reduce", "permute"), sizes=SQUARE_SIZES, squares=0.6)),
     "boundaries": (12, Flavour(("boundary", "boundary", "order", "unary", "binary", "back"), max_rank=4)),

@@ -20,6 +20,9 @@ COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 FLOAT_BINARY = ("add", "sub", "mul", "div", "truediv", "minimum", "maximum", *COMPARE, "logical_or")
 BOOL_BINARY = ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or")
 INTEGER_BINARY = ("add", "sub", "mul", "minimum", "maximum", "div", "mod", "remainder", "truediv", *COMPARE)
+POSITIONS = ("argmax", "argmin")
+FLOAT_REDUCTIONS = ("sum", "sum", "sum", "mean", "max", "min", "prod", "var", "var_mean", "logsumexp")
+SEARCHES = (*POSITIONS, "any", "all")
 DIVISIONS = ("div", "mod", "remainder")
 # No dimension is added to a value of more.
 MAX_RANK = 12
@@ -287,16 +290,19 @@ def reduce(w: Writer) -> None:
 def reduced(w: Writer, x: Slot, over: tuple[int, ...], keepdim: bool) -> Slot | None:
     """Some reduction of `x` over these dimensions."""
     if x.is_complex:
-        name = "sum"
+        name = w.pick(("sum", "sum", "sum", "any"))
     elif x.is_float:
-        name = w.pick(("sum", "sum", "sum", "mean", "max", "min", "prod", "var", "var_mean"))
+        name = w.pick((*FLOAT_REDUCTIONS, *SEARCHES))
     else:
-        name = w.pick(("sum", "max", "min"))
+        name = w.pick(("sum", "max", "min", *SEARCHES))
     if name == "var_mean" and x.is_reduced:
         name = "var"
     if name == "prod" and math.prod(x.value.data.shape[d] for d in over) > MAX_FACTORS:
         name = "sum"
-    args = (over, w.pick((0, 1))) if name.startswith("var") else (over,)
+    args: tuple[Any, ...] = (over, w.pick((0, 1))) if name.startswith("var") else (over,)
+    if name in POSITIONS:  # along one dimension, or among all
+        over = over if len(over) == 1 else tuple(range(x.ndim))
+        args = (over[0] if len(over) < x.ndim else w.pick((None, 0)) if x.ndim == 1 else None,)
     return w.call(name, x, *args, keepdim=keepdim, dims=_without(x.dims, over, keepdim))
 
 
@@ -351,6 +357,9 @@ def normalize(w: Writer) -> None:
         return
     over = _reduced_dims(w, x) if w.chance(2) else (x.ndim - 1,)
     kept = _without(x.dims, over, True)
+    if len(over) == 1 and w.chance(3):
+        w.call(w.pick(("softmax", "log_softmax")), x, over[0], dims=x.dims)
+        return
     up = w.call("cast", x, DataType.Float, dims=x.dims)
     out = None if up is None else w.pick((_softmax, _layer_norm, _rms_norm))(w, up, over, kept)
     if out is not None and w.chance(2):
@@ -380,6 +389,33 @@ def _rms_norm(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) 
     safe = average and w.call("add", average, 1e-6, dims=kept)
     scale = safe and w.call("rsqrt", safe, dims=kept)
     return scale and w.call("mul", x, scale, dims=x.dims)
+
+
+# ---- scans -------------------------------------------------------------------------------------------------
+
+
+def scan(w: Writer) -> None:
+    """A scan along some dimension, at times with another one, and with what is scanned."""
+    x = w.tensor()
+    out = None if x is None else _scanned(w, x)
+    if x is None or out is None:
+        return
+    if w.chance(4):
+        out = _scanned(w, out) or out
+    if w.chance(3) and not x.is_complex:
+        combine(w, out, x)
+
+
+def _scanned(w: Writer, x: Slot) -> Slot | None:
+    dim = w.pick((x.ndim - 1, 0, w.rng.randrange(x.ndim)))
+    names = ["cumsum", "cumsum"] if x.is_complex else ["cumsum", "cumsum", "cummax", "cummin"]
+    if not x.is_complex and x.value.data.shape[dim] < MAX_FACTORS:
+        names.append("cumprod")
+    options: dict[str, Any] = {}
+    if w.chance(4) and x.dtype is not DataType.Bool:
+        options["init"] = w.pick((0.5, -2.0, 1) if x.is_float or x.is_complex else (3, -2))
+    at = dim - x.ndim if w.chance(2) else dim
+    return w.call(w.pick(names), x, at, dims=x.dims, **options)
 
 
 # ---- a value that meets itself -----------------------------------------------------------------------------
@@ -480,6 +516,7 @@ KINDS: dict[str, Callable[[Writer], None]] = {
         rejoin,
         gradient,
         normalize,
+        scan,
         twice,
         boundary,
         segment_set,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -42,6 +43,7 @@ from tests.fuzz.bounded import (
     where,
     widened,
 )
+from tests.fuzz.scans import SCANS, scan
 
 # ---- reductions --------------------------------------------------------------------------------------------
 
@@ -171,6 +173,52 @@ def var(arg: Bounded, dims: int | Sequence[int], correction: int = 1, keepdim: b
     return var_mean(arg, dims, correction, keepdim)[0]
 
 
+def any_or_all(name: str, arg: Bounded, *args: Any, **kwargs: Any) -> Bounded:
+    extremum = {"any": "max", "all": "min"}[name]
+    return reduction(extremum, convert(arg, torch.bool), *args, **kwargs)
+
+
+def arg_extremum(name: str, arg: Bounded, dim: int | None = None, keepdim: bool = False) -> Bounded:
+    """Unknown where another element, within the errors of both, may be the extreme one."""
+    over = _dims(arg, dim)
+    order = [*(d for d in range(arg.data.ndim) if d not in over), *over]
+    x, error = (t.permute(order).flatten(len(order) - len(over)) for t in (arg.data, arg.error))
+    if not x.shape[-1]:
+        data = torch.full(x.shape[:-1], -1)
+        return Bounded(_kept(data, over, keepdim), _kept(unknown_where(data != -1), over, keepdim))
+    x = x.to(torch.int32) if x.dtype is torch.bool else x if x.dtype in INTEGERS else widened(x)
+    data = (torch.argmax if name == "argmax" else torch.argmin)(x, -1, keepdim=True)
+    best, reach = x.gather(-1, data), error + error.gather(-1, data)
+    rivals = (reach > 0) & ~((x - best).abs() > reach) & (torch.arange(x.shape[-1]) != data)
+    unknown = unknown_where(rivals.any(-1) | (error == INF).any(-1))
+    return Bounded(_kept(data.squeeze(-1), over, keepdim), _kept(unknown, over, keepdim))
+
+
+# ---- softmax -----------------------------------------------------------------------------------------------
+
+
+def softmax(name: str, arg: Bounded, dim: int) -> Bounded:
+    """softmax or log_softmax: in float, rounded once."""
+    x = convert(arg, up(arg.dtype))
+    less = binary("sub", x, reduction("max", x, dim, True))
+    powers = unary("exp", less)
+    total = reduction("sum", powers, dim, True)
+    out = binary("truediv", powers, total) if name == "softmax" else binary("sub", less, unary("log", total))
+    return convert(out, arg.dtype)
+
+
+def logsumexp(arg: Bounded, dims: int | Sequence[int], keepdim: bool = False) -> Bounded:
+    x = convert(arg, float_up(arg.dtype))
+    top = reduction("max", x, dims, True)
+    infinite = top.data.isinf()
+    top = Bounded(torch.where(infinite, 0.0, top.data), top.error)
+    total = reduction("sum", unary("exp", binary("sub", x, top)), dims, True)
+    result = torch.float32 if category(arg.dtype) < 2 else arg.dtype
+    out = convert(binary("add", unary("log", total), top), result)
+    over = () if keepdim else _dims(arg, dims)
+    return _moved(out, lambda t: t.squeeze(over))
+
+
 # ---- shapes ------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +279,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     **{name: _named(unary, name) for name in UNARY},
     **{name: _named(binary, name) for name in (FLOAT_BINARY | INTEGER_BINARY | BOOL_BINARY | COMPARISONS)},
     **{name: _named(reduction, name) for name in ("sum", "prod", "max", "min")},
+    **{name: _named(scan, name) for name in SCANS},
     **{name: _named(part, name) for name in ("real", "imag")},
     "add_alpha": _named(lambda _, *xs: scaled("add", *xs), ""),
     "sub_alpha": _named(lambda _, *xs: scaled("sub", *xs), ""),
@@ -242,6 +291,10 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     "lerp": lerp,
     "addcmul": addcmul,
     "logical_not": logical_not,
+    **{name: _named(any_or_all, name) for name in ("any", "all")},
+    **{name: _named(arg_extremum, name) for name in ("argmax", "argmin")},
+    **{name: _named(softmax, name) for name in ("softmax", "log_softmax")},
+    "logsumexp": logsumexp,
     "mean": mean,
     "var": var,
     "var_mean": var_mean,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fusewright.core.dtype import DataType
 from fusewright.host import FusionExecutor
@@ -31,9 +31,9 @@ class Definition:
     def __getattr__(self, name: str) -> Callable:
         return lambda *operands: apply(self.fusion, name, *operands)
 
-    def reduced(self, name: str, tensor: TensorView) -> TensorView:
-        """Over the last dimension, which stays with size 1."""
-        return OPS[name].build(self.fusion, tensor, [-1], True, DataType.Null)
+    def reduced(self, name: str, tensor: TensorView, dims: Sequence[int] = (-1,)) -> TensorView:
+        """Over these dimensions, which stay with size 1."""
+        return OPS[name].build(self.fusion, tensor, list(dims), True, DataType.Null)
 
     def cut(self, tensor: TensorView) -> TensorView:
         return segment_set(self.fusion, tensor)

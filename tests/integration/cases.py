@@ -271,6 +271,22 @@ def torch_layer_norm_backward(dy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return leaf.grad
 
 
+# ---- scans -------------------------------------------------------------------------------------------------
+
+
+def scan_and_residual(fd: FusionDefinition, x: Any) -> None:
+    """What is scanned is read again after it."""
+    wide = up(fd, x)
+    fd.add_output(fd.ops.cast(fd.ops.cumsum(wide * 2.0, -1) - wide, x.dtype))
+
+
+def column_scans(fd: FusionDefinition, x: Any) -> None:
+    """Two scans of one dimension, one of the other's results."""
+    low = fd.ops.cummin(x, 0)
+    fd.add_output(low)
+    fd.add_output(fd.ops.cumsum(low + x, 0))
+
+
 def rows_and_columns(fd: FusionDefinition, x: Any) -> None:
     """Normalized both ways, which no kernel of ours does at once."""
     e = fd.ops.exp(x)
@@ -445,4 +461,19 @@ NORMALIZATIONS = [
         512,
     ),
 ]
-CASES = [*POINTWISE, *REDUCTIONS, *NORMALIZATIONS]
+
+
+def _column_scans(x: Tensor) -> list[Tensor]:
+    low = x.cummin(0).values
+    return [low, (low + x).cumsum(0)]
+
+
+SCAN = ("scan",)
+SCANS = [
+    Case("scan_rows", scan_and_residual, ((37, 2104),), lambda x: (2 * x).cumsum(1) - x, SCAN, 2104, BF16),
+    Case("scan_short_rows", scan_and_residual, ((90, 13),), lambda x: (2 * x).cumsum(1) - x, SCAN, 13),
+    Case("scan_few_rows", scan_and_residual, ((3, 9001),), lambda x: (2 * x).cumsum(1) - x, SCAN, 9001),
+    Case("scan_columns", column_scans, ((301, 34),), _column_scans, SCAN, 301),
+    Case("scan_many_columns", column_scans, ((9, 50, 700),), _column_scans, SCAN, 9),
+]
+CASES = [*POINTWISE, *REDUCTIONS, *NORMALIZATIONS, *SCANS]

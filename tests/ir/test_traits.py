@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from fusewright.core.dtype import DataType
+from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ScheduleError, VerifyError
 from fusewright.ir import Fusion, Node, TensorView, Traits, Val, fusion_text, verify_fusion
 from fusewright.lower.nodes import is_vector_access
@@ -23,24 +24,30 @@ from fusewright.segment.recompute import recompute_borders
 from tests.ir.kinds import KINDS
 
 POINTWISE = Traits(pointwise=True, carries_relabels=True)
-RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True)
+RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True, own_load=True)
 STATED = {
     "Pointwise": POINTWISE,
     "Reduction": Traits(),
+    "Scan": Traits(),
     "Copy": Traits(pointwise=True, move=True, carries_relabels=True),
     "Broadcast": RELABEL,
     "Squeeze": RELABEL,
     "Permute": RELABEL,
     "Relabel": RELABEL,
     "Expand": Traits(pointwise=True, move=True, view=True, carries_relabels=True),
+    "Indexed": Traits(indexed=True, own_load=True),
+    "Choose": Traits(pointwise=True, carries_relabels=True),
     "Full": POINTWISE,
     "Iota": POINTWISE,
     "Random": Traits(pointwise=True),
     "RandomState": Traits(),
+    "LibraryCall": Traits(whole=True),
 }
 
+MAKING_KERNELS = [s for s in default_registry() if s.type is not SchedulerType.expr_eval]
 
-class Scan(Node):
+
+class Recurrence(Node):
     """A kind that nothing knows: element i is the sum of the elements before it."""
 
     __slots__ = ("dim",)
@@ -52,9 +59,9 @@ class Scan(Node):
         self.dim = dim
 
 
-def scan(fusion: Fusion, x: TensorView) -> TensorView:
+def recurrence(fusion: Fusion, x: TensorView) -> TensorView:
     out = fusion.new_tensor([fusion.copy_axis(axis) for axis in x.shape], x.dtype)
-    fusion.add_node(Scan((x,), (out,), 0))
+    fusion.add_node(Recurrence((x,), (out,), 0))
     return out
 
 
@@ -99,32 +106,33 @@ def test_the_verifier_asks_for_traits(fusion):
 
 
 def test_the_verifier_takes_a_new_kind_and_prints_it(fusion):
-    add_output(fusion, scan(fusion, define_tensor(fusion, [4], True)))
+    add_output(fusion, recurrence(fusion, define_tensor(fusion, [4], True)))
     verify_fusion(fusion)
-    assert "Scan( T0_g_float[iS0{4}], dim=0 );" in fusion_text(fusion)
+    assert "Recurrence( T0_g_float[iS0{4}], dim=0 );" in fusion_text(fusion)
 
 
-@pytest.mark.parametrize("scheduler", list(default_registry()), ids=lambda s: s.type.name)
+@pytest.mark.parametrize("scheduler", MAKING_KERNELS, ids=lambda s: s.type.name)
 @pytest.mark.parametrize("with_reduction", [False, True])
 def test_schedulers_refuse_a_new_kind_by_name(fusion, scheduler: Scheduler, with_reduction: bool):
     x = define_tensor(fusion, [-1, -1], True)
-    y = exp(fusion, scan(fusion, x))
+    y = exp(fusion, recurrence(fusion, x))
     if with_reduction:
         y = apply_to_tensor(fusion, "sub", y, broadcast(fusion, sum_(fusion, y, [1]), [False, True]))
     add_output(fusion, y)
     verdict = scheduler.prepare(fusion)
-    assert verdict == Reject("Scan, which computes T1, is neither pointwise nor a reduction")
+    other = "scan" if scheduler.type is SchedulerType.scan else "reduction"
+    assert verdict == Reject(f"Recurrence, which computes T1, is neither pointwise nor a {other}")
 
 
 def test_no_kernel_is_made_of_a_new_kind(fusion):
-    add_output(fusion, scan(fusion, exp(fusion, define_tensor(fusion, [-1], True))))
-    with pytest.raises(ScheduleError, match="Scan, which computes T2"):
+    add_output(fusion, recurrence(fusion, exp(fusion, define_tensor(fusion, [-1], True))))
+    with pytest.raises(ScheduleError, match="Recurrence, which computes T2"):
         partition(fusion, default_registry())
 
 
 def test_a_new_kind_is_not_computed_again(fusion):
     x = define_tensor(fusion, [-1], True)
-    first = scan(fusion, x)
+    first = recurrence(fusion, x)
     second = exp(fusion, first)
     add_output(fusion, second)
     groups = [[first.definition], [second.definition]]
@@ -133,15 +141,15 @@ def test_a_new_kind_is_not_computed_again(fusion):
 
 def test_relabels_stay_below_a_new_kind(fusion):
     x = define_tensor(fusion, [-1, -1], True)
-    add_output(fusion, permute(fusion, scan(fusion, x), [1, 0]))
-    add_output(fusion, permute(fusion, exp(fusion, scan(fusion, x)), [1, 0]))
+    add_output(fusion, permute(fusion, recurrence(fusion, x), [1, 0]))
+    add_output(fusion, permute(fusion, exp(fusion, recurrence(fusion, x)), [1, 0]))
     before = str(fusion)
     canonicalize(fusion)
     assert str(fusion) == before
 
 
 def test_a_new_kind_is_no_load_and_no_vector_access(fusion):
-    out = scan(fusion, define_tensor(fusion, [8], True))
+    out = recurrence(fusion, define_tensor(fusion, [8], True))
     add_output(fusion, out)
     assert not is_vector_access(out.definition)
     ports = cache_inputs_and_outputs(schedule := Schedule(fusion))

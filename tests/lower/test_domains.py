@@ -7,10 +7,11 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import ScheduleError
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
-from fusewright.lower import SizeArgument, TensorArgument
+from fusewright.lower import SizeArgument, TensorArgument, check_symbols
 from fusewright.lower.domains import Domains, refine, with_promoters
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -179,6 +180,17 @@ def test_sizes_are_known_by_themselves_not_by_their_names():
     assert set(arguments) == {rows, columns}
     given = torch.randn(3, 8)
     assert torch.equal(run(schedule, [given])[0], given)
+
+
+def test_a_size_that_is_assumed_is_checked_even_where_the_kernel_does_not_have_it():
+    schedule = Schedule(copy_fusion([-1], copies=1))
+    schedule.split(schedule.tensor(1), 0, 4)
+    schedule.assume(schedule.tensor(0), 0, 4, 4)
+    result = lowered(schedule)
+    assert not any(isinstance(a, SizeArgument) for a in result.arguments)
+    check_symbols(dict.fromkeys(result.symbols, 4))
+    with pytest.raises(ScheduleError, match=r"range of the size i0\n  expected: 4\n  given: 8"):
+        check_symbols(dict.fromkeys(result.symbols, 8))
 
 
 def test_lowering_leaves_the_schedule_as_it_was_and_is_deterministic():

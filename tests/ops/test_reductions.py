@@ -1,8 +1,11 @@
+import itertools
+import math
+
 import pytest
 import torch
 
 from fusewright.core.dtype import Category, DataType
-from fusewright.ops.reductions import MAX, MIN, PROD, REDUCTIONS, SUM, WELFORD
+from fusewright.ops.reductions import ARGMAX, ARGMIN, MAX, MIN, NOWHERE, PROD, REDUCTIONS, SUM, WELFORD
 
 D = DataType
 DTYPES = {
@@ -23,7 +26,21 @@ def elements(dtype, shape):
     return torch.randint(low, high, shape, generator=generator).to(dtype.torch)
 
 
-def expected(op, x, dims):
+def given_to(op, dtype, shape):
+    """What a definition gives `op`: elements, and where each is if it asks."""
+    at = torch.arange(math.prod(shape)).reshape(shape)
+    return (elements(dtype, shape), at)[: op.operands]
+
+
+def expected(op, given, dims):
+    x = given[0]
+    if op in (ARGMAX, ARGMIN):
+        dims = sorted(dims)
+        kept = [d for d in range(x.ndim) if d not in dims]
+        rows, at = (t.permute(*kept, *dims).flatten(len(kept)) for t in given)
+        find = torch.argmax if op is ARGMAX else torch.argmin
+        first = find(rows.int() if rows.dtype is torch.bool else rows, -1, keepdim=True)
+        return tuple(t.gather(-1, first).squeeze(-1) for t in (rows, at))
     if op is PROD:
         return (x.movedim(dims, tuple(range(len(dims)))).flatten(0, len(dims) - 1).prod(0).to(x.dtype),)
     if op is WELFORD:
@@ -44,7 +61,7 @@ def close(got, want):
 @each_row
 @pytest.mark.parametrize("dims", [(0,), (2,), (0, 2), (0, 1, 2)], ids=str)
 def test_reduce_is_torchs(op, dtype, dims):
-    x = elements(dtype, (3, 4, 5))
+    x = given_to(op, dtype, (3, 4, 5))
     got = op.reduce(x, dims)
     types = [t.torch for t in op.state_dtypes(dtype)]
     assert [state.dtype for state in got] == types
@@ -54,21 +71,21 @@ def test_reduce_is_torchs(op, dtype, dims):
 @each_row
 def test_combining_elements_one_by_one_is_the_reduction(op, dtype):
     """Lift, combine and the identity agree with `reduce`, in any grouping."""
-    x = elements(dtype, (6, 4))
+    x = given_to(op, dtype, (6, 4))
     types = op.state_dtypes(dtype)
     combine = op.combining(dtype).torch
     identity = tuple(torch.full((4,), v, dtype=t.torch) for v, t in zip(op.identity(dtype), types))
     left = identity
-    for row in x:
-        left = combine(left, op.lift_torch(row))
+    for row in zip(*x):
+        left = combine(left, op.lift_torch(*row))
     close(left, op.reduce(x, (0,)))
-    halves = combine(op.reduce(x[:2], (0,)), op.reduce(x[2:], (0,)))
+    halves = combine(*(op.reduce(tuple(t[part] for t in x), (0,)) for part in (slice(2), slice(2, None))))
     close(combine(identity, combine(halves, identity)), op.reduce(x, (0,)))
 
 
 @each_row
 def test_no_elements_give_the_identity(op, dtype):
-    got = op.reduce(elements(dtype, (2, 0, 3)), (1,))
+    got = op.reduce(given_to(op, dtype, (2, 0, 3)), (1,))
     for state, value in zip(got, op.identity(dtype)):
         assert state.shape == (2, 3) and (state == value).all()
 
@@ -76,10 +93,29 @@ def test_no_elements_give_the_identity(op, dtype):
 def test_extrema_hand_on_nan_and_infinity():
     nan, inf = float("nan"), float("inf")
     x = torch.tensor([[1.0, nan, 2.0], [-inf, -inf, -inf], [inf, inf, inf]])
-    assert MAX.reduce(x, (1,))[0][0].isnan() and MIN.reduce(x, (1,))[0][0].isnan()
-    assert MAX.reduce(x, (1,))[0][1] == -inf and MIN.reduce(x, (1,))[0][2] == inf
+    assert MAX.reduce((x,), (1,))[0][0].isnan() and MIN.reduce((x,), (1,))[0][0].isnan()
+    assert MAX.reduce((x,), (1,))[0][1] == -inf and MIN.reduce((x,), (1,))[0][2] == inf
     a, b = (torch.tensor([nan, 1.0]),), (torch.tensor([1.0, nan]),)
     assert MAX.combining(D.Float).torch(a, b)[0].isnan().all()
+
+
+@pytest.mark.parametrize(("op", "of_infinities"), [(ARGMAX, 0), (ARGMIN, 2)], ids=["argmax", "argmin"])
+def test_positions_of_extrema_do_not_depend_on_the_order(op, of_infinities):
+    """NaN is extreme, the first of equal ones counts, and the identity is behind any element."""
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([[1.0, nan, nan, 0.0], [inf, inf, -inf, -inf], [0.0, -0.0, 0.0, 0.0]])
+    at = torch.arange(4).expand(3, 4)
+    wanted = [1, of_infinities, 0]
+    assert op.reduce((x, at), (1,))[1].tolist() == wanted
+    combine = op.combining(D.Float).torch
+    for order in itertools.permutations(range(4)):
+        state = tuple(torch.full((3,), v) for v in op.identity(D.Float))
+        for i in order:
+            state = combine(combine(state, (x[:, i], at[:, i])), state)
+        assert state[1].tolist() == wanted
+    alone = op.identity(D.Float)
+    state = combine(tuple(map(torch.tensor, alone)), (torch.tensor(alone[0]), torch.tensor(7)))
+    assert state[1] == 7 and alone[1] == NOWHERE
 
 
 def test_welford_does_not_cancel():

@@ -25,6 +25,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -327,7 +328,7 @@ class _Reader:
                 for ref in stmt.dst
             ]
             values = [
-                lambda e, field=field: self._check_field(e, partial, w, field)  # type: ignore[misc]
+                lambda e, field=field: self.check_field(e, partial, w, field)  # type: ignore[misc]
                 for field in struct.fields
             ]
             self.combined(op, dtype, each, into, values)
@@ -338,7 +339,7 @@ class _Reader:
             raise Mismatch(f"no element of {name}")
         self.names.index(e[2], w)
 
-    def _check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
+    def check_field(self, e: Expression, name: str, w: Expr, field: str) -> None:
         if e[0] != "." or e[2] != field:
             raise Mismatch(f"no state {field}")
         self.check_partial(e[1], name, w)
@@ -604,6 +605,43 @@ def _block_reduce(reader: _Reader, stmt: BlockReduce, lines: _Lines) -> None:
     reader.collective(stmt, lines, check)
 
 
+def _block_scan(reader: _Reader, stmt: BlockScan, lines: _Lines) -> None:
+    """What is brought and the carry go into arrays, one call scans, and both are taken up."""
+    dtype = reader.reduced(stmt.op, stmt.dst)
+    inner = _Lines(reader, lines.take("block").body)
+    arrays = []
+    for _ in range(2):
+        const, kind, name, count, value = inner.take("declare").parts
+        struct = reader.structs.get(kind)
+        if const or struct is None or count != stmt.width or value is not None:
+            raise Mismatch(f"no array of {stmt.width} states")
+        struct.check(stmt.op, dtype, reader.names, published=False)
+        arrays.append(name)
+    scanned, carried = arrays
+    if scanned == carried or reader.reduced(stmt.op, stmt.carry) is not dtype:
+        raise Mismatch("what is scanned is not what is carried")
+    with reader.each(stmt.width, inner) as (each, w):
+        for name, refs in ((scanned, stmt.src), (carried, stmt.carry)):
+            target, states = each.take("assign").parts
+            reader.check_partial(target, name, w)
+            if states[:2] != ("braces", struct.name) or len(states[2]) != len(refs):
+                raise Mismatch(f"no states of {struct.name}")
+            for e, ref in zip(states[2], refs):
+                check_element(reader.names, e, ref, w)
+    [e] = inner.take("call").parts
+    template = struct.name, _bits((stmt.axis,), THREAD_AXES), reader.shape()
+    if e[:3] != ("call", "fw::block_scan", template) or e[3][:2] != (("name", scanned), ("name", carried)):
+        raise Mismatch(f"no scan along {stmt.axis.name}")
+    reader.memory(e[3][2], stmt.workspace)
+    with reader.each(stmt.width, inner) as (each, w):
+        for name, refs in ((scanned, stmt.dst), (carried, stmt.carry)):
+            for ref, field in zip(refs, struct.fields):
+                target, value = each.take("assign").parts
+                check_element(reader.names, target, ref, w)
+                reader.check_field(value, name, w, field)
+    inner.end()
+
+
 def _grid_reduce(reader: _Reader, stmt: GridReduce, lines: _Lines) -> None:
     const, kind, last, count, value = lines.take("declare").parts
     if const or kind != reader.index or count is not None or value is not None:
@@ -642,6 +680,7 @@ STATEMENTS: dict[type, Callable[[_Reader, Any, _Lines], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

@@ -267,7 +267,7 @@ def test_fields_that_would_change_nothing_are_refused(params: Any, message: str)
         (
             "softmax_of_all",
             {"lparams": LaunchParams(bdimx=32)},
-            "-1, as it follows from several sizes of a row",
+            "-1, as it follows from i0*i1",
         ),
     ],
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.op import ElementwiseOp, ReductionOp, Rule
-from fusewright.ir import Copy, Fusion, Pointwise, Reduction, Scalar, TensorView
+from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp, Rule
+from fusewright.ir import Copy, Fusion, LibraryCall, Pointwise, Reduction, Scalar, TensorView
 from fusewright.ir.axis import IterKind
 from fusewright.schedulers.base import Proposal, Reject
 
@@ -16,6 +16,7 @@ NEG = ElementwiseOp("neg", 1, Rule.SAME_UP, {})
 SUM = ReductionOp(
     "sum", ("sum",), lambda d: (d,), lambda d: (0,), ("{x}",), lambda t: (t,), {}, lambda t, d: (t.sum(d),)
 )
+LIBRARY = LibraryOp("whole", (), lambda device: list)
 
 
 class Graph:
@@ -60,6 +61,12 @@ class Graph:
     def boundary(self, source: TensorView) -> TensorView:
         out = self.tensor()
         self.fusion.add_node(Copy(source, out, segment=True))
+        return out
+
+    def whole(self, *inputs: TensorView) -> TensorView:
+        """What no kernel contains."""
+        out = self.tensor()
+        self.fusion.add_node(LibraryCall(LIBRARY, inputs, (out,), {}))
         return out
 
     def output(self, *tensors: TensorView) -> Fusion:

@@ -10,6 +10,7 @@ import pytest
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import NoSchedulerError, ScheduleError
 from fusewright.ir import Copy, Fusion, Reduction, TensorView
+from fusewright.schedulers import ExprEvalScheduler
 from fusewright.segment import NO_EXCLUSIONS, Exclusions, SegmentedFusion, partition
 from tests.segment.graphs import Graph, Rules, at_most, names, one_reduction
 
@@ -325,3 +326,83 @@ def test_large_graphs_cost_little_more_than_linear(build):
     small, large = nodes_shown(200), nodes_shown(1000)
     assert large < 2 * small, f"{small:.0f} nodes shown a node of 200, {large:.0f} of 1000"
     assert time.perf_counter() - start < 20
+
+
+# ---- nodes that no kernel contains -------------------------------------------------------------------------
+
+
+def labels(result: SegmentedFusion) -> list[list[str]]:
+    """What each segment computes, in order, without what it computes again."""
+    return [[node.label for node in segment.nodes] for segment in result.segments]
+
+
+def with_library(rule) -> list:
+    return [Rules(lambda f: rule(f) or ("not for a kernel" if is_whole(f) else "")), ExprEvalScheduler()]
+
+
+def is_whole(fusion: Fusion) -> bool:
+    return any(node.traits.whole for node in fusion.nodes)
+
+
+def test_a_whole_node_is_a_segment_and_keeps_no_others_apart():
+    """Chains before it, beside it and behind it are one kernel each, and its siblings read x once."""
+    g = Graph()
+    x, y = g.input(), g.input()
+    before = g.op(g.op(x, y))
+    made = g.whole(before, y)
+    behind = g.op(g.op(made), g.op(made, y))
+    fusion = g.output(behind, g.op(g.op(x)))
+    result = partition(fusion, with_library(lambda f: ""))
+    check(result)
+    assert labels(result) == [["add", "neg", "neg", "neg"], ["whole"], ["neg", "add", "add"]]
+    assert [s.scheduler.type.name for s in result.segments] == ["pointwise", "expr_eval", "pointwise"]
+
+
+def test_all_kernels_are_one_where_no_path_leads_through_a_whole_node():
+    """Nothing relates the two chains but that they are both kernels' work."""
+    g = Graph()
+    fusion = g.output(g.op(g.input()), g.op(g.input()), g.whole(g.input()))
+    assert labels(partition(fusion, with_library(lambda f: ""))) == [["neg", "neg"], ["whole"]]
+
+
+def test_no_merge_goes_around_a_whole_node():
+    """c reads a directly and through the whole node: a and c are two kernels."""
+    g = Graph()
+    a = g.sum(g.input())
+    fusion = g.output(g.op(g.op(a), g.whole(a)))
+    result = partition(fusion, with_library(lambda f: ""))
+    check(result)
+    assert labels(result) == [["sum"], ["whole"], ["neg", "add"]]
+
+
+def test_nothing_is_computed_again_for_a_whole_node():
+    g = Graph()
+    x = g.op(g.input())
+    fusion = g.output(g.whole(x), g.whole(g.whole(x)))
+    result = partition(fusion, with_library(lambda f: ""))
+    check(result)
+    assert labels(result) == [["neg"], ["whole"], ["whole"], ["whole"]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_graphs_with_whole_nodes(seed: int):
+    random_ = random.Random(seed)
+    g = Graph(rank=26)
+    values = [g.input(), g.input()]
+    for _ in range(25):
+        kind = random_.choice([g.op, g.op, g.op, g.whole, g.sum])
+        values.append(kind(*random_.choices(values[-6:], k=1 if kind == g.sum else random_.choice([1, 2]))))
+    fusion = g.output(*values[-3:])
+    result = partition(fusion, with_library(one_reduction))
+    check(result)
+    whole = [node for node in fusion.ordered_nodes() if node.traits.whole]
+    assert sorted(s.nodes[0].output.number for s in result.segments if s.library_call) == [
+        node.output.number for node in whole
+    ]
+
+
+def test_a_kernel_scheduler_alone_takes_no_whole_node():
+    g = Graph()
+    fusion = g.output(g.whole(g.op(g.input())))
+    with pytest.raises(NoSchedulerError, match=r"fusion segment: T2 = whole\(T1\)"):
+        partition(fusion, with_library(lambda f: "")[:1])

@@ -88,6 +88,13 @@ def _below_maximum(fd: FusionDefinition, t: list[Any]) -> None:
     fd.add_output(fd.ops.sum(t[0] - fd.ops.max(t[0], [0], keepdim=True), [1]))
 
 
+def _scan(dim: int) -> Define:
+    def define(fd: FusionDefinition, t: list[Any]) -> None:
+        fd.add_output(fd.ops.cumsum(t[0] * 2.0, dim))
+
+    return define
+
+
 def _in_place(fd: FusionDefinition, t: list[Any]) -> None:
     fd.add_output(t[0] * 2.0 + t[1], t[0])
 
@@ -140,6 +147,7 @@ CASES: dict[str, Case] = {
     "two kernels": Case(
         _below_maximum, _random((70, 45)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
     ),
+    "scan": Case(_scan(0), _random((300, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((257, 18), (500, 17))),
     "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),
     "layer norm": Case(
         _layer_norm,

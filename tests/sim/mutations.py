@@ -13,6 +13,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -127,7 +128,7 @@ def _refs(stmt: Stmt) -> list[Ref]:
 
 
 def _index_off_by_one(kernel: Kernel, stmt: Stmt) -> Changes:
-    width = stmt.width if isinstance(stmt, (Copy, BlockReduce, GridReduce)) else 1
+    width = stmt.width if isinstance(stmt, (Copy, BlockReduce, BlockScan, GridReduce)) else 1
     for ref in _refs(stmt):
         for step in (width, -width):
             name = f"{ref.buffer.name}[{to_text(ref.index)}] {step:+}"
@@ -172,7 +173,7 @@ def _initialisation_dropped(kernel: Kernel, stmt: Stmt) -> Changes:
 
 
 def _statement_dropped(kernel: Kernel, stmt: Stmt) -> Changes:
-    if isinstance(stmt, (Copy, Compute, Combine, BlockReduce, GridReduce)):
+    if isinstance(stmt, (Copy, Compute, Combine, BlockReduce, BlockScan, GridReduce)):
         yield "statement dropped", ()
 
 

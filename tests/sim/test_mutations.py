@@ -21,6 +21,7 @@ from fusewright.kernel.access import read_refs, written_buffers, written_refs
 from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
+    BlockScan,
     Combine,
     Copy,
     GridReduce,
@@ -113,7 +114,7 @@ def writes_registers_alone(trial: Trial, mutant: Mutant) -> bool:
     No statement reads them: in the right kernel they are unwritten there, which the simulator reports.
     """
     written = [buffer for stmt in walk((mutant.stmt,)) for buffer in written_buffers(stmt)]
-    collective = any(isinstance(stmt, (BlockReduce, GridReduce)) for stmt in walk((mutant.stmt,)))
+    collective = any(isinstance(stmt, (BlockReduce, BlockScan, GridReduce)) for stmt in walk((mutant.stmt,)))
     return not collective and all(buffer.space is Space.LOCAL for buffer in written)
 
 
@@ -185,7 +186,7 @@ def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:
         pred = condition_of(stmt) if isinstance(stmt, (Copy, Combine)) else None
         if pred is not None and machine.active.narrow(machine.index(pred)) is None:
             return
-        if in_memory or isinstance(stmt, (Combine, BlockReduce, GridReduce, Barrier)):
+        if in_memory or isinstance(stmt, (Combine, BlockReduce, BlockScan, GridReduce, Barrier)):
             executed[type(stmt)] += 1
 
     launch.run(kernel, SimOptions(on_statement=on_statement))
@@ -196,7 +197,7 @@ Explanation = Callable[[Trial, Mutant], bool]
 # Any other mistake loses or misplaces something that a result is made from, so that nothing explains it.
 EXPLANATIONS: dict[str, Sequence[Explanation]] = {
     "predicate dropped": (is_implied, writes_registers_alone, contributes_the_identity, repeats_stores),
-    "loop too long": (works_in_registers_alone,),
+    "loop too long": (works_in_registers_alone, repeats_stores),
 }
 
 

@@ -159,8 +159,8 @@ def sizes_differ(covered: Mapping[IterDomain, IterDomain]) -> bool:
 
 
 def is_own_load(fusion: Fusion, node: Node) -> bool:
-    """Whether `node` only relabels an input: it is then a load of its own, as all other uses share one."""
-    return node.traits.relabel and fusion.is_input(node.inputs[0])
+    """Whether `node` reads inputs[0], an input, along dimensions of its own: all other uses share a load."""
+    return node.traits.own_load and fusion.is_input(node.inputs[0])
 
 
 def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, IterDomain]]) -> str | None:
@@ -173,11 +173,10 @@ def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, 
     for node in fusion.ordered_nodes():
         if node.is_scalar or node.output not in maps:
             continue
-        if is_own_load(fusion, node):
-            continue
+        own = is_own_load(fusion, node)
         reader = maps[node.output]
         for position, producer in enumerate(node.inputs):
-            if not isinstance(producer, TensorView) or producer not in maps:
+            if not isinstance(producer, TensorView) or producer not in maps or (own and not position):
                 continue
             to_reader = operand_map(node, position)
             for axis, ours in maps[producer].items():

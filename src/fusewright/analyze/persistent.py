@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fusewright.analyze.scan_axes import is_spread_scan
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 
@@ -17,7 +18,8 @@ class Reachability:
         self._descendants: dict[TensorView, int] = {}
         #: descendants, but not beyond a reduction: what can stand in one loop with the tensor
         self._same_loop_candidates: dict[TensorView, int] = {}
-        self._reductions = [node.output for node in nodes if node.output.is_reduction]
+        # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
+        self._reductions = [n.output for n in nodes if n.output.is_reduction or is_spread_scan(n)]
         reductions = set(self._reductions)
         for position in reversed(range(len(nodes))):
             node = nodes[position]

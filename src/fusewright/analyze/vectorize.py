@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
+from fusewright.analyze.runs import Run, indexed_run
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
-from fusewright.ir.node import Node
+from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import divides
+from fusewright.sym import as_int, divides
 
 
 def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
@@ -69,7 +70,18 @@ def loads_along_lane(node: Node, width: int) -> bool:
     source = node.tensor_inputs[0]
     unit = unit_stride_axis(source)
     lane = lane_axis(node.output, width)
-    return unit is not None and lane is not None and operand_map(node, 0).get(unit) is lane
+    if unit is None or lane is None:
+        return False
+    if isinstance(node, Indexed):
+        run = lane_run(node, lane)
+        numbers = (as_int(size) for size in run.sizes) if run is not None else ()
+        return run is not None and run.moves and not any(n % width for n in numbers if n is not None)
+    return operand_map(node, 0).get(unit) is lane
+
+
+def lane_run(node: Indexed, lane: IterDomain) -> Run | None:
+    """How the source of an indexed read is gone through along a root axis of its output."""
+    return indexed_run(node, node.output.maybe_root.index(lane), unit_stride_axis(node.source))
 
 
 def stores_along_lane(tensor: TensorView, width: int) -> bool:

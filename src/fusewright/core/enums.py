@@ -113,6 +113,7 @@ class SchedulerType(enum.Enum):
     transpose = 8
     expr_eval = 9
     resize = 10
+    scan = 11
 
 
 @_with_entries

@@ -215,6 +215,12 @@ class InputError(UserError):
     template = "Expected input {index}, {name}, to be {expected} but got {given}"
 
 
+class LibraryError(UserError):
+    """torch refused an operation that it evaluates, for the sizes, types or device of a call."""
+
+    template = "{op}: {problem}"
+
+
 class InputDtypeError(InputError, DtypeError):
     """An input tensor of another dtype than the definition says."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -23,6 +24,7 @@ __all__ = [
     "CombineSpelling",
     "Domain",
     "ElementwiseOp",
+    "LibraryOp",
     "ReductionOp",
     "Rule",
     "Spelling",
@@ -204,12 +206,16 @@ class ReductionOp:
         states: the name of each state; a reduction has one output for each.
         state_dtypes: the type of each state, for an input type.
         identity: the value of each state that changes nothing when combined, for an input type.
-        lift: CUDA expression of each state for one element `{x}`.
-        lift_torch: the same for a tensor of elements.
+        lift: CUDA expression of each state for one element `{x}`; none where an element is not all that its
+            states follow from, so that the definition gives one tensor a state.
+        lift_torch: the same for the tensors that the definition gives.
         combine: by category of the input type.
-        reduce: the whole reduction of a tensor over non-empty, non-negative dims, which vanish.
+        reduce: the whole reduction of the tensors that the definition gives, over non-empty, non-negative
+            dims, which vanish.
         combine_run: CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at
             once, where that takes less than one after another; "": it does not.
+        scan: the reductions of the elements up to each one along a dimension; None where there are several
+            states.
     """
 
     name: str
@@ -217,14 +223,20 @@ class ReductionOp:
     state_dtypes: Callable[[DataType], tuple[DataType, ...]]
     identity: Callable[[DataType], tuple[PyScalar, ...]]
     lift: tuple[str, ...]
-    lift_torch: Callable[[torch.Tensor], States]
+    lift_torch: Callable[..., States]
     combine: Mapping[Category, CombineSpelling] = field(repr=False)
-    reduce: Callable[[torch.Tensor, tuple[int, ...]], States]
+    reduce: Callable[[States, tuple[int, ...]], States]
     combine_run: str = ""
+    scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
 
     @property
     def supports(self) -> frozenset[Category]:
         return frozenset(self.combine)
+
+    @property
+    def operands(self) -> int:
+        """The number of tensors that a definition gives it."""
+        return 1 if self.lift else len(self.states)
 
     def combining(self, dtype: DataType) -> CombineSpelling:
         """How states of inputs of `dtype` combine. DtypeError if unsupported."""
@@ -246,6 +258,35 @@ class ReductionOp:
         return self
 
     def __deepcopy__(self, memo: object) -> ReductionOp:
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryOp:
+    """One operation that torch computes as a whole. Rows compare by identity.
+
+    Attributes:
+        dtypes: the types that its operands may have.
+        function: takes the device's type ("cuda" or "cpu") and a node's options, by name; returns a function
+            of the operands' values, tensors and numbers, that returns the output, or a tuple of several.
+        combined: of how many elements each element of the result is a sum, from the tensor inputs.
+        reference: as `function`, for operands in their compute type; None: `function` itself.
+        draws: whether it may take random numbers from torch's generator.
+        switch: the option whose disabling keeps the operation from torch.
+    """
+
+    name: str
+    dtypes: tuple[DataType, ...]
+    function: Callable[..., Callable[..., Any]] = field(repr=False)
+    combined: Callable[..., Any] | None = None
+    reference: Callable[..., Callable[..., Any]] | None = None
+    draws: bool = False
+    switch: str | None = None
+
+    def __copy__(self) -> LibraryOp:
+        return self
+
+    def __deepcopy__(self, memo: object) -> LibraryOp:
         return self
 
 

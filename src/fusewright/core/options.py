@@ -65,13 +65,15 @@ ENABLE_OPTIONS = _switches(
 # The switches that may be disabled, as above.
 DISABLE_OPTIONS = _switches(
     {
+        "constant_sizes": "no kernel is made for the sizes of the first calls alone",
         "fma": "multiplications and additions are not contracted",
+        "matmul_expr_eval": "matmul and linear are not evaluated by torch, and nothing else takes them",
         "nvrtc_caching": "machine code is neither read from the disk cache nor written to it",
         "parallel_compile": "the kernels of a fusion are compiled one after another",
     },
     """compile_to_sass contig_indexing expr_simplify fallback greedy_scheduler
-    grouped_grid_welford_outer_opt index_hoist infer_contiguity kernel_reuse magic_zero matmul_expr_eval
-    multidevice nvtx predicate_elimination python_inline_definitions resize_scheduler
+    grouped_grid_welford_outer_opt index_hoist infer_contiguity kernel_reuse magic_zero multidevice
+    nvtx predicate_elimination python_inline_definitions resize_scheduler
     reuse_mismatched_type_registers var_name_remapping welford_vectorization""",
 )
 

@@ -40,6 +40,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -564,6 +565,28 @@ def _block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
     )
 
 
+def _block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
+    """`scanned` receives what each thread brings and returns what comes before it, onto `carried`."""
+    printer.required.add("block_scan")
+    struct = printer.state_struct(stmt.op, stmt.dst)
+    template = f"{struct.name}, {_bits((stmt.axis,), THREAD_AXES)}, {_shape(printer)}"
+    arrays = {"scanned": (stmt.src, stmt.dst), "carried": (stmt.carry, stmt.carry)}
+    with printer.nested(""):
+        for name in arrays:
+            printer.line(f"{struct.name} {name}[{stmt.width}];")
+        with printer.each(stmt.width) as w:
+            for name, (src, _) in arrays.items():
+                states = ", ".join(printer.element(ref, w) for ref in src)
+                printer.line(f"{subscript(name, printer.expr(w))} = {struct.name}{{{states}}};")
+        workspace = _memory(printer, stmt.workspace)
+        printer.line(f"fw::block_scan<{template}>({', '.join(arrays)}, {workspace});")
+        with printer.each(stmt.width) as w:
+            for name, (_, dst) in arrays.items():
+                state = subscript(name, printer.expr(w))
+                for ref, field in zip(dst, struct.fields):
+                    printer.line(f"{printer.element(ref, w)} = {member(state, field)};")
+
+
 def _grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     printer.required.add("grid_reduce")
     struct = printer.state_struct(stmt.op, stmt.dst, published=True)
@@ -595,6 +618,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

@@ -24,7 +24,7 @@ from fusewright.frontend.cache import CachedDefinition
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
 from fusewright.host.layout import fresh_outputs
 from fusewright.host.memory_checks import is_plain
-from fusewright.ir import Random, RandomState, TensorView
+from fusewright.ir import LibraryCall, Random, RandomState, TensorView
 from fusewright.ops import describe_argument
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ class Operator:
             made[o.tensor] if o.tensor in made else position[o.alias or o.tensor] for o in visible
         )
         self.fresh = tuple(self.returned.index(-1 - i) for i in range(len(made)))
-        random = any(isinstance(node, (Random, RandomState)) for node in fusion.nodes)
+        random = any(
+            isinstance(node, (Random, RandomState)) or (isinstance(node, LibraryCall) and node.op.draws)
+            for node in fusion.nodes
+        )
         self.target = _target(len(made) if homes else None, random)
 
     def check(self, values: Sequence[Any]) -> None:

@@ -62,14 +62,14 @@ def _is_absent(arg: Arg, default: Any) -> bool:
 
 def _line(record: Record, results: Sequence[str], names: Sequence[str]) -> str:
     arguments = []
-    after_absent = False
+    by_keyword = False
     for parameter, arg in zip(record.row.parameters, record.args):
         is_symbolic = record.op == "define_scalar" and parameter.name == "value"
         if _is_absent(arg, parameter.default) and not is_symbolic:
-            after_absent = True
+            by_keyword = True  # what comes next no longer stands in its place
             continue
         text = _argument(arg, names)
-        by_keyword = (parameter.by_keyword and parameter.name != "value") or after_absent
+        by_keyword = by_keyword or (parameter.by_keyword and parameter.name != "value")
         arguments.append(f"{parameter.name}={text}" if by_keyword else text)
     prefix = "fd" if record.op in DEFINERS else "fd.ops"
     target = ", ".join(results) + " = " if results else ""

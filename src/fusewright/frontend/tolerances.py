@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from fusewright.core.dtype import DataType
-from fusewright.ir import Fusion, TensorView
+from fusewright.ir import Fusion, LibraryCall, Scan, TensorView
 from fusewright.sym import Symbol, evaluate
 
 __all__ = ["output_tolerances", "reduction_sizes", "tolerance"]
@@ -43,14 +43,19 @@ def tolerance(dtype: DataType, size: int) -> tuple[float, float]:
 
 
 def reduction_sizes(fusion: Fusion, sizes: Mapping[Symbol, int]) -> dict[TensorView, int]:
-    """For each tensor, the most elements that one of its elements combines along one chain of reductions."""
+    """For each tensor, the most elements that one of its elements combines along one chain of reductions and
+    scans."""
     combined: dict[TensorView, int] = {}
     for node in fusion.ordered_nodes():
+        whole = isinstance(node, LibraryCall) and node.op.combined
+        summed = evaluate(whole(node.tensor_inputs), sizes) if whole else 1
         before = max((combined.get(t, 1) for t in node.tensor_inputs), default=1)
         for out in node.outputs:
             if isinstance(out, TensorView):
                 own = math.prod(evaluate(a.extent, sizes) for a in out.maybe_root if a.is_reduction)
-                combined[out] = before * max(own, 1)
+                if isinstance(node, Scan):
+                    own = evaluate(out.maybe_root[node.dim].extent, sizes)
+                combined[out] = before * max(own, 1) * max(summed, 1)
     return combined
 
 

@@ -85,6 +85,7 @@ class Binder:
             pair for pair in fusion.equalities if all(known >= size.free_symbols for size in pair)
         ]
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
+        self._checks = to_function([condition for condition, _ in fusion.checks])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs with lists and tuples among them (vectors) unpacked.
@@ -183,6 +184,9 @@ class Binder:
                 raise ShapeError(
                     f"{size} and {same}: a conflict was found with 2 different sizes", expected=b, given=a
                 )
+        for (condition, message), holds in zip(self.fusion.checks, self._checks(sizes)):
+            if not holds:
+                raise ShapeError(message, expected=str(condition), given=_size_values(condition, sizes))
 
     def _index_dtype(
         self,
@@ -351,3 +355,9 @@ class _TensorInput:
             given=f"shape {tuple(given.shape)}, strides {given.stride()}",
             hint="define the tensor with contiguity=False (any strides), or pass tensor.contiguous()",
         )
+
+
+def _size_values(condition: Expr, sizes: Mapping[Symbol, int]) -> str:
+    """The values of the sizes that a condition speaks of, for a message."""
+    found = sorted(condition.free_symbols, key=lambda symbol: symbol.name)
+    return ", ".join(f"{symbol.name} = {sizes[symbol]}" for symbol in found)

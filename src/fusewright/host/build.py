@@ -17,26 +17,27 @@ from fusewright.host.ir import (
     ReadHostTensor,
     Return,
     Snapshot,
+    Step,
 )
 from fusewright.host.scalars import closure
 from fusewright.ir import Fusion, Node, RandomState, Scalar, TensorView, Val
-from fusewright.runtime.arguments import Value, Workspace
+from fusewright.runtime.arguments import Workspace
 
 
 def build_program(
     fusion: Fusion,
-    launches: Sequence[LaunchKernel],
+    steps: Sequence[Step],
     in_place: dict[TensorView, TensorView],
     static: frozenset[Val],
 ) -> HostProgram:
-    """The program of these launches, in order.
+    """The program of these steps, in order.
 
     Args:
         in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
             are computed in memory of their own and copied.
         static: scalars that a signature fixes.
     """
-    setup, operations = _scalars(fusion, launches, static)
+    setup, operations = _scalars(fusion, steps, static)
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
     returned = [o.tensor for o in fusion.outputs if not o.hidden]
     inputs = set(fusion.inputs)
@@ -46,16 +47,17 @@ def build_program(
     operations += [Snapshot(tensor) for tensor in dict.fromkeys(snapshots)]
     owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden}
     kept = owned | {copy.source for copy in copies}
-    last = {tensor: i for i, launch in enumerate(launches) for tensor in _touched(launch)}
-    for i, launch in enumerate(launches):
-        for tensor in launch.outputs:
-            if tensor not in in_place:
-                operations.append(Allocate(tensor, tensor in owned))
-        for j, source in enumerate(launch.kernel.arguments):
-            if isinstance(source, Workspace):
-                operations.append(AllocateWorkspace(i, j, source.zeroed))
-        operations.append(launch)
-        done = [t for t in _touched(launch) if last[t] == i and t not in kept | inputs and t not in in_place]
+    last = {tensor: i for i, step in enumerate(steps) for tensor in _touched(step)}
+    for i, step in enumerate(steps):
+        if isinstance(step, LaunchKernel):
+            for tensor in step.outputs:
+                if tensor not in in_place:
+                    operations.append(Allocate(tensor, tensor in owned))
+            for j, source in enumerate(step.kernel.arguments):
+                if isinstance(source, Workspace):
+                    operations.append(AllocateWorkspace(i, j, source.zeroed))
+        operations.append(step)
+        done = [t for t in _touched(step) if last[t] == i and t not in kept | inputs and t not in in_place]
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
     operations.append(Return(tuple(returned)))
@@ -63,21 +65,16 @@ def build_program(
     return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static, setup)
 
 
-def _touched(launch: LaunchKernel) -> list[TensorView]:
-    """The tensors that a kernel reads or writes, each once."""
-    return list(dict.fromkeys(v for v in (*launch.values, *launch.outputs) if isinstance(v, TensorView)))
+def _touched(step: Step) -> list[TensorView]:
+    """The tensors that a step reads or writes, each once."""
+    return list(dict.fromkeys(v for v in (*step.values, *step.outputs) if isinstance(v, TensorView)))
 
 
 def _scalars(
-    fusion: Fusion, launches: Sequence[LaunchKernel], static: frozenset[Val]
+    fusion: Fusion, steps: Sequence[Step], static: frozenset[Val]
 ) -> tuple[tuple[EvaluateScalar, ...], list[Operation]]:
-    """The scalars that kernels take: those that the host computes once for a signature, and at each call."""
-    taken = dict.fromkeys(
-        launch.values[source.slot]
-        for launch in launches
-        for source in launch.kernel.arguments
-        if isinstance(source, Value)
-    )
+    """The scalars that steps take: those that the host computes once for a signature, and at each call."""
+    taken = dict.fromkeys(value for step in steps for value in step.by_value)
     read = [ReadHostTensor(value) for value in taken if isinstance(value, TensorView)]
     needed = closure(v for v in taken if isinstance(v, Scalar))
     nodes = [n for n in fusion.nodes if n.is_scalar and needed.intersection(n.outputs)]

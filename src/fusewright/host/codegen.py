@@ -20,6 +20,7 @@ from fusewright.host.ir import (
     AllocateWorkspace,
     CopyInto,
     DrawRandomState,
+    Evaluate,
     EvaluateScalar,
     Free,
     HostProgram,
@@ -58,9 +59,12 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
     and `dtype_T3`. Of a tensor that is an input: `bytes_T3` from its first element to the end of its last,
     negative if it has none. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if
-    it is converted, `alloc_work<i>_<j>` if it is a workspace. Of a scalar s: `fixed_s` if a signature fixes
-    it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`, `device_index`,
-    `on_device`, `copy_into`, `conjugated`, `no_storage`. `run_here` is the function itself.
+    it is converted, `alloc_work<i>_<j>` if it is a workspace. Of segment i that torch computes: `call_i`,
+    `refused_i`, which raises what is wrong for an error of torch, and for each tensor T3 that it makes
+    `lay_out_T3`. Of a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed. Besides:
+    `draw`, `empty`, `stream`, `current_device`, `device_index`, `on_device`, `copy_into`, `conjugated`,
+    `no_storage`, `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the
+    function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -72,6 +76,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     if several_devices:
         lines += ["if current_device() != device_index:", f"{_INDENT}with on_device():"]
         lines.append(f"{_INDENT * 2}return run_here(inputs)")
+    if any(isinstance(op, Evaluate) for op in program.operations):
+        lines += _PLAIN_TORCH
     names = [writer.input_name(value) for value in program.inputs]
     lines.append(f"{', '.join(names)}, = inputs" if names else "() = inputs")
     for value in program.inputs:
@@ -88,14 +94,26 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     return HostCode(source, code)
 
 
+# A definition computes no gradients and states its types, whatever mode torch's operations are in.
+_PLAIN_TORCH = [
+    "if records_gradients():",
+    f"{_INDENT}record_gradients(False)",
+    f"{_INDENT}try: return run_here(inputs)",
+    f"{_INDENT}finally: record_gradients(True)",
+    "if autocasts():",
+    f"{_INDENT}with without_autocast(): return run_here(inputs)",
+]
+
+
 class _Writer:
     """Writes operations as statements; one method a class, by name."""
 
     def __init__(self, program: HostProgram, takes_pointers: bool) -> None:
         self.program = program
         self.takes_pointers = takes_pointers
-        allocated = {op.tensor for op in program.operations if isinstance(op, Allocate)}
-        self.in_place = program.memory.keys() - allocated
+        made = {op.tensor for op in program.operations if isinstance(op, Allocate)}
+        made.update(t for op in program.operations if isinstance(op, Evaluate) for t in op.outputs)
+        self.in_place = program.memory.keys() - made
 
     def write(self, operation: Operation) -> list[str]:
         return _WRITE[type(operation)](self, operation)
@@ -129,7 +147,7 @@ class _Writer:
     def read_host_tensor(self, op: ReadHostTensor) -> list[str]:
         return [f"value_{op.tensor.name} = {op.tensor.name}.item()"]
 
-    def evaluate(self, op: EvaluateScalar) -> list[str]:
+    def evaluate_scalar(self, op: EvaluateScalar) -> list[str]:
         (result,) = op.node.outputs
         operands = ", ".join(self.name(v) for v in op.node.inputs)
         return [f"scalar_{result.name} = eval_{result.name}({operands})"]
@@ -164,6 +182,17 @@ class _Writer:
                 arguments.append(f"c{op.segment}_{j}")
         return [f"launch_{op.segment}(s, [{', '.join(arguments)}])"]
 
+    def evaluate(self, op: Evaluate) -> list[str]:
+        results = ", ".join(v.name if v in op.outputs else "_" for v in op.node.outputs)
+        operands = ", ".join(
+            self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.node.inputs
+        )
+        return [
+            f"try: {results} = call_{op.segment}({operands})",
+            f"except RuntimeError as error: refused_{op.segment}(error)",
+            *(f"{v.name} = lay_out_{v.name}({v.name})" for v in op.outputs),
+        ]
+
     def snapshot(self, op: Snapshot) -> list[str]:
         return [f"old_{op.tensor.name} = {op.tensor.name}.clone()"]
 
@@ -181,11 +210,12 @@ class _Writer:
 
 _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     ReadHostTensor: _Writer.read_host_tensor,
-    EvaluateScalar: _Writer.evaluate,
+    EvaluateScalar: _Writer.evaluate_scalar,
     DrawRandomState: _Writer.draw,
     Allocate: _Writer.allocate,
     AllocateWorkspace: _Writer.workspace,
     LaunchKernel: _Writer.launch,
+    Evaluate: _Writer.evaluate,
     Snapshot: _Writer.snapshot,
     CopyInto: _Writer.copy_into,
     Free: _Writer.free,
@@ -200,7 +230,7 @@ def fixed_scalars(program: HostProgram) -> dict[str, Scalar]:
     for op in program.operations:
         if isinstance(op, EvaluateScalar):
             used += op.node.inputs
-        elif isinstance(op, LaunchKernel):
-            used += [op.values[source.slot] for source in op.kernel.arguments if isinstance(source, Value)]
+        elif isinstance(op, (LaunchKernel, Evaluate)):
+            used += op.by_value
     named = {writer.name(value): value for value in used if isinstance(value, Scalar)}
     return {name: scalar for name, scalar in named.items() if name.startswith("fixed_")}

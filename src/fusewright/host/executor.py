@@ -9,19 +9,30 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
+from fusewright.core.enums import SchedulerType
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
+from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule
-from fusewright.host.ir import LaunchKernel
+from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
-from fusewright.host.plan import BoundProgram, LaunchError, LaunchPlan, Memory, Programs, in_place_candidates
+from fusewright.host.plan import (
+    BoundProgram,
+    LaunchError,
+    LaunchPlan,
+    Memory,
+    Programs,
+    StepPlan,
+    in_place_candidates,
+)
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.selection import Partitions, Selection
 from fusewright.host.signature import compile_key_function
-from fusewright.ir import Fusion, TensorView
+from fusewright.host.stable_sizes import StableSizes
+from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.once import OnceCache
@@ -35,8 +46,10 @@ from fusewright.schedulers import (
     is_built_in,
     naming,
     plan,
+    type_name,
 )
-from fusewright.segment import Segment, SegmentedFusion
+from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment, SegmentedFusion
+from fusewright.sym import Symbol
 
 # Cache limits per fusion. Programs are kept by signature, for options and device; kernels likewise, and as
 # many launches; settings are options with a device.
@@ -76,6 +89,7 @@ class FusionExecutor:
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._partitions = Partitions(fusion, self.registry)
+        self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts: dict[TensorView, Layout] = {}
@@ -280,11 +294,13 @@ class FusionExecutor:
             launch = self._user_launch(setting, schedule, binding, place, tracer)
             return self._bind(place, [launch], binding, memory, tracer)
 
-        def plan_(segment: Segment) -> Proposal | Reject:
-            return self._proposal(segment, binding, memory, place, tracer)
+        stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
-        def make(segment: Segment, proposal: Proposal) -> LaunchPlan:
-            return self._launch(setting, segment, proposal.params, binding, place, tracer)
+        def plan_(segment: Segment) -> Proposal | Reject:
+            return self._proposal(segment, binding, memory, stable, place, tracer)
+
+        def make(segment: Segment, proposal: Proposal) -> StepPlan:
+            return self._step(setting, segment, proposal.params, binding, place, tracer)
 
         def start(segments: Sequence[Segment]) -> None:
             # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
@@ -293,11 +309,12 @@ class FusionExecutor:
                 steps = [(segment.inputs, segment.outputs) for segment in segments]
                 memory.place(in_place_candidates(self.fusion, steps, memory))
 
-        selection = Selection(self._partitions, start, plan_, make, repro, tracer)
+        required = self._excluded_by(setting.options)
+        selection = Selection(self._partitions, start, plan_, make, repro, tracer, required)
         while True:
-            launches = selection.launches()
+            plans = selection.plans()
             try:
-                return self._bind(place, launches, binding, memory, tracer)
+                return self._bind(place, plans, binding, memory, tracer)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -309,15 +326,16 @@ class FusionExecutor:
     def _bind(
         self,
         place: _DeviceState,
-        launches: Sequence[LaunchPlan],
+        plans: Sequence[StepPlan],
         binding: Binding,
         memory: Memory,
         tracer: Tracer,
     ) -> BoundProgram:
-        if len(launches) > 1:
-            place.target.load([launch.op.kernel for launch in launches], tracer)
+        kernels = [plan.op.kernel for plan in plans if isinstance(plan, LaunchPlan)]
+        if len(kernels) > 1:
+            place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(launches, binding, memory, tracer)
+            return place.programs.bind(plans, binding, memory, tracer)
 
     def _place(self, setting: _Setting, device: torch.device) -> _DeviceState:
         def make() -> _DeviceState:
@@ -329,8 +347,22 @@ class FusionExecutor:
 
         return setting.places.get(device, make)
 
+    def _excluded_by(self, options: Options) -> Exclusions:
+        """What torch may not compute under these options."""
+        excluded = NO_EXCLUSIONS
+        for node in self.fusion.nodes:
+            if isinstance(node, LibraryCall) and node.op.switch and options.disabled(node.op.switch):
+                excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
+        return excluded
+
     def _proposal(
-        self, segment: Segment, binding: Binding, memory: Memory, place: _DeviceState, tracer: Tracer
+        self,
+        segment: Segment,
+        binding: Binding,
+        memory: Memory,
+        stable: frozenset[Symbol],
+        place: _DeviceState,
+        tracer: Tracer,
     ) -> Proposal | Reject:
         """What the scheduler of a segment proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
@@ -339,11 +371,12 @@ class FusionExecutor:
             tuple([strides for _, strides, _ in known]),
             tuple([alignment for _, _, alignment in known]),
             binding.index_dtype,
+            stable,
         )
         with tracer.stage("heuristic"):
             return plan(segment.scheduler, segment.planner, facts, place.target.hardware)
 
-    def _launch(
+    def _step(
         self,
         setting: _Setting,
         segment: Segment,
@@ -351,8 +384,12 @@ class FusionExecutor:
         binding: Binding,
         place: _DeviceState,
         tracer: Tracer,
-    ) -> LaunchPlan:
-        """The launch of a segment with these parameters. ParamsError for indices that are too narrow."""
+    ) -> StepPlan:
+        """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
+        node = segment.library_call
+        if node is not None:
+            op = Evaluate(segment.index, node, segment.outputs)
+            return place.evaluations.get(segment, lambda: EvaluatePlan(op, segment, place.target))
         index_dtype = index_dtype_of(params, binding.index_dtype)
         key = segment, params, index_dtype
         known = place.launches.find(key)
@@ -381,7 +418,16 @@ class FusionExecutor:
         place: _DeviceState,
         tracer: Tracer,
     ) -> LaunchPlan:
-        """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel."""
+        """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
+
+        ScheduleError for a fusion that no kernel can compute as a whole.
+        """
+        for node in self.fusion.ordered_nodes():
+            if node.traits.whole:
+                raise ScheduleError(
+                    f"torch computes {node.label}, so no schedule of one kernel holds it",
+                    hint="execute the fusion without a schedule of your own",
+                )
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
         hardware = place.target.hardware
 
@@ -403,13 +449,14 @@ class _DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule of it all: by None, the schedule's key and index type.
+    user's schedule of it all: by None, the schedule's key and index type. evaluations: what torch computes.
     """
 
     def __init__(self, target: Target, programs: Programs) -> None:
         self.target = target
         self.programs = programs
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
+        self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 
 class _Setting:
@@ -419,6 +466,7 @@ class _Setting:
         self.options = options
         self.device = device
         self.compiler = KernelCompiler(options)
+        self.constant_sizes = not options.disabled("constant_sizes")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: as `_DeviceState.launches`, and by GPU: devices of one kind share them

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.ir import Node, RandomState, Scalar, TensorView, Val
+from fusewright.ir import LibraryCall, Node, RandomState, Scalar, TensorView, Val
+from fusewright.runtime.arguments import Value
 from fusewright.runtime.compiler import CompiledKernel
 
 
@@ -80,11 +81,39 @@ class LaunchKernel:
     values: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
 
+    @property
+    def by_value(self) -> list[Val]:
+        """The scalars that it takes, and the tensors in host memory that it takes as scalars."""
+        return [self.values[source.slot] for source in self.kernel.arguments if isinstance(source, Value)]
+
     def __str__(self) -> str:
         written = set(self.outputs)
         reads = ", ".join(_name(v) for v in self.values if v not in written)
         writes = ", ".join(v.name for v in self.outputs)
         return f"launch {self.kernel.name}({reads}) -> {writes}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluate:
+    """Has a library compute a node, outputs allocated by it. `outputs`: those that something reads."""
+
+    segment: int
+    node: LibraryCall
+    outputs: tuple[TensorView, ...]
+
+    @property
+    def values(self) -> tuple[Val, ...]:
+        """What it reads and writes."""
+        return (*self.node.inputs, *self.outputs)
+
+    @property
+    def by_value(self) -> list[Val]:
+        """The scalars that it takes."""
+        return [value for value in self.node.inputs if isinstance(value, Scalar)]
+
+    def __str__(self) -> str:
+        results = ", ".join(_name(v) for v in self.outputs)
+        return f"{results} = {self.node.label}({', '.join(map(_name, self.node.inputs))}) by torch"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +158,9 @@ class Return:
         return f"return {', '.join(t.name for t in self.tensors)}"
 
 
+#: What a segment becomes.
+Step = LaunchKernel | Evaluate
+
 Operation = (
     ReadHostTensor
     | EvaluateScalar
@@ -136,6 +168,7 @@ Operation = (
     | Allocate
     | AllocateWorkspace
     | LaunchKernel
+    | Evaluate
     | Snapshot
     | CopyInto
     | Free

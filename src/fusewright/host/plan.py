@@ -15,6 +15,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
+from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
 from fusewright.host.layout import Layout
 from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
@@ -49,9 +50,13 @@ class BoundProgram:
 
     run: Program
     names: Mapping[str, Any]
-    launches: tuple[LaunchPlan, ...]
+    plans: tuple[StepPlan, ...]
     program: HostProgram
     code: HostCode
+
+    @property
+    def launches(self) -> tuple[LaunchPlan, ...]:
+        return tuple(plan for plan in self.plans if isinstance(plan, LaunchPlan))
 
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:
@@ -119,6 +124,10 @@ class Memory:
         return found
 
 
+#: `zeroed(kernel, argument, workspace, count)` yields workspaces that are kept between calls.
+Zeroed = Callable[[CompiledKernel, int, Workspace, int], ZeroedWorkspace]
+
+
 class LaunchPlan:
     """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it.
 
@@ -161,8 +170,8 @@ class LaunchPlan:
         strides = [memory.stride(values[slot], dim) for _, slot, dim in self.sizes.strided]
         return self.sizes.symbols(memory.sizes, strides)
 
-    def bind(self, memory: Memory, tracer: Tracer, zeroed: Callable[..., Any]) -> dict[str, Any]:
-        """What the launch uses by name. `zeroed(argument, workspace, count)` yields kept workspaces.
+    def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
+        """What the launch uses by name.
 
         Raises:
             ScheduleError: the kernel cannot be launched with these sizes, or at these addresses.
@@ -181,7 +190,9 @@ class LaunchPlan:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
             names[f"alloc_work{segment}_{j}"] = (
-                zeroed(j, workspace, count) if workspace.zeroed else self._scratch(workspace, count)
+                zeroed(self.op.kernel, j, workspace, count)
+                if workspace.zeroed
+                else self._scratch(workspace, count)
             )
         return names
 
@@ -227,20 +238,28 @@ def in_place_candidates(
     return found
 
 
+#: What a program does for one segment.
+StepPlan = LaunchPlan | EvaluatePlan
+
+
 def in_place_outputs(
-    fusion: Fusion, launches: Sequence[LaunchPlan], memory: Memory
+    fusion: Fusion, plans: Sequence[StepPlan], memory: Memory
 ) -> dict[TensorView, TensorView]:
     """Aliased outputs that their kernel writes straight into the aliased input.
 
     They are the candidates whose kernel reads an element before it overwrites it. All others are computed
     elsewhere and copied at the end.
     """
-    steps = [(launch.op.values, launch.op.outputs) for launch in launches]
+    steps = [(plan.op.values, plan.op.outputs) for plan in plans]
     return {
         tensor: home
         for tensor, home in in_place_candidates(fusion, steps, memory).items()
-        if _kernel_allows(next(p for p in launches if tensor in p.op.outputs), home, tensor, memory)
+        if _may_be_written(next(p for p in plans if tensor in p.op.outputs), home, tensor, memory)
     }
+
+
+def _may_be_written(plan: StepPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
+    return isinstance(plan, LaunchPlan) and _kernel_allows(plan, home, tensor, memory)
 
 
 def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
@@ -281,17 +300,17 @@ class Programs:
 
     def bind(
         self,
-        launches: Sequence[LaunchPlan],
+        plans: Sequence[StepPlan],
         binding: Binding,
         memory: Memory,
         tracer: Tracer,
     ) -> BoundProgram:
-        """The function for calls that `binding` describes, which does these launches in order."""
-        launches = tuple(launches)
-        in_place = in_place_outputs(self.fusion, launches, memory)
+        """The function for calls that `binding` describes, which follows these plans in order."""
+        plans = tuple(plans)
+        in_place = in_place_outputs(self.fusion, plans, memory)
         memory.place(in_place)
-        key = launches, tuple(in_place)
-        template = self._templates.get(key, lambda: self._write(launches, in_place, tracer))
+        key = plans, tuple(in_place)
+        template = self._templates.get(key, lambda: self._write(plans, in_place, tracer))
         names = dict(template.constants)
         values = dict(binding.values)
         for result, function, operands in template.setup:
@@ -304,12 +323,14 @@ class Programs:
                 names[f"bytes_{value.name}"] = spanned or NO_BYTES
         for tensor, shape, strides in template.allocated:
             names[shape], names[strides], _ = memory.of(tensor)
-        for launch in launches:
+        for plan in plans:
+            if isinstance(plan, EvaluatePlan):
+                continue
             try:
-                names.update(launch.bind(memory, tracer, partial(self._zeroed, launch.op.kernel)))
+                names.update(plan.bind(memory, tracer, self._zeroed))
             except ScheduleError as error:
-                raise error if launch.segment is None else LaunchError(launch, error) from error
-        return BoundProgram(template.code.bind(names), names, launches, template.program, template.code)
+                raise error if plan.segment is None else LaunchError(plan, error) from error
+        return BoundProgram(template.code.bind(names), names, plans, template.program, template.code)
 
     def _zeroed(
         self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int
@@ -321,11 +342,11 @@ class Programs:
 
     def _write(
         self,
-        launches: Sequence[LaunchPlan],
+        plans: Sequence[StepPlan],
         in_place: dict[TensorView, TensorView],
         tracer: Tracer,
     ) -> _Template:
-        program = build_program(self.fusion, [launch.op for launch in launches], in_place, self._static)
+        program = build_program(self.fusion, [plan.op for plan in plans], in_place, self._static)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
         on_cuda = isinstance(self.target, CudaTarget)
         several = on_cuda and torch.cuda.device_count() > 1
@@ -337,8 +358,8 @@ class Programs:
         for op in program.operations:
             if isinstance(op, EvaluateScalar):
                 constants[f"eval_{op.node.outputs[0].name}"] = ScalarFunction(op.node)
-        for launch in launches:
-            constants.update(launch.constants)
+        for plan in plans:
+            constants.update(plan.constants)
         return _Template(
             program,
             code,
@@ -357,6 +378,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "copy_into": _copy_into,
         "conjugated": conjugated,
         "no_storage": _refuse_storage,
+        **plain_torch_names(),
     }
     if isinstance(target, CudaTarget):
         index = target.device.index

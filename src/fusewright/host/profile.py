@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from fusewright.core.enums import SchedulerType
 from fusewright.core.tracing import Tracer
-from fusewright.host.plan import BoundProgram, LaunchPlan, Memory
+from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, StepPlan
 from fusewright.ir import TensorView, Val
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
+from fusewright.schedulers import type_name
 
 MS = 1e3
 #: What stands for the CPU where a profile numbers devices.
@@ -23,12 +25,14 @@ CPU = -1
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One launch. Sizes in bytes; `*_str` as "[x, y, z]", shared memory as "[dynamic, static]".
+    """One launch, or one operation that torch computed.
+
+    Sizes are in bytes; `*_str` is as "[x, y, z]", shared memory as "[dynamic, static]".
 
     time_ms: on a GPU between events around the launch; in the simulator, of simulating it. compile_time_ms:
     scheduling, lowering, printing and NVRTC, when it was compiled. correlation_id: its number in the call.
     input_bytes, output_bytes: of the tensors it reads and writes, each once. scheduler: "user" for a
-    user's schedule.
+    user's schedule, "expr_eval" for torch's, of whose kernels nothing is known.
     """
 
     name: str
@@ -104,25 +108,26 @@ def run_profiled(
     """Runs the call with a clock at each launch. The program itself stays as it is."""
     clock, times = _Clock(target), {}
 
-    def timed(name: str, launch: Callable[..., object]) -> Callable[[int, Sequence[Any]], None]:
-        def run(stream: int, values: Sequence[Any]) -> None:
+    def timed(index: int, step: Callable[..., object]) -> Callable[..., object]:
+        def run(*arguments: Any) -> object:
             start = clock.now()
-            launch(stream, values)
-            times[name] = start, clock.now(), stream
+            result = step(*arguments)
+            times[index] = start, clock.now()
+            return result
 
         return run
 
-    names, launches = dict(program.names), program.launches
-    wrapped = {f"launch_{i}": timed(f"launch_{i}", names[f"launch_{i}"]) for i in range(len(launches))}
-    run = program.code.bind(names | wrapped)
+    names, plans = dict(program.names), program.plans
+    steps = [f"{'launch' if isinstance(plan, LaunchPlan) else 'call'}_{i}" for i, plan in enumerate(plans)]
+    run = program.code.bind(names | {name: timed(i, names[name]) for i, name in enumerate(steps)})
     begin = perf_counter()
     outputs = run(inputs)
     host_ms = (perf_counter() - begin) * MS
 
-    kernels = []
-    for i, launch in enumerate(launches):
-        start, end, stream = times[f"launch_{i}"]
-        kernels.append(_kernel_profile(i, launch, memory, target, compiler, clock.ms(start, end), stream))
+    kernels = [
+        _kernel_profile(i, plan, memory, target, compiler, clock.ms(*times[i]))
+        for i, plan in enumerate(plans)
+    ]
     spans = list(times.values())
     elapsed = clock.ms(spans[0][0], spans[-1][1]) if spans else 0.0
     read, written = _bytes(program.program.inputs, memory), sum(map(_tensor_bytes, outputs))
@@ -146,41 +151,63 @@ def run_profiled(
 
 def _kernel_profile(
     index: int,
-    launch: LaunchPlan,
+    plan: StepPlan,
     memory: Memory,
     target: Target,
     compiler: KernelCompiler,
     time_ms: float,
-    stream: int,
 ) -> KernelProfile:
+    written = _bytes(plan.op.outputs, memory)
+    outputs = set(plan.op.outputs)
+    read = _bytes([value for value in plan.op.values if value not in outputs], memory)
+    bandwidth = _bandwidth(read + written, time_ms)
+    device = target.device
+    return KernelProfile(
+        segment_id=plan.op.segment,
+        device=CPU if device.index is None else device.index,
+        stream=target.stream(),
+        correlation_id=index,
+        time_ms=time_ms,
+        effective_bandwidth_gbs=bandwidth,
+        percentage_peak_bandwidth=100 * bandwidth / target.hardware.memory_bandwidth_gbs,
+        input_bytes=read,
+        output_bytes=written,
+        **(
+            _launch_facts(plan, memory, compiler)
+            if isinstance(plan, LaunchPlan)
+            else {**NO_LAUNCH, "name": plan.op.node.label}
+        ),
+    )
+
+
+def _launch_facts(launch: LaunchPlan, memory: Memory, compiler: KernelCompiler) -> dict[str, Any]:
+    """What is known of a kernel beside its time and data, by field."""
     kernel = launch.op.kernel
     shape = launch.sizes.shape(launch.symbols(memory))
     cubin = compiler.cubin(kernel, tracer=Tracer(timing=False))
     resources = cubin.resources[kernel.name]
-    written = _bytes(launch.op.outputs, memory)
-    outputs = set(launch.op.outputs)
-    read = _bytes([value for value in launch.op.values if value not in outputs], memory)
-    bandwidth = _bandwidth(read + written, time_ms)
-    device = target.device
-    return KernelProfile(
-        name=kernel.name,
-        segment_id=launch.op.segment,
-        device=CPU if device.index is None else device.index,
-        stream=stream,
-        correlation_id=index,
-        compile_time_ms=(kernel.compile_seconds + cubin.compile_seconds) * MS,
-        time_ms=time_ms,
-        effective_bandwidth_gbs=bandwidth,
-        percentage_peak_bandwidth=100 * bandwidth / target.hardware.memory_bandwidth_gbs,
-        grid_str=str(list(shape.grid)),
-        block_str=str(list(shape.block)),
-        cluster_str=str([1, 1, 1]),
-        shared_mem_str=str([shape.shared_bytes, resources.static_shared]),
-        registers=resources.registers,
-        input_bytes=read,
-        output_bytes=written,
-        scheduler=kernel.scheduler,
-    )
+    return {
+        "name": kernel.name,
+        "compile_time_ms": (kernel.compile_seconds + cubin.compile_seconds) * MS,
+        "grid_str": str(list(shape.grid)),
+        "block_str": str(list(shape.block)),
+        "cluster_str": str([1, 1, 1]),
+        "shared_mem_str": str([shape.shared_bytes, resources.static_shared]),
+        "registers": resources.registers,
+        "scheduler": kernel.scheduler,
+    }
+
+
+#: The same of an operation that torch computed.
+NO_LAUNCH: dict[str, Any] = {
+    "compile_time_ms": 0.0,
+    "grid_str": str([0, 0, 0]),
+    "block_str": str([0, 0, 0]),
+    "cluster_str": str([0, 0, 0]),
+    "shared_mem_str": str([0, 0]),
+    "registers": 0,
+    "scheduler": type_name(SchedulerType.expr_eval),
+}
 
 
 def _bandwidth(bytes_: int, ms: float) -> float:

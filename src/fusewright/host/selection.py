@@ -29,7 +29,7 @@ MAX_PARTITIONS = 64
 
 logger = logging.getLogger("fusewright")
 
-Launch = TypeVar("Launch")
+Plan = TypeVar("Plan")
 
 
 class Partitions:
@@ -63,14 +63,15 @@ class Partitions:
         return self._made.get(exclusions, make)
 
 
-class Selection(Generic[Launch]):
+class Selection(Generic[Plan]):
     """The kernels of one call.
 
     Args:
         start: told the segments of each partition before they are planned.
         plan: what the scheduler of a segment proposes for the call.
-        make: the launch of a segment with the params of a proposal.
+        make: what computes a segment with the params of a proposal.
         repro: a script that reproduces the call, for faults.
+        required: what no partition may do.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Selection(Generic[Launch]):
         partitions: Partitions,
         start: Callable[[Sequence[Segment]], None],
         plan: Callable[[Segment], Proposal | Reject],
-        make: Callable[[Segment, Proposal], Launch],
+        make: Callable[[Segment, Proposal], Plan],
         repro: Callable[[], str],
         tracer: Tracer,
+        required: Exclusions = NO_EXCLUSIONS,
     ) -> None:
         self._partitions = partitions
         self._start = start
@@ -89,13 +91,13 @@ class Selection(Generic[Launch]):
         self._repro = repro
         self._tracer = tracer
         #: what cannot be, and what is faster otherwise
-        self._required = NO_EXCLUSIONS
+        self._required = required
         self._preferred = NO_EXCLUSIONS
         #: scheduler and node: nothing but that scheduler takes the node, so it stays
         self._final: frozenset[tuple[str, Node]] = frozenset()
 
-    def launches(self) -> list[Launch]:
-        """One launch a segment, in order.
+    def plans(self) -> list[Plan]:
+        """One a segment, in order.
 
         Raises:
             NoSchedulerError, RejectedError: no scheduler takes part of the fusion, at these sizes or at all.
@@ -116,21 +118,21 @@ class Selection(Generic[Launch]):
                 proposals.append(answer)
             if len(proposals) < len(segments) or self._prefer_splits(segments, proposals):
                 continue
-            launches = self._launches(segments, proposals)
-            if launches is not None:
-                return launches
+            plans = self._plans(segments, proposals)
+            if plans is not None:
+                return plans
 
     def _excluded(self) -> Exclusions:
         if self._preferred is NO_EXCLUSIONS:
             return self._required
         return self._required | self._preferred
 
-    def _launches(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Launch] | None:
-        """The launches, or None where one cannot be made and another partition is to be tried."""
-        launches = []
+    def _plans(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Plan] | None:
+        """The plans, or None where one cannot be made and another partition is to be tried."""
+        plans = []
         for segment, proposal in zip(segments, proposals):
             try:
-                launches.append(self._make(segment, proposal))
+                plans.append(self._make(segment, proposal))
             except Exception as error:
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
@@ -139,10 +141,10 @@ class Selection(Generic[Launch]):
                     raise
                 self.report_fault(segment, error)
                 return None
-        return launches
+        return plans
 
     def report_fault(self, segment: Segment, error: Exception) -> None:
-        """Logs that the proposal for a segment was wrong, and excludes it from later `launches`.
+        """Logs that the proposal for a segment was wrong, and excludes it from later `plans`.
 
         Raises:
             InternalError: there is no other partition.

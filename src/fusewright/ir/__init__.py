@@ -1,18 +1,31 @@
 """Fusion IR: tensors, their axes, and the nodes that compute them.
 
-What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `node` (what
-computes a value, and how its axes map to its inputs'), `fusion` (the container), `verify` and `text`.
+What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map`
+(which element stands where, after shape operations), `node` (what computes a value, and how its axes map to
+its inputs'), `fusion` (the container), `verify` and `text`.
 It may import core and sym. Start reading at `value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle, Transform
 from fusewright.ir.fusion import INDEX_HEADROOM, Fusion, Output, check_offsets
+from fusewright.ir.index_map import (
+    IndexMap,
+    index_value,
+    position,
+    position_of,
+    positions,
+    value_extent,
+    value_of,
+)
 from fusewright.ir.node import (
     Broadcast,
+    Choose,
     Copy,
     Expand,
     Full,
+    Indexed,
     Iota,
+    LibraryCall,
     Node,
     Permute,
     Pointwise,
@@ -20,6 +33,7 @@ from fusewright.ir.node import (
     RandomState,
     Reduction,
     Relabel,
+    Scan,
     Squeeze,
     Traits,
 )
@@ -30,13 +44,17 @@ from fusewright.ir.verify import verify_fusion
 __all__ = [
     "INDEX_HEADROOM",
     "Broadcast",
+    "Choose",
     "Copy",
     "Expand",
     "Full",
     "Fusion",
+    "IndexMap",
+    "Indexed",
     "Iota",
     "IterDomain",
     "IterKind",
+    "LibraryCall",
     "Merge",
     "Node",
     "Output",
@@ -47,6 +65,7 @@ __all__ = [
     "Reduction",
     "Relabel",
     "Scalar",
+    "Scan",
     "Split",
     "Squeeze",
     "Swizzle",
@@ -56,6 +75,12 @@ __all__ = [
     "Val",
     "check_offsets",
     "fusion_text",
+    "index_value",
+    "position",
+    "position_of",
+    "positions",
     "scheduled_text",
+    "value_extent",
+    "value_of",
     "verify_fusion",
 ]

@@ -51,6 +51,8 @@ class Fusion:
         self._tensors = 0
         self._axes = 0
         self._scalars = 0
+        #: what must hold for the sizes of a call, and what an error says where it does not
+        self.checks: list[tuple[Expr, str]] = []
         self._equal: dict[Expr, Expr] = {}
         self._input_set: set[Val] = set()
 
@@ -187,6 +189,13 @@ class Fusion:
             a, b = b, a
         self._equal[b] = a
 
+    def require(self, condition: Expr, message: str) -> None:
+        """States what must hold for the sizes of every call; ShapeError with `message` if it never does."""
+        if as_int(condition) == 0:
+            raise ShapeError(message)
+        if as_int(condition) is None:
+            self.checks.append((condition, message))
+
     def _representative(self, extent: Expr) -> Expr:
         while extent in self._equal:
             extent = self._equal[extent]
@@ -201,12 +210,18 @@ class Fusion:
         table: dict[Symbol, Expr | int] = {
             s: self._representative(s) for s in self._equal if isinstance(s, Symbol)
         }
-        if not table:
+        if not self._equal:
             return
+
+        def unified(extent: Expr) -> Expr:
+            return substitute(self._representative(extent), table)
+
         for axis in self.axes():
-            axis.extent = substitute(axis.extent, table)
+            axis.extent = unified(axis.extent)
             if axis.expanded is not None:
-                axis.expanded = substitute(axis.expanded, table)
+                axis.expanded = unified(axis.expanded)
+        for node in self.nodes:
+            node.with_sizes(table)
         for value in self.values():
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
                 value.extent = substitute(value.extent, table)
@@ -269,6 +284,7 @@ class Fusion:
         """A deep copy and the map from values to their copies. Symbols are shared."""
         new = self.empty_like()
         new._equal = dict(self._equal)
+        new.checks = list(self.checks)
         new.ranges = dict(self.ranges)
         axes: dict[IterDomain, IterDomain] = {}
         values: dict[Val, Val] = {}

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType
-from fusewright.core.op import ElementwiseOp, ReductionOp
+from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
+from fusewright.ir.index_map import IndexMap
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.sym import Expr, Symbol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,10 @@ class Traits:
     view: a move that is only another way to index its input, so that doing it again costs nothing.
     relabel: a view that `axis_map` says all of: dimensions in another order, inserted or removed at size 1.
     carries_relabels: a relabel of its output is the same node over relabels of its inputs.
+    indexed: each element of the output is an element of its first input, a tensor, that index expressions
+        name, or a fill; `axis_map` tells only which axes are the same.
+    own_load: of an input it is a load of its own, as it reads along other dimensions than others do.
+    whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
     """
 
     pointwise: bool = False
@@ -34,9 +40,12 @@ class Traits:
     view: bool = False
     relabel: bool = False
     carries_relabels: bool = False
+    indexed: bool = False
+    own_load: bool = False
+    whole: bool = False
 
 
-_RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True)
+_RELABEL = Traits(pointwise=True, move=True, view=True, relabel=True, carries_relabels=True, own_load=True)
 
 
 class Node:
@@ -112,6 +121,13 @@ class Node:
                     setattr(new, slot, getattr(self, slot))
         return new
 
+    def with_sizes(self, table: Mapping[Symbol, Expr | int]) -> None:
+        """Follows its outputs' axes where sizes get other names: `table` leads from old to new ones."""
+
+    def index_expressions(self) -> tuple[Expr, ...]:
+        """Expressions that it computes indices by, over sizes, positions and index values."""
+        return ()
+
     @property
     def label(self) -> str:
         """Its name in printed IR."""
@@ -156,6 +172,28 @@ class Reduction(Node):
 
     def is_reduced(self) -> bool:
         return True
+
+
+class Scan(Node):
+    """Element i along dimension `dim` is what `op` makes of the elements up to i, the own one included.
+
+    inputs: a tensor, and the scalar of its type that the scan starts from, if that is not the identity. `op`
+    has one state, the element itself. Where the dimension is expanded, the output has an element for each
+    point that it shows.
+    """
+
+    __slots__ = ("op", "dim")
+    traits = Traits()
+
+    def __init__(
+        self, op: ReductionOp, source: TensorView, output: TensorView, dim: int, init: Scalar | None = None
+    ) -> None:
+        super().__init__((source,) if init is None else (source, init), (output,))
+        self.op = op
+        self.dim = dim
+
+    def parameters(self) -> dict[str, object]:
+        return {"op": self.op.name, "dim": self.dim}
 
 
 class Copy(Node):
@@ -263,6 +301,114 @@ class Expand(Node):
         super().__init__((source,), (output,))
 
 
+class Indexed(Node):
+    """Each element is the one of inputs[0] that `map` names, or a fill where there is none.
+
+    inputs: the source, then `indices` integer tensors of the output's rank (`index_value`s of the map), then
+    the fill, a scalar of the output's type, if `filled`; without one the fill is zero, and nobody reads it.
+    `kind` is its name in printed IR. `inverse`, if there is one, leads from positions in the source to
+    positions in the output: its predicate tells which of the source's elements the output has, all of which
+    it has once.
+    """
+
+    __slots__ = ("kind", "map", "inverse", "indices", "filled")
+    traits = Traits(indexed=True, own_load=True)
+
+    def __init__(
+        self,
+        kind: str,
+        source: TensorView,
+        output: TensorView,
+        map: IndexMap,
+        indices: Sequence[TensorView] = (),
+        fill: Scalar | None = None,
+        inverse: IndexMap | None = None,
+    ) -> None:
+        super().__init__((source, *indices, *((fill,) if fill is not None else ())), (output,))
+        self.kind = kind
+        self.map = map
+        self.inverse = inverse
+        self.indices = len(indices)
+        self.filled = fill is not None
+
+    @property
+    def source(self) -> TensorView:
+        source = self.inputs[0]
+        assert isinstance(source, TensorView)
+        return source
+
+    @property
+    def index_tensors(self) -> list[TensorView]:
+        return [v for v in self.inputs[1 : 1 + self.indices] if isinstance(v, TensorView)]
+
+    @property
+    def fill(self) -> Scalar | None:
+        fill = self.inputs[-1] if self.filled else None
+        return fill if isinstance(fill, Scalar) else None
+
+    @property
+    def label(self) -> str:
+        return self.kind
+
+    def parameters(self) -> dict[str, object]:
+        return {"element": self.map}
+
+    def is_reduced(self) -> bool:
+        above = self.source.definition
+        return self.inverse is not None and above is not None and bool(above.reduced)
+
+    def index_expressions(self) -> tuple[Expr, ...]:
+        inverse = () if self.inverse is None else self.inverse.expressions
+        return (*self.map.expressions, *inverse)
+
+    def axis_map(self, operand: int) -> tuple[int | None, ...]:
+        rank = len(self.output.maybe_root)
+        if operand:
+            return tuple(range(rank))
+        same, axes, root = self.map.identity_dims(rank), self.source.shape, self.output.maybe_root
+        return tuple(
+            dim
+            if dim is not None and axes[dim].extent is axis.extent and not axes[dim].is_broadcast
+            else None
+            for dim, axis in zip(same, root)
+        )
+
+    def with_sizes(self, table: Mapping[Symbol, Expr | int]) -> None:
+        self.map = self.map.resized(table, [axis.extent for axis in self.output.logical])
+        if self.inverse is not None:
+            self.inverse = self.inverse.resized(table, [axis.extent for axis in self.source.shape])
+
+
+class Choose(Node):
+    """Element p is inputs[0] where `pred` holds, else inputs[1].
+
+    `pred` is an expression over positions and the values of integer tensors, which are the other inputs.
+    """
+
+    __slots__ = ("pred",)
+    traits = Traits(pointwise=True, carries_relabels=True)
+
+    def __init__(
+        self, first: Val, second: Val, output: TensorView, pred: Expr, indices: Sequence[TensorView] = ()
+    ) -> None:
+        super().__init__((first, second, *indices), (output,))
+        self.pred = pred
+
+    @property
+    def index_tensors(self) -> list[TensorView]:
+        return [v for v in self.inputs[2:] if isinstance(v, TensorView)]
+
+    def parameters(self) -> dict[str, object]:
+        return {"where": self.pred}
+
+    def index_expressions(self) -> tuple[Expr, ...]:
+        return (self.pred,)
+
+    def with_sizes(self, table: Mapping[Symbol, Expr | int]) -> None:
+        extents = [axis.extent for axis in self.output.logical]
+        self.pred = IndexMap((), self.pred).resized(table, extents).pred
+
+
 class Full(Node):
     """Every element is the scalar inputs[0]."""
 
@@ -306,3 +452,36 @@ class Iota(Node):
 
     def __init__(self, start: Scalar, step: Scalar, output: TensorView) -> None:
         super().__init__((start, step), (output,))
+
+
+class LibraryCall(Node):
+    """outputs = op(inputs), which a library computes: a contraction, attention, a sort.
+
+    Inputs are tensors, and scalars such as the k of topk. The outputs are whole tensors in memory.
+
+    options: the arguments of the row's function that are no values of the fusion, by name.
+    """
+
+    __slots__ = ("op", "options")
+    traits = Traits(whole=True)
+
+    def __init__(
+        self,
+        op: LibraryOp,
+        inputs: Sequence[Val],
+        outputs: Sequence[TensorView],
+        options: Mapping[str, object],
+    ) -> None:
+        super().__init__(inputs, outputs)
+        self.op = op
+        self.options = options
+
+    def axis_map(self, operand: int) -> tuple[int | None, ...]:
+        return (None,) * self.output.ndim
+
+    @property
+    def label(self) -> str:
+        return self.op.name
+
+    def parameters(self) -> dict[str, object]:
+        return dict(self.options)

@@ -17,7 +17,8 @@ from fusewright.core.errors import DtypeError, VerifyError
 from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.index_map import position_of
+from fusewright.ir.node import Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 
@@ -102,7 +103,7 @@ class _Verifier:
         problem = _problem_of_kind(node)
         if problem:
             self.fail(f"{problem}: {_line(node)}")
-        if not node.is_scalar:
+        if not (node.is_scalar or node.traits.whole):
             for operand, value in enumerate(node.inputs):
                 if isinstance(value, TensorView) and not value.is_cpu:
                     self.check_axes(node, operand, value)
@@ -120,7 +121,7 @@ class _Verifier:
             )
         for axis, position in zip(root, positions):
             if position is None:
-                if not axis.is_broadcast:
+                if not axis.is_broadcast and not (node.traits.indexed and not operand):
                     self.fail(f"axis {axis} comes from no axis of {producer.name}: {_line(node)}")
                 continue
             if not 0 <= position < len(shape):
@@ -176,6 +177,10 @@ def _problem_of_kind(node: Node) -> str:
         return _check_pointwise(node)
     if isinstance(node, Reduction):
         return _check_reduction(node)
+    if isinstance(node, Indexed):
+        return _check_indexed(node)
+    if isinstance(node, Scan):
+        return _check_scan(node)
     return _check_move(node) if node.traits.move else ""
 
 
@@ -205,6 +210,20 @@ def _check_move(node: Node) -> str:
     return "" if source is out else f"a move from {source.ir_name} to {out.ir_name}"
 
 
+def _check_indexed(node: Indexed) -> str:
+    source, out = node.source, node.output
+    if source.dtype is not out.dtype:
+        return f"elements of {source.dtype.ir_name} become {out.dtype.ir_name}"
+    if len(node.map.indices) != source.ndim:
+        return f"{len(node.map.indices)} indices of {source.ndim} dimensions"
+    if any(not tensor.dtype.is_integral for tensor in node.index_tensors):
+        return "an index that is no integer"
+    if not node.map.index_numbers <= set(range(node.indices)):
+        return f"more index values than the {node.indices} operands for them"
+    dims = {position_of(s) for e in node.map.expressions for s in e.free_symbols} - {None}
+    return "" if dims <= set(range(len(out.maybe_root))) else "a position along a dimension that is not there"
+
+
 def _check_reduction(node: Reduction) -> str:
     states = len(node.op.states)
     if len(node.outputs) != states:
@@ -224,6 +243,20 @@ def _check_reduction(node: Reduction) -> str:
     given = tuple(value.dtype for value in node.inputs)
     wanted = given if len(given) > 1 else tuple(node.op.state_dtypes(given[0]))
     return "" if types == wanted else f"states of {_types(types)} where {_types(wanted)} belong"
+
+
+def _check_scan(node: Scan) -> str:
+    if len(node.op.states) != 1:
+        return f"a scan of {len(node.op.states)} states"
+    if len(node.tensor_inputs) != 1 or len(node.inputs) > 2 or not isinstance(node.inputs[0], TensorView):
+        return "a scan of other operands than a tensor and a scalar to start from"
+    root = node.output.maybe_root
+    if not 0 <= node.dim < len(root):
+        return f"a scan along dimension {node.dim} of {len(root)}"
+    if root[node.dim].is_broadcast:
+        return f"a scan along {root[node.dim]}, which has one point"
+    types = tuple(value.dtype for value in (*node.inputs, *node.outputs))
+    return "" if len(set(types)) == 1 else f"a scan over operands and results of {_types(types)}"
 
 
 def _types(types: Sequence[DataType]) -> str:

@@ -300,6 +300,25 @@ class BlockReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BlockScan:
+    """dst = combine(carry, src of the threads before along `axis`); then carry = combine(carry, src of all).
+
+    A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`,
+    each group that differs in the other axes by itself. The carry, the same in all threads of a group,
+    continues a scan of more elements than the threads hold. `dst`, `src` and `carry` have one Ref a state, of
+    which the elements index .. index+width-1 are scanned side by side. `workspace` is as of BlockReduce.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Ref, ...]
+    carry: tuple[Ref, ...]
+    axis: ParallelType
+    workspace: tuple[Buffer, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
 
@@ -329,7 +348,19 @@ class Barrier:
 
 
 Stmt = (
-    Alloc | Let | LetValue | For | If | Copy | Compute | Init | Combine | BlockReduce | GridReduce | Barrier
+    Alloc
+    | Let
+    | LetValue
+    | For
+    | If
+    | Copy
+    | Compute
+    | Init
+    | Combine
+    | BlockReduce
+    | BlockScan
+    | GridReduce
+    | Barrier
 )
 
 

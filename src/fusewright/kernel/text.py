@@ -29,6 +29,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -212,6 +213,12 @@ def _block_reduce(stmt: BlockReduce) -> str:
     return _reduction(stmt, "block", stmt.axes)
 
 
+def _block_scan(stmt: BlockScan) -> str:
+    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
+    dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
+    return f"{dst} = {stmt.op.name}({carry}; scan {src} along {stmt.axis.ir_name}){via}"
+
+
 def _grid_reduce(stmt: GridReduce) -> str:
     partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
@@ -233,6 +240,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -232,7 +233,11 @@ class _Verifier:
             self.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
 
     def scratch(
-        self, stmt: BlockReduce | GridReduce, buffers: Sequence[Buffer | None], space: Space, what: str
+        self,
+        stmt: BlockReduce | BlockScan | GridReduce,
+        buffers: Sequence[Buffer | None],
+        space: Space,
+        what: str,
     ) -> None:
         """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
         given = [buffer for buffer in buffers if buffer is not None]
@@ -386,6 +391,16 @@ def _block_reduce(v: _Verifier, stmt: BlockReduce) -> None:
     _collective(v, stmt, stmt.axes)
 
 
+def _block_scan(v: _Verifier, stmt: BlockScan) -> None:
+    v.collective()
+    types = {v.accumulators(stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
+    if len(types) > 1:
+        v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
+    if stmt.axis not in THREAD_AXES:
+        v.fail(f"not an axis of the block: {stmt.axis.ir_name}")
+    v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
+
+
 def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
     if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
@@ -416,6 +431,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
 }

@@ -29,7 +29,7 @@ from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, ZERO, Expr, as_int, eq, lt, maximum, product
+from fusewright.sym import ONE, Expr, as_int, const, eq, lt, maximum, product
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
-    #: registers that belong to no tensor
+    #: registers that no tensor has: what scans carry, what is on its way to an operation
     registers: list[Buffer] = field(default_factory=list)
     #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
@@ -152,12 +152,6 @@ class Context:
 
     # ---- scratch memory
 
-    def register(self, name: str, dtype: DataType) -> Ref:
-        """A register of its own for a value on its way to an operation."""
-        buffer = Buffer(f"{name}_{len(self.registers)}", dtype, Space.LOCAL, ONE)
-        self.registers.append(buffer)
-        return Ref(buffer, ZERO)
-
     def workspace(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
     ) -> tuple[Buffer, ...]:
@@ -176,6 +170,11 @@ class Context:
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
             )
         return self.workspaces[key]
+
+    def register(self, name: str, dtype: DataType, size: int) -> Buffer:
+        """Registers that no tensor has."""
+        self.registers.append(Buffer(name, dtype, Space.LOCAL, const(size)))
+        return self.registers[-1]
 
     def global_scratch(self, name: str, dtype: DataType, size: Expr, zeroed: bool) -> Buffer:
         buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)

@@ -1,4 +1,4 @@
-"""Conditions under which threads have something to do or to read, and what stands for values where they do not."""
+"""Conditions under which threads have something to do or to read, and what they read elsewhere."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
     return list(body) if as_int(cond) == 1 else [k.If(cond, tuple(body))]
 
 
-def fill_of(pred: Expr, dtype: DataType) -> k.Imm | None:
-    """What a register holds where `pred` does not: a zero, on which nothing depends but which is defined."""
-    return None if pred is k.TRUE else k.Imm(_ZEROS[dtype.category], dtype)
+def zero(dtype: DataType) -> k.Imm:
+    """Zero, or False: what a register holds where there is nothing to load."""
+    return k.Imm(_ZEROS[dtype.category], dtype)
 
 
 def necessary(guards: Iterable[Expr]) -> list[Expr]:

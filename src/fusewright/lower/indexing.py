@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
 from fusewright.ir.axis import IterDomain, transforms_between
-from fusewright.ir.node import Node
+from fusewright.ir.index_map import IndexMap, position_of, value_extent, value_of
+from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView
 from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop
-from fusewright.sym import ONE, ZERO, Expr, lt
+from fusewright.sym import ONE, ZERO, Expr, Symbol, lt, symbol
 
 
 class NodeIndices:
@@ -83,6 +84,11 @@ class NodeIndices:
         """
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
+        if isinstance(self.node, Indexed) and not operand:
+            return {
+                axis: ZERO if axis.is_broadcast else self.expression(e)
+                for axis, e in zip(producer.shape, self.node.map.indices)
+            }
         mapped = self._mapped(operand)
 
         def index(axis: IterDomain) -> Expr:
@@ -91,6 +97,22 @@ class NodeIndices:
             return self._index[mapped[axis]]
 
         return {axis: index(axis) for axis in producer.shape}
+
+    def expression(self, e: Expr) -> Expr:
+        """An index expression of the node's where the loops stand; `values` names its loaded values."""
+
+        def replace(s: Symbol) -> Expr | None:
+            dim, number = position_of(s), value_of(s)
+            if dim is not None:
+                return self._index[self.tensor.maybe_root[dim]]
+            return self.value(number, s) if number is not None else None
+
+        return IndexMap((), self._domains.known(e)).rewritten(replace).pred
+
+    def value(self, number: int, of: Symbol) -> Symbol:
+        """The symbol that stands for a loaded index value in the kernel."""
+        extent = self._domains.known(value_extent(of))
+        return symbol(f"{self.tensor.name.lower()}_index{number}", lo=-1, hi=extent - 1)
 
     def _mapped(self, operand: int) -> dict[IterDomain, IterDomain]:
         """Producer axis -> axis of this node, without those that only this node has more than one point of.

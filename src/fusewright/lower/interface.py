@@ -67,7 +67,8 @@ class Lowered:
 
     A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (what
     vector access needs of a size or stride): `check_symbols`. `symbols` covers all size and stride symbols in
-    `kernel.grid`, `.block`, `.shared_bytes`, the workspace sizes and the body. They may
+    `kernel.grid`, `.block`, `.shared_bytes`, the workspace sizes and the body, and those that the kernel
+    relies on without having them, such as a size that it has as a constant. They may
     differ from the fusion's symbols of the same name: a kernel may know more of a size, such as a divisor.
     """
 
@@ -82,9 +83,10 @@ def check_symbols(values: Mapping[Symbol, int]) -> None:
         if value < symbol.lo or (isinstance(symbol.hi, int) and value > symbol.hi):
             raise ScheduleError(
                 f"the schedule assumes the range of the size {symbol.name}",
-                expected=f"{symbol.lo} to {symbol.hi}",
+                expected=str(symbol.lo) if symbol.lo == symbol.hi else f"{symbol.lo} to {symbol.hi}",
                 given=str(value),
-                hint="compute the heuristics for these inputs, or leave lparams.bdimx at -1",
+                hint="compute the heuristics for these inputs, or leave lparams.bdimx at -1 and "
+                "assumed_reduction_sizes at ()",
             )
         if value % symbol.multiple_of:
             raise ScheduleError(

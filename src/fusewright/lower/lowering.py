@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from fusewright.analyze.axis_map import operand_map
+from fusewright.analyze.runs import divisors
+from fusewright.analyze.vectorize import lane_axis, lane_run
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_THREADS_PER_BLOCK
 from fusewright.core.passes import PassManager
 from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node
+from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView, Val
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -19,7 +21,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.context import Context, launch_dimensions
-from fusewright.lower.domains import Domains, refine, vector_size, with_promoters
+from fusewright.lower.domains import Domains, computed_sizes, refine, vector_size, with_promoters
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import (
     Argument,
@@ -67,7 +69,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
     facts = _vector_facts(vectors, Domains(with_promoters(vectors, nodes), {}))
-    domains = Domains(nodes, refine(facts, fusion.ranges))
+    domains = Domains(nodes, refine(facts, fusion.ranges, computed_sizes(fusion, nodes)))
     buffers = Buffers(domains)
     _align_buffers(vectors, domains, buffers)
     loops = LoopMap(nodes, domains)
@@ -118,9 +120,13 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
     for node in vectors:
         out = node.output
         width = as_int(domains.extent(out, out.loop[-1])) or 1
-        size = vector_size(out, domains, width)
-        if isinstance(size, Symbol):
-            facts.setdefault((size, width))
+        along = vector_size(out, domains, width)
+        sizes = [along] if along is not None else []
+        lane = lane_axis(out, width)
+        if isinstance(node, Indexed) and lane is not None:
+            run = lane_run(node, lane)
+            sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
+        facts.update(((divisor, width), None) for size in sizes for divisor in divisors(size) or ())
     return list(facts)
 
 
@@ -138,6 +144,10 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
 def _moves_with_lane(node: Node) -> bool:
     """Whether the vectorized axis of a copy is an axis of its source that is no broadcast."""
     out = node.output
+    if isinstance(node, Indexed):
+        lane = lane_axis(out, as_int(out.loop[-1].extent) or 1)
+        run = lane_run(node, lane) if lane is not None else None
+        return run is not None and run.moves
     source_of = {c: p for p, c in operand_map(node, 0).items()}
     return any(
         root in source_of and not source_of[root].is_broadcast
@@ -252,4 +262,6 @@ def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
     for expr in exprs:
         for s in sorted(expr.free_symbols, key=lambda s: s.name):
             symbols.setdefault(s, symbol_argument(s))
+    for assumed, size in ctx.domains.assumptions:
+        symbols.setdefault(assumed, SizeArgument(size))
     return Lowered(kernel, tuple(arguments), symbols)

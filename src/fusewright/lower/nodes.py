@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ElementwiseOp
+from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import (
     Broadcast,
+    Choose,
     Copy,
     Expand,
     Full,
+    Indexed,
     Iota,
     Node,
     Permute,
@@ -22,18 +25,20 @@ from fusewright.ir.node import (
     Random,
     Reduction,
     Relabel,
+    Scan,
     Squeeze,
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import fill_of, guarded, necessary
+from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
+from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import ZERO, Expr, as_int, divides, land, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, divides, land, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -56,16 +61,28 @@ class _Work:
     Attributes:
         branch: what they all stand under.
         pred: under which they read memory, beyond `branch`.
+        fill: what they read elsewhere; None: a zero.
         fill_is_value: whether what stands for elements that do not exist may reach a result. Of a tensor
             that shows no copies of anything a sum of copies is 0 times whatever is read.
     """
 
     branch: tuple[Expr, ...]
     pred: Expr
+    fill: k.Operand | None
     fill_is_value: bool
 
     def statements(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
         return guarded(self.branch, body)
+
+    def load(self, dst: k.Ref, src: k.Ref, width: int = 1, cache: CacheOp = CacheOp.unspecified) -> k.Copy:
+        """One access to memory."""
+        if self.pred is k.TRUE:
+            return k.Copy(dst, src, width, cache)
+        dtype = dst.buffer.dtype
+        fill = self.fill or zero(dtype)
+        if isinstance(fill, k.Imm):
+            fill = k.Imm(fill.value, dtype)
+        return k.Copy(dst, src, width, cache, self.pred, fill, self.fill_is_value)
 
 
 def _work(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = None) -> _Work:
@@ -77,8 +94,8 @@ def _work(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = No
         own = [substitute(guard, {lane: 0}) for guard in own]  # type: ignore[dict-item]
     if node.output.memory is MemoryType.local:
         pred = land(*necessary([*own, *nonempty]))
-        return _Work(tuple(ctx.block_guards(node)), pred, bool(nonempty))
-    return _Work((*ctx.block_guards(node), *own), land(*nonempty), bool(nonempty))
+        return _Work(tuple(ctx.block_guards(node)), pred, None, bool(nonempty))
+    return _Work((*ctx.block_guards(node), *own), land(*nonempty), None, bool(nonempty))
 
 
 def _in_registers(
@@ -87,16 +104,14 @@ def _in_registers(
     """Statements that bring operands into registers which must not be read, or divide, everywhere."""
     loads: list[k.Stmt] = []
     values: list[k.Operand] = []
-    divides = op.spelling(dtype).divides
     for position, value in enumerate(operands):
         if isinstance(value, k.Ref) and work.pred is not k.TRUE:
-            given = value.buffer.dtype
-            divisor = divides and position + 1 == len(operands)
+            divisor = op.spelling(dtype).divides and position + 1 == len(operands)
             if divisor or value.buffer.space is not k.Space.LOCAL:
-                register = ctx.register(value.buffer.name, given)
-                fill = k.Imm(1, given) if divisor else fill_of(work.pred, given)
-                is_value = work.fill_is_value
-                loads.append(k.Copy(register, value, pred=work.pred, fill=fill, fill_is_value=is_value))
+                name = f"{value.buffer.name}_{len(ctx.registers)}"
+                register = k.Ref(ctx.register(name, value.buffer.dtype, 1), ZERO)
+                away = replace(work, fill=k.Imm(1, value.buffer.dtype)) if divisor else work
+                loads.append(away.load(register, value))
                 value = register
         values.append(value)
     return loads, values
@@ -154,14 +169,13 @@ def _assignment(
 def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
     """One access: what lies in memory is read under the predicate."""
     if isinstance(src, k.Ref) and src.buffer.space is not k.Space.LOCAL:
-        fill = fill_of(work.pred, dst.buffer.dtype)
-        return k.Copy(dst, src, width, cache, work.pred, fill, work.fill_is_value)
+        return work.load(dst, src, width, cache)
     return k.Copy(dst, src, width, cache)
 
 
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
-    if not node.traits.move or node.tensor_inputs[0].is_cpu:
+    if not (node.traits.move or node.traits.indexed) or node.tensor_inputs[0].is_cpu:
         return False
     out = node.output
     if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:
@@ -193,6 +207,11 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
             f"{(dst if first_dst is None else src).index}",
             hint="vectorize the innermost contiguous axis",
         )
+    named: list[k.Stmt] = []
+    if isinstance(node, Indexed):
+        # An index that is the same for all lanes is read for the first.
+        named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
+        work = _padded(ctx, node, indices, work, lane)
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
     statements: list[k.Stmt] = [
         k.For(lane, vector.extent, tuple(_assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True)
@@ -210,13 +229,79 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                 )
         if src.buffer.dtype is dst.buffer.dtype:
             statements = [_move(work, first_dst, first_src, width, cache)]
-    return _item(ctx, node, order, loops[:-1], work.statements(statements))
+    return _item(ctx, node, order, loops[:-1], work.statements([*named, *statements]))
 
 
 def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
     """The reference of lane 0 if the lanes are contiguous from there, else None."""
     first = substitute(ref.index, {lane: 0})  # type: ignore[dict-item]
     return k.Ref(ref.buffer, first) if first + lane is ref.index else None
+
+
+def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
+    """A predicated load: of a vector along a vectorized innermost axis, else of an element."""
+    assert isinstance(node, Indexed)
+    loops = ctx.loops.of(node)
+    if is_vector_access(node) and loops[-1].is_real:
+        return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
+    indices = ctx.indices(node)
+    work = _work(ctx, node, indices)
+    named = _index_values(ctx, node, node.map.expressions, indices, work.pred)
+    src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
+    load = _assignment(ctx, _padded(ctx, node, indices, work), dst, src, node.output.dtype)
+    return [_item(ctx, node, order, loops, work.statements([*named, *load]))]
+
+
+def _padded(
+    ctx: Context, node: Indexed, indices: NodeIndices, work: _Work, lane: Symbol | None = None
+) -> _Work:
+    """The work of a node that reads its source where its own predicate holds, too, and else the pad."""
+    pred = indices.expression(node.map.pred)
+    if pred is TRUE:
+        return work
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
+    fill = ctx.scalar(node.fill) if node.fill is not None else zero(node.output.dtype)
+    return replace(work, pred=land(work.pred, pred), fill=fill, fill_is_value=True)
+
+
+def _index_values(
+    ctx: Context,
+    node: Indexed | Choose,
+    expressions: Sequence[Expr],
+    indices: NodeIndices,
+    pred: Expr,
+    lane: Symbol | None = None,
+) -> list[k.Stmt]:
+    """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
+    vector.
+    """
+    first = node.inputs.index(node.index_tensors[0]) if node.index_tensors else 0
+    used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
+    found: list[k.Stmt] = []
+    for s in sorted(used, key=lambda s: s.name):
+        number = value_of(s)
+        assert number is not None
+        name, extent = indices.value(number, s), ctx.domains.known(value_extent(s))
+        read = ctx.operand(node, first + number, indices)
+        if lane is not None and isinstance(read, k.Ref):
+            read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
+        found.append(k.LetValue(name, read, extent, pred))
+    return found
+
+
+def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Choose)
+    indices = ctx.indices(node)
+    dst = ctx.result(node.output, indices)
+    chosen = k.IndexValue(indices.expression(node.pred), DataType.Bool)
+    dtype = node.output.dtype.compute
+    work, where = _work(ctx, node, indices), ELEMENTWISE["where"]
+    operands = [ctx.operand(node, i, indices) for i in range(2)]
+    loads, args = _in_registers(ctx, work, operands, where, dtype)
+    choice = k.Compute(where, dst, (chosen, *args), dtype)
+    body = [*_index_values(ctx, node, (node.pred,), indices, work.pred), *loads, choice]
+    return [_item(ctx, node, order, ctx.loops.of(node), work.statements(body))]
 
 
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -265,6 +350,11 @@ def _reduction(ctx: Context, node: Node, order: int) -> list[Item]:
     return reduction_items(ctx, node, order)
 
 
+def _scan(ctx: Context, node: Node, order: int) -> list[Item]:
+    assert isinstance(node, Scan)
+    return scan_items(ctx, node, order)
+
+
 RULES: dict[type[Node], Rule] = {
     Pointwise: _pointwise,
     Copy: _copy,
@@ -273,8 +363,11 @@ RULES: dict[type[Node], Rule] = {
     Permute: _copy,
     Relabel: _copy,
     Expand: _copy,
+    Indexed: _indexed,
+    Choose: _choose,
     Full: _full,
     Iota: _iota,
     Random: _random,
     Reduction: _reduction,
+    Scan: _scan,
 }

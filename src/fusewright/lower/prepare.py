@@ -1,8 +1,8 @@
 """What every scheduled fusion is brought to before it is lowered, so that the rules need not ask.
 
-A reduction accumulates in registers: one that was scheduled to be an output or in shared memory gets a
-register copy that is looped over and parallelized alike. Registers are as many as the compiler sees: a tensor
-that would take as many as a size says is inlined as far as it can be.
+A reduction accumulates in registers, and a scan carries its state there: one that was scheduled to be an
+output or in shared memory gets a register copy that is looped over and parallelized alike. Registers are as
+many as the compiler sees: a tensor that would take as many as a size says is inlined as far as it can be.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fusewright.analyze.axis_map import sibling_keys
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction
+from fusewright.ir.node import Node, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.ir.verify import verify_fusion
 from fusewright.schedule.caching import cache_before
@@ -21,7 +21,7 @@ from fusewright.sym import as_int
 
 
 def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
-    """A copy in which every reduction accumulates in registers, and the map from its values back.
+    """A copy in which every reduction and scan is computed in registers, and the map from its values back.
 
     Raises:
         ScheduleError: results that one statement computes are not scheduled alike.
@@ -33,7 +33,7 @@ def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
             _check_siblings(node)
     fusion, copies = fusion.clone()
     for tensor in fusion.tensors():
-        if isinstance(tensor.definition, Reduction) and tensor.memory is not MemoryType.local:
+        if isinstance(tensor.definition, (Reduction, Scan)) and tensor.memory is not MemoryType.local:
             _accumulate_in_registers(fusion, tensor)
     variable = [tensor for tensor in fusion.tensors() if _is_of_variable_size(tensor)]
     if variable:

@@ -1,19 +1,31 @@
 """Operations: the tables of rows, type promotion, and the functions that build nodes from them.
 
 Elementwise operations are rows of `unary`, `binary` and `ternary`, collected by name in `elementwise`;
-reductions are rows of `reductions`. `promotion` decides the types of operands and results. The builders
-(`build_*`) append nodes to a fusion; `OPS` holds a row for each, from which the front end makes `fd.ops`, and
-`DEFINERS` one for each method of a definition itself. `evaluate` runs a fusion node by node with torch.
+reductions are rows of `reductions`, and what torch computes as a whole of `library`. `promotion` decides the
+types of operands and results. The builders (`build_*`) append nodes to a fusion; `OPS` holds a row for each,
+from which the front end makes `fd.ops`, and `DEFINERS` one for each method of a definition itself. `evaluate`
+runs a fusion node by node with torch.
 Imports core, sym and ir only. Start with `elementwise`, then `registry` and `build_elementwise`.
 """
 
 # Importing a builder's module fills the tables, in the order in which `OPS` lists them.
+from fusewright.ops import build_activation as _activation  # noqa: F401
+from fusewright.ops import build_arg_extrema as _arg_extrema  # noqa: F401
 from fusewright.ops import build_elementwise as _elementwise  # noqa: F401
 from fusewright.ops import build_factory as _factory  # noqa: F401
+from fusewright.ops import build_indexing as _indexing  # noqa: F401
+from fusewright.ops import build_library as _library  # noqa: F401
+from fusewright.ops import build_loss as _loss  # noqa: F401
+from fusewright.ops import build_normalization as _normalization  # noqa: F401
 from fusewright.ops import build_random as _random  # noqa: F401
 from fusewright.ops import build_reduction as _reduction  # noqa: F401
+from fusewright.ops import build_reshape as _reshape  # noqa: F401
+from fusewright.ops import build_resize as _resize  # noqa: F401
+from fusewright.ops import build_scan as _scan  # noqa: F401
 from fusewright.ops import build_shape as _shape  # noqa: F401
+from fusewright.ops import build_softmax as _softmax  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS
+from fusewright.ops.library import LIBRARY
 from fusewright.ops.registry import OPS, OpDef, Parameter, ScalarVector, describe_argument
 
-__all__ = ["DEFINERS", "OPS", "OpDef", "Parameter", "ScalarVector", "describe_argument"]
+__all__ = ["DEFINERS", "LIBRARY", "OPS", "OpDef", "Parameter", "ScalarVector", "describe_argument"]

@@ -124,6 +124,16 @@ def convert_tensor(fusion: Fusion, tensor: TensorView, dtype: DataType) -> Tenso
     return out
 
 
+def as_computed(fusion: Fusion, tensor: TensorView, operation: str) -> TensorView:
+    """The input of `operation` in the type that it is computed in. DtypeError if it is not floating.
+
+    What is composed of several steps computes them all in this type, and rounds the result once.
+    """
+    if not tensor.dtype.is_floating:
+        raise DtypeError(what=f"the input of {operation}", expected="a floating type", given=tensor.dtype)
+    return convert_tensor(fusion, tensor, tensor.dtype.compute)
+
+
 # ---- axes --------------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,14 @@ def scalar_of(fusion: Fusion, value: ScalarLike) -> Scalar:
     return scalar
 
 
+def real_scalar(fusion: Fusion, name: str, value: ScalarLike) -> Scalar:
+    """A scalar, or a number as a constant. DtypeError for a complex one, which calls it `name`."""
+    scalar = scalar_of(fusion, value)
+    if scalar.dtype.is_complex:
+        raise DtypeError(what=name, expected="a real number", given=scalar.dtype)
+    return scalar
+
+
 @op()
 def full(fusion: Fusion, shape: Shape, fill_value: ScalarLike, dtype: DataType) -> TensorView:
     """A tensor of `shape` with every element `fill_value`, converted to `dtype`."""

@@ -173,7 +173,7 @@ def add_output(
     if not isinstance(output, TensorView):
         raise OutputError(what=f"{output}, a scalar,", problem="only tensors may be outputs")
     if alias_input is not None:
-        _add_aliased(fusion, output, alias_input)
+        add_aliased_output(fusion, output, alias_input)
         return
     if stride_order:
         output = copy_tensor(fusion, output, memory_order=memory_order(stride_order, output.ndim))
@@ -181,7 +181,8 @@ def add_output(
     fusion.add_output(output, alias)
 
 
-def _add_aliased(fusion: Fusion, output: TensorView, alias: TensorView) -> None:
+def add_aliased_output(fusion: Fusion, output: TensorView, alias: TensorView) -> None:
+    """A hidden output, converted to the type of the input `alias`, that is written into its memory."""
     if not fusion.is_input(alias):
         raise OutputError(
             what=f"an alias of {alias.name}",

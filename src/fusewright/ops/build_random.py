@@ -8,8 +8,8 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError, DtypeError
 from fusewright.core.op import ElementwiseOp
 from fusewright.ir import Fusion, Random, RandomState, Scalar, TensorView
-from fusewright.ops.build_elementwise import apply, apply_to_tensor, convert, convert_tensor
-from fusewright.ops.build_factory import factory_axes, scalar_of, shape_extents
+from fusewright.ops.build_elementwise import apply, apply_to_tensor, as_computed, convert, convert_tensor
+from fusewright.ops.build_factory import factory_axes, real_scalar, scalar_of, shape_extents
 from fusewright.ops.random import NORMAL, UNIFORM
 from fusewright.ops.registry import ScalarLike, Shape, op
 from fusewright.sym import Expr
@@ -56,13 +56,6 @@ def _integer(fusion: Fusion, name: str, value: ScalarLike) -> Scalar:
     return converted
 
 
-def _real(fusion: Fusion, name: str, value: ScalarLike) -> Scalar:
-    scalar = scalar_of(fusion, value)
-    if scalar.dtype.is_complex:
-        raise DtypeError(what=name, expected="a real number", given=scalar.dtype)
-    return scalar
-
-
 def _uniform(
     fusion: Fusion,
     low: Scalar,
@@ -101,7 +94,7 @@ def uniform(
     With `rng_seed` and `rng_offset` (integers) they are the same each time; without, they follow torch's
     generator of the device, which goes on by an offset of 4.
     """
-    low, high = _real(fusion, "minval", minval), _real(fusion, "maxval", maxval)
+    low, high = real_scalar(fusion, "minval", minval), real_scalar(fusion, "maxval", maxval)
     return _uniform(fusion, low, high, shape_extents(shape), dtype, rng_seed, rng_offset)
 
 
@@ -117,7 +110,7 @@ def normal(
     dtype: DataType = DataType.Float,
 ) -> TensorView:
     """Numbers of `dtype`, normally distributed with this mean and standard deviation; see `uniform`."""
-    centre, scale = _real(fusion, "mean", mean), _real(fusion, "std", std)
+    centre, scale = real_scalar(fusion, "mean", mean), real_scalar(fusion, "std", std)
     numbers = _drawn(fusion, NORMAL, shape_extents(shape), dtype, rng_seed, rng_offset)
     if (centre.value, scale.value) != (0, 1):
         numbers = apply_to_tensor(fusion, "add", apply_to_tensor(fusion, "mul", numbers, scale), centre)
@@ -148,3 +141,30 @@ def randn_like(
     """Standard normal numbers of the sizes and the (floating) type of `arg`; see `uniform`."""
     numbers = _drawn(fusion, NORMAL, arg.extents, arg.dtype, rng_seed, rng_offset)
     return convert_tensor(fusion, numbers, arg.dtype)
+
+
+@op()
+def dropout(
+    fusion: Fusion,
+    arg: TensorView,
+    p: ScalarLike = 0.5,
+    *,
+    rng_seed: ScalarLike | None = None,
+    rng_offset: ScalarLike | None = None,
+) -> tuple[TensorView, TensorView]:
+    """(out, mask): each element is kept, times 1 / (1 - p), with probability 1 - p, and is 0 otherwise.
+
+    The mask is True where it is kept. Reduced floats are computed in Float; out is of the input's type.
+    The draws are those of `uniform`, with its seed and offset.
+    """
+    x, probability = as_computed(fusion, arg, "dropout"), real_scalar(fusion, "p", p)
+    if probability.value is not None and not 0 <= probability.value.real <= 1:
+        raise DefinitionError(f"dropout probability has to be between 0 and 1, but got {probability.value}")
+    numbers = _drawn(fusion, UNIFORM, arg.extents, x.dtype, rng_seed, rng_offset)
+    keeping = apply(fusion, "sub", 1.0, probability)
+    mask = apply_to_tensor(fusion, "lt", numbers, keeping)
+    # Where nothing is kept there is nothing to scale.
+    inverse = apply(fusion, "truediv", 1.0, keeping)
+    scale = apply(fusion, "where", apply(fusion, "eq", keeping, 0.0), 0.0, inverse)
+    kept = apply_to_tensor(fusion, "mul", x, convert_tensor(fusion, mask, x.dtype))
+    return convert_tensor(fusion, apply_to_tensor(fusion, "mul", kept, scale), arg.dtype), mask

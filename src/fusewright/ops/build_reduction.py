@@ -34,7 +34,7 @@ def reduced_dims(tensor: TensorView, dims: Dims | None) -> list[int]:
     return sorted(wrap_dims([dims] if isinstance(dims, int) else dims, tensor.ndim, "reduction"))
 
 
-def _without_broadcasts(
+def without_broadcasts(
     fusion: Fusion, tensor: TensorView, dims: Sequence[int]
 ) -> tuple[TensorView, list[int], Expr]:
     """`tensor` with the broadcast axes among `dims` squeezed away, the positions of the others then, and how
@@ -46,27 +46,29 @@ def _without_broadcasts(
     return remove_axes(fusion, tensor, broadcasts), positions, copies
 
 
-def _reduce(fusion: Fusion, row: ReductionOp, tensor: TensorView, dims: Sequence[int]) -> list[TensorView]:
-    """The node: one output a state, whose axes `dims` are reduced."""
-    outputs = []
+def reduce_states(
+    fusion: Fusion, row: ReductionOp, operands: Sequence[TensorView], dims: Sequence[int]
+) -> list[TensorView]:
+    """The node over `operands` of one shape: one output a state, whose axes `dims` are reduced."""
+    tensor, outputs = operands[0], []
     for dtype in row.state_dtypes(tensor.dtype):
         axes = [
             fusion.copy_axis(axis, IterKind.REDUCTION if i in dims else None)
             for i, axis in enumerate(tensor.shape)
         ]
         outputs.append(fusion.new_tensor(axes, dtype))
-    fusion.add_node(Reduction(row, (tensor,), outputs))
+    fusion.add_node(Reduction(row, operands, outputs))
     return outputs
 
 
-def _kept_dims(fusion: Fusion, tensor: TensorView, dims: Sequence[int], keepdim: bool) -> TensorView:
+def with_kept_dims(fusion: Fusion, tensor: TensorView, dims: Sequence[int], keepdim: bool) -> TensorView:
     """`tensor` with size-1 axes at `dims` again, if `keepdim`."""
     if not keepdim:
         return tensor
     return insert_axes(fusion, tensor, [i in dims for i in range(tensor.ndim + len(dims))])
 
 
-def _count(fusion: Fusion, tensor: TensorView, dims: Sequence[int]) -> Scalar:
+def count_of(fusion: Fusion, tensor: TensorView, dims: Sequence[int]) -> Scalar:
     """How many elements `dims` hold."""
     return scalar_of_extent(fusion, product(tensor.shape[dim].visible_extent for dim in dims))
 
@@ -103,7 +105,7 @@ def _to_the(fusion: Fusion, tensor: TensorView, count: Scalar) -> TensorView:
 _REPEATED = {SUM: _times, PROD: _to_the}
 
 
-def _of_copies(fusion: Fusion, copies: Expr, value: TensorView, identity: PyScalar) -> TensorView:
+def of_copies(fusion: Fusion, copies: Expr, value: TensorView, identity: PyScalar) -> TensorView:
     """`value`, a reduction of so many copies of each element, or the identity where there are none."""
     if as_int(copies):
         return value
@@ -122,16 +124,16 @@ def _reduced(
         out = convert_tensor(fusion, source, result)
         return copy_tensor(fusion, arg) if out is arg else out
     source = convert_tensor(fusion, source, computed)
-    source, left, copies = _without_broadcasts(fusion, source, positions)
-    out = _reduce(fusion, row, source, left)[0] if left else source
+    source, left, copies = without_broadcasts(fusion, source, positions)
+    out = reduce_states(fusion, row, [source], left)[0] if left else source
     if row in _REPEATED and copies is not product(()):
         out = _REPEATED[row](fusion, out, scalar_of_extent(fusion, copies))
     (identity,) = row.identity(computed)
-    out = _of_copies(fusion, copies, out, identity)
-    return _kept_dims(fusion, convert_tensor(fusion, out, result), positions, keepdim)
+    out = of_copies(fusion, copies, out, identity)
+    return with_kept_dims(fusion, convert_tensor(fusion, out, result), positions, keepdim)
 
 
-def _one_dim_as_list(values: list[Any]) -> None:
+def one_dim_as_list(values: list[Any]) -> None:
     """`dims=1` recorded as `dims=[1]`, which it means."""
     if type(values[1]) is int:
         values[1] = [values[1]]
@@ -141,9 +143,10 @@ def _dtype_in_place_of_dims(values: list[Any]) -> None:
     """The overload (arg, dtype)."""
     if isinstance(values[1], DataType):
         values[1], values[3] = None, values[1]
-    _one_dim_as_list(values)
+    one_dim_as_list(values)
 
 
+_ONE_OR_MORE_DIMS: dict[str, Any] = {"aliases": {"dim": "dims"}, "arrange": one_dim_as_list}
 _OVERLOADS: dict[str, Any] = {"aliases": {"dim": "dims"}, "arrange": _dtype_in_place_of_dims}
 
 
@@ -198,6 +201,23 @@ def min_(
     return _reduced(fusion, MIN, arg, dims, keepdim, dtype)
 
 
+# ---- any and all -------------------------------------------------------------------------------------------
+
+
+@op(name="any", **_ONE_OR_MORE_DIMS)
+def any_(fusion: Fusion, arg: TensorView, dims: Dims | None = None, keepdim: bool = False) -> TensorView:
+    """Whether an element over `dims` (None: all) is not zero: Bool, False where there is no element."""
+    truth = convert_tensor(fusion, arg, DataType.Bool)
+    return _reduced(fusion, MAX, truth, dims, keepdim, DataType.Null)
+
+
+@op(name="all", **_ONE_OR_MORE_DIMS)
+def all_(fusion: Fusion, arg: TensorView, dims: Dims | None = None, keepdim: bool = False) -> TensorView:
+    """Whether no element over `dims` (None: all) is zero: Bool, True where there is no element."""
+    truth = convert_tensor(fusion, arg, DataType.Bool)
+    return _reduced(fusion, MIN, truth, dims, keepdim, DataType.Null)
+
+
 # ---- mean and variance -------------------------------------------------------------------------------------
 
 
@@ -216,18 +236,18 @@ def mean(
     positions = reduced_dims(arg, dims)
     source = convert_tensor(fusion, convert_tensor(fusion, arg, result), result.compute)
     total = _reduced(fusion, SUM, source, positions, keepdim, DataType.Null)
-    quotient = apply_to_tensor(fusion, "truediv", total, _count(fusion, arg, positions))
+    quotient = apply_to_tensor(fusion, "truediv", total, count_of(fusion, arg, positions))
     return convert_tensor(fusion, quotient, result)
 
 
-def _welford(
+def moments(
     fusion: Fusion, arg: TensorView, dims: Sequence[int]
 ) -> tuple[TensorView, TensorView, TensorView]:
     """Mean, sum of squared deviations and count over `dims`, which vanish."""
     computed, _ = reduction_dtypes(WELFORD, arg.dtype)
-    source, left, copies = _without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
+    source, left, copies = without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
     if left:
-        avg, m2, n = _reduce(fusion, WELFORD, source, left)
+        avg, m2, n = reduce_states(fusion, WELFORD, [source], left)
         if copies is not product(()):
             times = scalar_of_extent(fusion, copies)
             m2 = apply_to_tensor(fusion, "mul", m2, times)
@@ -236,10 +256,10 @@ def _welford(
         # Every element is its own mean; x - x is 0, or NaN where the deviation of an infinity is NaN.
         avg, m2 = copy_tensor(fusion, source), apply_to_tensor(fusion, "sub", source, source)
         n = filled(fusion, source.extents, scalar_of_extent(fusion, copies), DataType.Int)
-    return _of_copies(fusion, copies, avg, 0.0), _of_copies(fusion, copies, m2, 0.0), n
+    return of_copies(fusion, copies, avg, 0.0), of_copies(fusion, copies, m2, 0.0), n
 
 
-@op(arrange=_one_dim_as_list)
+@op(arrange=one_dim_as_list)
 def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView, TensorView]:
     """(avg, m2, n) over `dims`: the mean, the sum of squared deviations from it, and the count.
 
@@ -249,10 +269,10 @@ def welford(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, Te
     """
     if not arg.ndim:
         raise RankError(what="the input of welford", expected="at least 1", given=0)
-    return _welford(fusion, arg, reduced_dims(arg, dims))
+    return moments(fusion, arg, reduced_dims(arg, dims))
 
 
-def _variance(
+def variance_and_mean(
     fusion: Fusion, arg: TensorView, dims: Sequence[int], correction: int, with_mean: bool
 ) -> tuple[TensorView, TensorView]:
     """Variance over `dims`, which vanish, and the mean.
@@ -264,15 +284,15 @@ def _variance(
     if arg.dtype.is_complex:
         parts = [apply_to_tensor(fusion, part, arg) for part in ("real", "imag")]
         (real_var, real_mean), (imag_var, imag_mean) = (
-            _variance(fusion, p, dims, correction, with_mean) for p in parts
+            variance_and_mean(fusion, p, dims, correction, with_mean) for p in parts
         )
         return (
             apply_to_tensor(fusion, "add", real_var, imag_var),
             apply_to_tensor(fusion, "complex", real_mean, imag_mean),
         )
-    avg, m2, _ = _welford(fusion, arg, dims)
+    avg, m2, _ = moments(fusion, arg, dims)
     # max(n - correction, 0): a correction that is too large gives infinity, not a negative variance.
-    count = _count(fusion, arg, dims)
+    count = count_of(fusion, arg, dims)
     divisor = apply(fusion, "maximum", apply(fusion, "sub", count, correction), 0)
     if with_mean and not count.value:
         nothing = constant(fusion, float("nan"), avg.dtype)
@@ -280,16 +300,25 @@ def _variance(
     return apply_to_tensor(fusion, "truediv", m2, divisor), avg
 
 
-@op(arrange=_one_dim_as_list)
+@op(**_ONE_OR_MORE_DIMS)
 def var(
     fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
 ) -> TensorView:
     """The variance over `dims` (None: all): m2 / max(n - correction, 0). Reduced floats give Float."""
     positions = reduced_dims(arg, dims)
-    return _kept_dims(fusion, _variance(fusion, arg, positions, correction, False)[0], positions, keepdim)
+    variance, _ = variance_and_mean(fusion, arg, positions, correction, False)
+    return with_kept_dims(fusion, variance, positions, keepdim)
 
 
-@op(arrange=_one_dim_as_list)
+@op(**_ONE_OR_MORE_DIMS)
+def std(
+    fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
+) -> TensorView:
+    """The standard deviation over `dims` (None: all): the square root of `var`, of the same type."""
+    return apply_to_tensor(fusion, "sqrt", var(fusion, arg, dims, correction, keepdim))
+
+
+@op(**_ONE_OR_MORE_DIMS)
 def var_mean(
     fusion: Fusion, arg: TensorView, dims: Dims | None = None, correction: int = 1, keepdim: bool = False
 ) -> tuple[TensorView, TensorView]:
@@ -302,5 +331,6 @@ def var_mean(
             hint="cast it to Float first",
         )
     positions = reduced_dims(arg, dims)
-    variance, avg = _variance(fusion, arg, positions, correction, True)
-    return _kept_dims(fusion, variance, positions, keepdim), _kept_dims(fusion, avg, positions, keepdim)
+    found = variance_and_mean(fusion, arg, positions, correction, True)
+    variance, avg = (with_kept_dims(fusion, t, positions, keepdim) for t in found)
+    return variance, avg

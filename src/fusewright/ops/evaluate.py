@@ -6,7 +6,9 @@ as kernels do. Reductions differ from kernels' in the order of their additions o
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +19,14 @@ from fusewright.core.errors import InputError, InternalError, ShapeError
 from fusewright.core.op import converted
 from fusewright.ir import (
     Broadcast,
+    Choose,
     Copy,
     Expand,
     Full,
     Fusion,
+    Indexed,
     Iota,
+    LibraryCall,
     Node,
     Permute,
     Pointwise,
@@ -30,13 +35,17 @@ from fusewright.ir import (
     Reduction,
     Relabel,
     Scalar,
+    Scan,
     Squeeze,
     TensorView,
     Val,
+    position_of,
+    value_extent,
+    value_of,
 )
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import Expr, Symbol, as_int, evaluate
+from fusewright.sym import Expr, Symbol, as_int, evaluate, fold
 
 __all__ = ["RULES", "bind_sizes", "evaluate_fusion", "evaluate_values"]
 
@@ -157,11 +166,20 @@ def _pointwise(run: _Evaluation, node: Pointwise) -> Sequence[torch.Tensor]:
 
 def _reduction(run: _Evaluation, node: Reduction) -> Sequence[torch.Tensor]:
     dims = tuple(i for i, axis in enumerate(node.output.maybe_root) if axis.is_reduction)
-    if len(node.inputs) > 1:
+    if len(node.inputs) != node.op.operands:
         raise InternalError(
             problem="a reduction of partial results belongs to a schedule, not to a definition"
         )
-    return node.op.reduce(run.get(node.inputs[0]), dims)
+    return node.op.reduce(tuple(run.get(v) for v in node.inputs), dims)
+
+
+def _scan(run: _Evaluation, node: Scan) -> Sequence[torch.Tensor]:
+    x, *init = (run.get(v) for v in node.inputs)
+    assert node.op.scan is not None
+    found = node.op.scan(x.expand(run.shape(node.output)), node.dim)
+    if not init:
+        return [found]
+    return node.op.combining(node.output.dtype).torch((init[0],), (found,))
 
 
 def _same(run: _Evaluation, node: Copy) -> Sequence[torch.Tensor]:
@@ -185,6 +203,75 @@ def _relabel(run: _Evaluation, node: Broadcast | Squeeze | Permute | Relabel) ->
 
 def _expand(run: _Evaluation, node: Expand) -> Sequence[torch.Tensor]:
     return [run.get(node.inputs[0]).expand(run.shape(node.output))]
+
+
+def _positions(run: _Evaluation, out: TensorView) -> list[torch.Tensor]:
+    """The position of every element along each dimension, zero along broadcasts; they broadcast together."""
+    shape, rank = run.shape(out), out.ndim
+    places = []
+    for dim, (size, axis) in enumerate(zip(shape, out.shape)):
+        counted = torch.arange(0 if axis.is_broadcast and not size else size, device=run.device)
+        line = torch.zeros_like(counted) if axis.is_broadcast else counted
+        places.append(line.reshape([size if i == dim else 1 for i in range(rank)]))
+    return places
+
+
+def _indexed(run: _Evaluation, node: Indexed) -> Sequence[torch.Tensor]:
+    source, shape = run.get(node.source), run.shape(node.output)
+    places, values = _positions(run, node.output), [run.get(v).long() for v in node.index_tensors]
+    found = [_index_values(run, e, places, values) for e in node.map.expressions]
+    *indices, pred = [e.expand(shape) for e in found]
+    fill = run.get(node.fill) if node.fill is not None else source.new_zeros(())
+    if not source.numel():
+        return [fill.expand(shape)]
+    # What is outside is read somewhere inside, and not used.
+    inside = [i.clamp(0, size - 1) for i, size in zip(indices, source.shape)]
+    element = source[tuple(inside)] if inside else source.expand(shape)
+    return [torch.where(pred.bool(), element, fill)]
+
+
+def _choose(run: _Evaluation, node: Choose) -> Sequence[torch.Tensor]:
+    shape = run.shape(node.output)
+    values = [run.get(v).long() for v in node.index_tensors]
+    pred = _index_values(run, node.pred, _positions(run, node.output), values).bool()
+    first, second = (run.get(v).expand(shape) for v in node.inputs[:2])
+    return [torch.where(pred.expand(shape), first, second)]
+
+
+def _index_values(
+    run: _Evaluation, expr: Expr, places: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """An index expression for all positions at once; a predicate gives 0 and 1."""
+
+    def visit(e: Expr, args: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        if isinstance(e, Symbol):
+            dim, number = position_of(e), value_of(e)
+            if dim is not None:
+                return places[dim]
+            if number is None:
+                return torch.tensor(run.sizes[e], device=run.device)
+            value, extent = values[number], evaluate(value_extent(e), run.sizes)
+            return torch.where((value >= 0) & (value < extent), value, -1)
+        return _INDEX_RULES[e.kind](e, *args)
+
+    return fold(expr, visit)
+
+
+_INDEX_RULES: Mapping[str, Callable[..., torch.Tensor]] = {
+    "const": lambda e: torch.tensor(as_int(e)),
+    "add": lambda e, *args: functools.reduce(operator.add, args),
+    "mul": lambda e, *args: functools.reduce(operator.mul, args),
+    "floordiv": lambda e, a, b: torch.div(a, b, rounding_mode="floor"),
+    "mod": lambda e, a, b: torch.remainder(a, b),
+    "min": lambda e, *args: functools.reduce(torch.minimum, args),
+    "max": lambda e, *args: functools.reduce(torch.maximum, args),
+    "lt": lambda e, a, b: (a < b).long(),
+    "le": lambda e, a, b: (a <= b).long(),
+    "eq": lambda e, a, b: (a == b).long(),
+    "not": lambda e, a: 1 - a,
+    "and": lambda e, *args: functools.reduce(torch.minimum, args),
+    "or": lambda e, *args: functools.reduce(torch.maximum, args),
+}
 
 
 def _full(run: _Evaluation, node: Full) -> Sequence[torch.Tensor]:
@@ -217,18 +304,29 @@ def _random(run: _Evaluation, node: Random) -> Sequence[torch.Tensor]:
     return [node.op.spelling(dtype).torch(numbers // each, numbers % each, seed, offset)]
 
 
+def _library_call(run: _Evaluation, node: LibraryCall) -> Sequence[torch.Tensor]:
+    function = (node.op.reference or node.op.function)(run.device.type, **node.options)
+    operands = [run.get(v) if isinstance(v, TensorView) else run.get(v).item() for v in node.inputs]
+    results = function(*operands)
+    return [results] if len(node.outputs) == 1 else results
+
+
 #: One rule a node class: the outputs' values, from those of the inputs.
 RULES: Mapping[type[Node], Rule] = {
     Pointwise: _pointwise,
     Reduction: _reduction,
+    Scan: _scan,
     Copy: _same,
     Broadcast: _relabel,
     Squeeze: _relabel,
     Permute: _relabel,
     Relabel: _relabel,
     Expand: _expand,
+    Indexed: _indexed,
+    Choose: _choose,
     Full: _full,
     Iota: _iota,
     RandomState: _random_state,
     Random: _random,
+    LibraryCall: _library_call,
 }

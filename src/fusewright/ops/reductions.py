@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -13,7 +14,18 @@ from fusewright.core.errors import DtypeError
 from fusewright.core.op import CombineSpelling, ReductionOp, States
 from fusewright.ops import complex_functions
 
-__all__ = ["MAX", "MIN", "PROD", "REDUCTIONS", "SUM", "WELFORD", "reduction_dtypes"]
+__all__ = [
+    "ARGMAX",
+    "ARGMIN",
+    "MAX",
+    "MIN",
+    "NOWHERE",
+    "PROD",
+    "REDUCTIONS",
+    "SUM",
+    "WELFORD",
+    "reduction_dtypes",
+]
 
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Tensor = torch.Tensor
@@ -36,6 +48,7 @@ def _single(
     identity: Callable[[DataType], PyScalar],
     combine: dict[Category, CombineSpelling],
     reduce: Callable[[Tensor, Dims], Tensor],
+    scan: Callable[[Tensor, int], Tensor],
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -46,7 +59,8 @@ def _single(
         lift=("{x}",),
         lift_torch=_lift_one,
         combine=MappingProxyType(combine),
-        reduce=lambda x, dims: (reduce(x, dims),),
+        reduce=lambda given, dims: (reduce(given[0], dims),),
+        scan=scan,
     )
 
 
@@ -80,12 +94,14 @@ SUM = _single(
     lambda dtype: _typed(0, dtype),
     {INT: _INT_ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", complex_functions.add, ("complex",))},
     _sum,
+    lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype),  # torch would widen int32
 )
 PROD = _single(
     "prod",
     lambda dtype: _typed(1, dtype),
     {INT: _INT_MULTIPLY, FLOAT: _MULTIPLY, COMPLEX: _combine("{a0} * {b0}", torch.mul, ("complex",))},
     _prod,
+    lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype),
 )
 
 # ---- extrema -----------------------------------------------------------------------------------------------
@@ -98,6 +114,7 @@ def _extremum(
     on_bools: str,
     function: Callable[[Tensor, Tensor], Tensor],
     reduce: Callable[[Tensor, Dims], Tensor],
+    scan: Callable[[Tensor, int], Any],
 ) -> ReductionOp:
     """NaN, where there is one among the elements, is the result."""
     elementwise = f"{name}imum"
@@ -113,15 +130,70 @@ def _extremum(
         kept = [extent for dim, extent in enumerate(x.shape) if dim not in dims]
         return torch.full(kept, identity(_dtype_of(x)), dtype=x.dtype, device=x.device)
 
-    return _single(name, identity, combine, reduce_or_identity)
+    def scan_values(x: Tensor, dim: int) -> Tensor:
+        values: Tensor = scan(x, dim).values if x.numel() else x.clone()  # which torch refuses
+        return values
+
+    return _single(name, identity, combine, reduce_or_identity, scan_values)
 
 
 def _dtype_of(x: Tensor) -> DataType:
     return next(dtype for dtype in DataType if dtype is not DataType.Null and dtype.torch == x.dtype)
 
 
-MAX = _extremum("max", ">", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax)
-MIN = _extremum("min", "<", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin)
+MAX = _extremum("max", ">", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax, torch.cummax)
+MIN = _extremum("min", "<", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin, torch.cummin)
+
+# ---- where the extrema are ---------------------------------------------------------------------------------
+
+# The position of no element, in front of which any other comes.
+NOWHERE = -1
+
+
+def _arg_extremum(
+    name: str,
+    extremum: ReductionOp,
+    better: Callable[[Tensor, Tensor], Tensor],
+    reduce: Callable[..., Tensor],
+) -> ReductionOp:
+    """The extreme value and its position: the least of several. NaN, where there is one, is extreme.
+
+    The positions are given with the values, as a second tensor. So the result depends on no order.
+    """
+
+    def combine(a: States, b: States) -> States:
+        (a_value, a_at), (b_value, b_at) = a, b
+        equal = (a_value == b_value) | (a_value.isnan() & b_value.isnan())
+        first = (b_at != NOWHERE) & ((a_at == NOWHERE) | (b_at < a_at))
+        taken = better(b_value, a_value) | (b_value.isnan() & ~a_value.isnan()) | (equal & first)
+        return torch.where(taken, b_value, a_value), torch.where(taken, b_at, a_at)
+
+    def reduce_both(given: States, dims: Dims) -> States:
+        x, at = torch.broadcast_tensors(*given)
+        (value,) = extremum.reduce((x,), dims)
+        if not all(x.shape[dim] for dim in dims):
+            return value, torch.full_like(value, NOWHERE, dtype=at.dtype)
+        extreme = reduce(x, dims, keepdim=True)
+        is_extreme = (x == extreme) | (x.isnan() & extreme.isnan())
+        beyond = torch.iinfo(at.dtype).max
+        return value, torch.amin(torch.where(is_extreme, at, beyond), dims)
+
+    text = f"fw::{name}_combine({{a0}}, {{a1}}, {{b0}}, {{b1}})"
+    spelling = CombineSpelling(text, combine, ("arg_extremum",))
+    return ReductionOp(
+        name,
+        states=("value", "position"),
+        state_dtypes=lambda dtype: (dtype, DataType.Index),
+        identity=lambda dtype: (*extremum.identity(dtype), NOWHERE),
+        lift=(),
+        lift_torch=lambda x, at: (x, at),
+        combine=MappingProxyType({BOOL: spelling, INT: spelling, FLOAT: spelling}),
+        reduce=reduce_both,
+    )
+
+
+ARGMAX = _arg_extremum("argmax", MAX, torch.gt, torch.amax)
+ARGMIN = _arg_extremum("argmin", MIN, torch.lt, torch.amin)
 
 # ---- Welford -----------------------------------------------------------------------------------------------
 
@@ -139,7 +211,8 @@ def _welford_combine(a: States, b: States) -> States:
     return torch.where(empty, a_avg, avg), torch.where(empty, a_m2, m2), n
 
 
-def _welford_reduce(x: Tensor, dims: Dims) -> States:
+def _welford_reduce(given: States, dims: Dims) -> States:
+    (x,) = given
     count = math.prod(x.shape[dim] for dim in dims)
     avg = torch.sum(x, dims, keepdim=True) / max(count, 1)
     m2 = torch.sum((x - avg) ** 2, dims)
@@ -166,7 +239,7 @@ WELFORD = ReductionOp(
 )
 
 REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(
-    {row.name: row for row in (SUM, PROD, MAX, MIN, WELFORD)}
+    {row.name: row for row in (SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, WELFORD)}
 )
 
 

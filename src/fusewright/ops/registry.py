@@ -100,10 +100,14 @@ KINDS: Mapping[object, Kind] = {
     Dims: Kind("int or list of ints", lambda v: _is_int(v) or _is_ints(v)),
     Values: Kind("int, or list of ints and Scalars", lambda v: _is_int(v) or _is_extents(v), is_operand=True),
     Contiguity: Kind("bool or list of bools", lambda v: isinstance(v, bool) or _is_flags(v)),
+    Sequence[TensorView]: Kind(
+        "list of Tensors", _sequence_of(lambda v: isinstance(v, TensorView)), is_operand=True
+    ),
     Sequence[int]: Kind("list of ints", _is_ints),
     Sequence[bool]: Kind("list of bools", _sequence_of(lambda v: isinstance(v, bool))),
     int: Kind("int", _is_int),
     bool: Kind("bool", lambda v: isinstance(v, bool)),
+    str: Kind("str", lambda v: type(v) is str),
     DataType: Kind("DataType", lambda v: isinstance(v, DataType)),
 }
 

@@ -6,10 +6,12 @@ from collections.abc import Collection
 
 from fusewright.analyze.axis_map import loop_keys, sibling_keys
 from fusewright.analyze.persistent import Reachability
+from fusewright.analyze.scan_axes import collective_position
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Scan
 from fusewright.ir.value import TensorView
 from fusewright.schedule.ordering import cut_cycles
 
@@ -22,7 +24,7 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reachability: Reacha
 
     A loop can be shared if its axes correspond in the tensor and every consumer, and none is reduced or
     vectorized. A loop that computes a reduction must close before the reduction's consumers; consumers inside
-    it limit the position.
+    it limit the position. So does the step of a scan in which threads meet.
     """
     if tensor.definition is None or not tensor.consumers:
         return 0
@@ -31,6 +33,11 @@ def max_inline_position(fusion: Fusion, tensor: TensorView, reachability: Reacha
         if axis.is_reduction or axis.parallel in _STOPS_INLINING:
             limit = position
             break
+    if (
+        isinstance(tensor.definition, Scan)
+        and (meeting := collective_position(tensor.definition)) is not None
+    ):
+        limit = min(limit, meeting)
     for consumer in tensor.consumers:
         ours, theirs = loop_keys(tensor, consumer)
         shared = 0

@@ -81,9 +81,11 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
 
 
 def _is_own_load(source: TensorView, target: TensorView) -> bool:
-    """Whether `target` is an input, `source`, relabeled."""
+    """Whether `target` is an input, `source`, relabeled or read by index."""
     node = target.definition
-    return node is not None and source.definition is None and node.traits.relabel
+    return (
+        node is not None and source.definition is None and node.traits.own_load and node.inputs[0] is source
+    )
 
 
 def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[TensorView] = ()) -> None:

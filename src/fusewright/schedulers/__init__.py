@@ -28,6 +28,7 @@ from fusewright.schedulers.base import (
     rejection_text,
     type_name,
 )
+from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     CompileParams,
@@ -35,14 +36,17 @@ from fusewright.schedulers.params import (
     LaunchParams,
     PointwiseParams,
     ReductionParams,
+    ScanParams,
     TransposeParams,
 )
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.scan import ScanScheduler
 from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
     "CompileParams",
+    "ExprEvalScheduler",
     "Facts",
     "HeuristicParams",
     "InnerPersistentScheduler",
@@ -55,6 +59,8 @@ __all__ = [
     "ReductionScheduler",
     "Registry",
     "Reject",
+    "ScanParams",
+    "ScanScheduler",
     "Scheduler",
     "TransposeParams",
     "TransposeScheduler",
@@ -75,5 +81,12 @@ __all__ = [
 def default_registry() -> Registry:
     """The built-in schedulers in order of priority (api.md 6.4)."""
     return Registry(
-        [ReductionScheduler(), TransposeScheduler(), PointwiseScheduler(), InnerPersistentScheduler()]
+        [
+            ReductionScheduler(),
+            TransposeScheduler(),
+            PointwiseScheduler(),
+            InnerPersistentScheduler(),
+            ExprEvalScheduler(),
+            ScanScheduler(),
+        ]
     )

@@ -48,13 +48,16 @@ class Facts:
 
     sizes: the value of every size symbol. strides: elements, one tuple an input in logical order
     (empty for scalars). alignment: bytes that each input's pointer is a multiple of (at most 256).
-    index_dtype: Int32 if every offset fits in 32 bits, else Int.
+    index_dtype: Int32 if every offset fits in 32 bits, else Int. stable: size symbols that have had one value
+    in all calls so far, this one included; params may take them to be constant, as a call with another
+    value then needs at most one more kernel.
     """
 
     sizes: Mapping[Symbol, int]
     strides: tuple[tuple[int, ...], ...] = ()
     alignment: tuple[int, ...] = ()
     index_dtype: DataType = DataType.Int
+    stable: frozenset[Symbol] = frozenset()
 
     def value(self, extent: Expr) -> int:
         return evaluate(extent, self.sizes)

@@ -5,9 +5,10 @@ what lies between them, inlined.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.analyze.axis_map import is_own_load
+from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import (
     loads_along_lane,
     power_of_two_divisor,
@@ -40,13 +41,14 @@ class Ports:
 def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
-    What relabels an input is a load already; all other uses of an input share one.
+    What relabels an input, or reads it by index, is a load already; all other uses of an input share one.
     """
     fusion = schedule.fusion
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
-        plain = [use.output for use in value.uses if not is_own_load(fusion, use)]
+        uses = (use for use in value.uses if not is_own_load(fusion, use) or use.inputs[0] is not value)
+        plain = [use.output for use in uses]
         if len(plain) == len(value.uses):
             schedule.cache_after(value)
         elif plain:
@@ -73,7 +75,7 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
     node = tensor.definition
     return (
         node is not None
-        and node.traits.move
+        and (node.traits.move or node.traits.indexed)
         and isinstance(node.inputs[0], TensorView)
         and fusion.is_input(node.inputs[0])
         and not node.inputs[0].is_cpu
@@ -118,6 +120,7 @@ class _Limit:
         size: the extent of that dimension.
         position: of the input that it reads or may be stored in; None for fresh memory.
         outer: that input's other dimensions, and their extents.
+        sizes: what else a vector has to divide.
         dense: for a store that may be in an input, the extents from the inside of memory of its own.
     """
 
@@ -126,6 +129,7 @@ class _Limit:
     position: int | None
     outer: tuple[tuple[int, Expr], ...]
     dense: tuple[Expr, ...] = ()
+    sizes: tuple[Expr, ...] = ()
 
 
 class VectorLimits:
@@ -138,7 +142,8 @@ class VectorLimits:
     """
 
     def __init__(self, fusion: Fusion, inner: IterDomain, accesses: Iterable[Access]) -> None:
-        self._size = inner.extent
+        #: what must be multiples of the width for the dimension to be one
+        self._sizes = divisors(inner.extent)
         accesses = list(accesses)
         self._extents = list({axis.extent: None for access in accesses for axis in access.axes})
         aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
@@ -148,13 +153,20 @@ class VectorLimits:
             if unit is not None and access.axes.get(inner) is unit:
                 home = aliases.get(access.tensor, access.tensor)
                 position = fusion.inputs.index(home) if fusion.is_input(home) else None
-                self._limits.append(_limit(access.tensor, unit, position, home is not access.tensor))
+                limit = _limit(access.tensor, unit, position, home is not access.tensor)
+                if inner in access.sizes:  # goes along only a part of that dimension, perhaps
+                    limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
+                self._limits.append(limit)
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""
         if any(facts.value(extent) == 0 for extent in self._extents):
             return 1  # nothing is accessed, and nothing is known of the other sizes
-        width = power_of_two_divisor(facts.value(self._size), MAX_VECTOR_BYTES)
+        if self._sizes is None:
+            return 1
+        width = MAX_VECTOR_BYTES
+        for each in self._sizes:
+            width = power_of_two_divisor(facts.value(each), width)
         for limit in self._limits:
             alignment, strides = FRESH_ALIGNMENT, []
             if limit.position is not None:
@@ -162,7 +174,10 @@ class VectorLimits:
                 own = facts.strides[limit.position]
                 strides = [own[dim] for dim, size in limit.outer if facts.value(size) > 1]
                 strides += _steps([facts.value(size) for size in limit.dense])
-            width = widest_access(limit.element_bytes, facts.value(limit.size), strides, alignment, width)
+            for each in limit.sizes:
+                width = power_of_two_divisor(facts.value(each), width)
+            size = facts.value(limit.size)
+            width = widest_access(limit.element_bytes, size, strides, alignment, width)
         return max(1, width)
 
 

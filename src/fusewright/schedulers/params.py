@@ -34,6 +34,7 @@ _PERSISTENT = (
     "project_persistent_buffers",
     "persistent_in_shared_memory",
     "batches_per_block_inner_reduction",
+    "assumed_reduction_sizes",
 )
 _INNER = (
     "unroll_factor_top_of_vectorization",
@@ -225,6 +226,34 @@ class TransposeParams(HeuristicParams):
 
 
 @dataclass(frozen=True, slots=True)
+class ScanParams(HeuristicParams):
+    """How the rows that a scan runs along are cut up.
+
+    fastest_dim: the scanned dimension is contiguous in memory ("inner"); else "outer".
+
+    Inner: lparams.bdimx threads go through a row in steps, each with unroll_factor vectors of
+    vectorization_factor elements in flight; lparams.bdimy rows a block.
+
+    Outer: lparams.bdimx threads along the contiguous dimension, vectorization_factor columns each, and
+    lparams.bdimy threads down the columns, each with unroll_factor rows in flight.
+    """
+
+    fastest_dim: bool = True
+    vectorization_factor: int = 1
+    unroll_factor: int = 1
+
+    def validate(self) -> None:
+        HeuristicParams.validate(self)
+        _vector("vectorization_factor", self.vectorization_factor)
+        _within("unroll_factor", self.unroll_factor, 1, MAX_UNROLL)
+        for name in ("bdimx", "bdimy"):
+            value = getattr(self.lparams, name)
+            if value < 1:
+                raise ParamsError(path=f"lparams.{name}", expected="the extent, 1 or more", given=value)
+        self._expect_extents(["bdimx", "bdimy"])
+
+
+@dataclass(frozen=True, slots=True)
 class ReductionParams(HeuristicParams):
     """How a reduction, or a normalization that holds its rows (`persistent_kernel`), is cut up.
 
@@ -235,7 +264,9 @@ class ReductionParams(HeuristicParams):
     unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
     gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads
     the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
-    inputs are held, what follows from them is computed again.
+    inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
+    reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
+    () where it serves all that its threads can hold.
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     and lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight.
@@ -261,6 +292,7 @@ class ReductionParams(HeuristicParams):
     split_grid_dim_inner_reduction: bool = False
     pad_inner_reduction_to_warp: bool = False
     batches_per_block_inner_reduction: int = 1
+    assumed_reduction_sizes: tuple[int, ...] = ()
     block_dim_inner_reduction: ParallelType = ParallelType.serial
     grid_dim_inner_reduction: ParallelType = ParallelType.serial
     multiple_reds_per_blk: bool = False
@@ -313,6 +345,10 @@ class ReductionParams(HeuristicParams):
         else:
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
+            self.expect("assumed_reduction_sizes", (), "where no batches are held")
+        for size in self.assumed_reduction_sizes:
+            if size < 1:
+                raise ParamsError(path="assumed_reduction_sizes", expected="sizes of 1 or more", given=size)
 
     def _validate_vectors(self) -> None:
         for name, vectorized in (

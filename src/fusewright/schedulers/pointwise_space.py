@@ -50,6 +50,11 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     reference = reference or reference_tensor(fusion)
     if reference is None or any(isinstance(n, Reduction) for n in fusion.nodes):
         return "cannot find reference tensor"
+    return covering_space(fusion, reference)
+
+
+def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
+    """The space of the dimensions of `reference`, which is not reduced, or why another tensor lacks them."""
     axes = tuple(a for a in reference.allocation)
     maps = reference_maps(reference, axes)
     wanted = {a for a in axes if not a.is_broadcast}

@@ -8,14 +8,17 @@ relabels it is a load of its own, all other uses share one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
+from fusewright.analyze.runs import expression_run, indexed_run
+from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node
+from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView
 from fusewright.schedule.propagate import spanning_walk
+from fusewright.sym import Expr
 
 #: The reference's axis -> a tensor's.
 AxisMap = dict[IterDomain, IterDomain]
@@ -39,17 +42,21 @@ class Access:
     Attributes:
         tensor: the input or output, in global memory.
         node: what reads the input, the first of those that share a load; None for a store.
-        axes: the reference's axis -> the tensor's.
+        axes: the reference's axis -> the tensor's that goes along with it.
+        varying: the reference's axes along which other elements are read, though no axis goes along.
+        sizes: for each of the reference's axes what a vector along it must divide, the size apart.
     """
 
     tensor: TensorView
     node: Node | None
     axes: AxisMap
+    varying: frozenset[IterDomain] = frozenset()
+    sizes: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
 
     @property
     def concrete(self) -> frozenset[IterDomain]:
         """The reference's axes along which the tensor is no broadcast."""
-        return frozenset(axis for axis, ours in self.axes.items() if not ours.is_broadcast)
+        return self.varying.union(axis for axis, ours in self.axes.items() if not ours.is_broadcast)
 
 
 def loads(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:
@@ -62,13 +69,45 @@ def loads(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:
         for position, value in enumerate(node.inputs):
             if not isinstance(value, TensorView) or not fusion.is_input(value) or value.is_cpu:
                 continue
-            key = value, node if own else None
-            if key not in found:
+            key = value, node if own and not position else None
+            if key not in found and isinstance(node, Indexed) and not position:
+                found[key] = _indexed_load(node, maps[node.output])
+            elif key not in found:
                 to_tensor = {theirs: ours for ours, theirs in operand_map(node, position).items()}
                 of_reader = maps[node.output].items()
                 axes = {axis: to_tensor[theirs] for axis, theirs in of_reader if theirs in to_tensor}
                 found[key] = Access(value, node, axes)
     return list(found.values())
+
+
+def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
+    """The load of what is read by index; `reader` leads from the reference's axes to those of its output."""
+    source, root = node.source, node.output.maybe_root
+    unit = unit_stride_axis(source)
+    axes: AxisMap = {}
+    varying: set[IterDomain] = set()
+    sizes: dict[IterDomain, tuple[Expr, ...]] = {}
+    position = {axis: dim for dim, axis in enumerate(root)}
+    for axis, theirs in reader.items():
+        dim = position[theirs]
+        by_value = (node.index_tensors[n].shape[dim] for n in node.map.index_numbers)
+        if not node.map.depends_on(dim) and all(each.is_broadcast for each in by_value):
+            continue
+        varying.add(axis)
+        along = indexed_run(node, dim, unit)
+        if along is not None and along.moves and unit is not None:
+            axes[axis], sizes[axis] = unit, along.sizes
+            continue
+        moved = (ours for ours, e in zip(source.shape, node.map.indices) if _goes_along(e, dim))
+        ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
+        if ours is not None:
+            axes[axis] = ours
+    return Access(source, node, axes, frozenset(varying), sizes)
+
+
+def _goes_along(index: Expr, dim: int) -> bool:
+    run = expression_run(index, dim)
+    return run is not None and run.moves
 
 
 def stores(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:

@@ -19,6 +19,8 @@ class GroupGraph:
         """`nodes` compute tensors, producers first."""
         self._nodes = nodes
         count = len(nodes)
+        # Groups of one node that no kernel contains: they order the others, and are never merged.
+        self._whole = {i for i, node in enumerate(nodes) if node.traits.whole}
         self.members: dict[int, list[int]] = {i: [i] for i in range(count)}
         self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
         self._producers: dict[int, set[int]] = {i: set() for i in range(count)}
@@ -48,28 +50,28 @@ class GroupGraph:
         """All groups, producers first."""
         return [g for g in self._order if g is not None]
 
+    def kernels(self) -> list[int]:
+        """The groups that kernels are to compute, producers first."""
+        return [g for g in self._order if g is not None and g not in self._whole]
+
     def nodes(self, groups: Iterable[int]) -> list[Node]:
         """The nodes of several groups, producers first."""
         return [self._nodes[i] for i in sorted(i for g in groups for i in self.members[g])]
 
     def neighbours(self, group: int) -> list[int]:
-        """Consumers, then producers, each in topological order."""
+        """Consumers, then producers, each in topological order, that a kernel might compute with `group`."""
         rank = self._rank.__getitem__
-        consumers, producers = self._consumers[group], self._producers[group]
+        consumers, producers = self._consumers[group] - self._whole, self._producers[group] - self._whole
         return [*sorted(consumers, key=rank), *sorted(producers, key=rank)]
 
     def readers(self) -> list[list[int]]:
-        """For each tensor that several groups read: those groups, in topological order."""
+        """For each tensor that several kernels read: their groups, in topological order."""
         found = []
         for readers in self._readers.values():
-            groups = sorted({self._owner[i] for i in readers}, key=self._rank.__getitem__)
+            groups = sorted({self._owner[i] for i in readers} - self._whole, key=self._rank.__getitem__)
             if len(groups) > 1:
                 found.append(groups)
         return found
-
-    def has_boundary(self) -> bool:
-        """Whether a kernel boundary stands between two of the groups."""
-        return any(self._separated.values())
 
     def can_merge(self, groups: Sequence[int]) -> bool:
         """Whether no boundary stands between the groups, and no path leaves them and comes back."""

@@ -32,6 +32,8 @@ def partition(
 
     The result depends on the structure of the fusion, and on `exclusions`, alone, so it serves every call.
     Nodes that compute scalars are left to the host. If one scheduler takes everything, there is one segment.
+    A node that no kernel contains is a segment by itself; what surrounds it merges as if it were not there,
+    but for cycles through it.
 
     The search merges groups in rounds. In a round every group takes part in one merge at most, so the
     sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
@@ -80,8 +82,8 @@ class _Search:
 
     def run(self) -> tuple[Segment, ...]:
         graph = self.graph
-        everything = graph.groups()
-        if everything and not graph.has_boundary() and self._is_taken(everything):
+        everything = graph.kernels()
+        if everything and graph.can_merge(everything) and self._is_taken(everything):
             graph.merge(everything)
         else:
             self._merge_until_stable()
@@ -120,7 +122,7 @@ class _Search:
     def _round(self) -> bool:
         """Merges producers with consumers, each group once at most; returns whether any merged."""
         made: set[int] = set()
-        for group in self.graph.groups():
+        for group in self.graph.kernels():
             if group not in self.graph.members:
                 continue
             partners = [g for g in self.graph.neighbours(group) if g not in made]

@@ -28,7 +28,8 @@ def recompute_borders(
     kept = set(whole.output_tensors())
     result: list[Group] = []
     for group in groups:
-        for tensor in border_inputs(group):
+        # A library reads whole tensors from memory: nothing is computed again for it.
+        for tensor in () if group[0].traits.whole else border_inputs(group):
             chain = _chain(tensor, kept)
             if _stands_at_boundary(tensor):
                 continue
@@ -84,7 +85,8 @@ def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
 
 
 def _can_repeat(node: Node) -> bool:
-    return node.traits.pointwise and not (isinstance(node, Copy) and node.segment)
+    is_elementwise = node.traits.pointwise or node.traits.indexed
+    return is_elementwise and not (isinstance(node, Copy) and node.segment)
 
 
 def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusewright.ir import Fusion, Node, Output, TensorView, Val
+from fusewright.ir import Fusion, LibraryCall, Node, Output, TensorView, Val
 from fusewright.schedulers.base import Planner, Scheduler, type_name
 
 
@@ -30,7 +30,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """One kernel's worth of a fusion.
+    """One kernel's worth of a fusion, or one node that a library computes.
 
     Attributes:
         index: its place in launch order.
@@ -49,6 +49,12 @@ class Segment:
     outputs: tuple[TensorView, ...]
     nodes: tuple[Node, ...] = field(repr=False)
     to_segment: Mapping[Val, Val] = field(repr=False)
+
+    @property
+    def library_call(self) -> LibraryCall | None:
+        """The node of the whole fusion that a library computes, if that is what the segment is."""
+        node = self.nodes[0]
+        return node if isinstance(node, LibraryCall) else None
 
     def __str__(self) -> str:
         name = type_name(self.scheduler.type)

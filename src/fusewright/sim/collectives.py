@@ -19,6 +19,7 @@ from fusewright.kernel.ir import (
     THREAD_AXES,
     Barrier,
     BlockReduce,
+    BlockScan,
     GridReduce,
     Operand,
     Ref,
@@ -30,7 +31,7 @@ from fusewright.sim.statements import input_dtype, load_states, store_combined
 from fusewright.sym import add
 
 # Linear threads (and blocks) run along x fastest, so in a tensor's shape x comes last.
-_THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(THREAD_AXES)}
+THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(THREAD_AXES)}
 _BLOCK_DIMS = {axis: -4 - i for i, axis in enumerate(BLOCK_AXES)}
 
 
@@ -40,10 +41,10 @@ def run_barrier(machine: Machine, stmt: Barrier) -> None:
 
 def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     machine.arrive("a block reduction")
-    _use_workspace(machine, stmt)
+    use_workspace(machine, stmt)
     contributions = _contributions(machine, stmt)
     block = tuple(reversed(machine.program.launch.block))
-    dims = tuple(_THREAD_DIMS[axis] for axis in stmt.axes)
+    dims = tuple(THREAD_DIMS[axis] for axis in stmt.axes)
     reduced = _reduce(machine, stmt, contributions, (machine.blocks, *block), dims)
     for k in range(stmt.width):
         dst = [shifted(ref, k) for ref in stmt.dst]
@@ -58,11 +59,11 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     present = machine.arrive("a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     _check_groups(machine, stmt, present)
-    _use_workspace(machine, stmt)
+    use_workspace(machine, stmt)
     _use_partials(machine, stmt, present)
     contributions = _contributions(machine, stmt)
     dims = (
-        *(_THREAD_DIMS[axis] for axis in stmt.thread_axes),
+        *(THREAD_DIMS[axis] for axis in stmt.thread_axes),
         *(_BLOCK_DIMS[axis] for axis in stmt.grid_axes),
     )
     reduced = _reduce(machine, stmt, contributions, (*grid, *block), dims)
@@ -161,7 +162,7 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
     return tuple(state[..., 0] for state in states)
 
 
-def _use_workspace(machine: Machine, stmt: BlockReduce | GridReduce) -> None:
+def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) -> None:
     """Check that the scratch in shared memory is large enough, and undefine it."""
     for buffer in stmt.workspace:
         if buffer is None:
@@ -208,7 +209,7 @@ def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
 def _check_room(memory: LinearMemory, needed: int) -> None:
     if memory.size < needed:
         raise Fault(
-            OutOfBoundsError, f"`{memory.name}` has {memory.size} elements, but the reduction needs {needed}"
+            OutOfBoundsError, f"`{memory.name}` has {memory.size} elements, but the collective needs {needed}"
         )
 
 

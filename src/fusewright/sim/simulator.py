@@ -9,6 +9,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Combine,
     Compute,
     Copy,
@@ -34,6 +35,7 @@ from fusewright.sim.launch import (
 )
 from fusewright.sim.machine import Handler, Machine, Program, SimOptions
 from fusewright.sim.report import SimReport
+from fusewright.sim.scans import run_block_scan
 from fusewright.sim.statements import (
     run_alloc,
     run_combine,
@@ -58,6 +60,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Init: run_init,
     Combine: run_combine,
     BlockReduce: run_block_reduce,
+    BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
     Barrier: run_barrier,
 }

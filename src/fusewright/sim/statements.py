@@ -174,7 +174,7 @@ def run_combine(machine: Machine, stmt: Combine) -> None:
         [run] = stmt.src
         assert isinstance(run, Ref)
         refuse_fills(machine, run, stmt.width, active, "reduced")
-        found = stmt.op.reduce(torch.stack(machine.load(run, stmt.width, active)), (0,))
+        found = stmt.op.reduce((torch.stack(machine.load(run, stmt.width, active)),), (0,))
         types = stmt.op.state_dtypes(input_dtype(stmt.op, stmt.dst))
         states = tuple(converted(state, dtype) for state, dtype in zip(found, types))
     else:

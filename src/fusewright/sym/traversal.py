@@ -94,6 +94,22 @@ def _substitute(node: Expr, replacements: Mapping[Symbol, Expr | int], results: 
     return found
 
 
+def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) -> Expr:
+    """`e` with whole subexpressions replaced, the outermost first; `memo` is read and filled.
+
+    Each replacement must have the value, and be in the range, of what it replaces.
+    """
+    found = memo.get(e)
+    if found is None:
+        found = replacements.get(e)
+        if found is None:
+            args = [replace(arg, replacements, memo) for arg in e.args]
+            same = all(new is old for new, old in zip(args, e.args))
+            found = e if same else _CONSTRUCTORS[e.kind](*args)
+        memo[e] = found
+    return found
+
+
 def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:
     """The value of `e`; predicates give 0 or 1.
 

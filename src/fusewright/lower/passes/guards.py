@@ -1,12 +1,15 @@
 """Gathers the conditions that statements have in common into branches around them.
 
-Every node's accesses have predicates of their own. Where all that stands together in a body has conditions in
-common, which nothing in it changes, these become one `If` around it:
+Every node's accesses have predicates of their own. Where all that stands together in a body has conditions
+in common, which nothing in it changes, these become one `If` around it:
 
-    a = x[i] if i < n else 0; b = exp(a); y[i] = b if i < n      becomes      if i < n: a = x[i]; b = exp(a); y[i] = b
+    a = x[i] if i < n else 0              if i < n:
+    b = exp(a)                     ->         a = x[i]
+    y[i] = b if i < n                         b = exp(a)
+                                              y[i] = b
 
-Threads without work skip the arithmetic then, and a phase between two collectives is a region of its own, whose
-results the CUDA compiler does not hold in registers for the next. The bodies of unrolled loops
+Threads without work skip the arithmetic then, and a phase between two collectives is a region of its own,
+whose results the CUDA compiler does not hold in registers for the next. The bodies of unrolled loops
 stay free of branches, so that the loads of all iterations are in flight at once.
 """
 
@@ -20,7 +23,7 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import And, Expr, Symbol, land
 
-_COLLECTIVE = (k.BlockReduce, k.GridReduce, k.Barrier)
+_COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
 _PREDICATED = (k.Copy, k.Combine, k.LetValue)
 
 Conditions = frozenset[Expr]

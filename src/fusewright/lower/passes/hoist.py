@@ -1,8 +1,9 @@
-"""Names divisions that are used more than once, or by what may be 0, in the outermost body where their symbols are known.
+"""Names divisions that are used more than once, or whose divisor may be 0, in the outermost body where their
+symbols are known.
 
 Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
-itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is left has
-a divisor of 0.
+itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is
+left has a divisor of 0.
 """
 
 from __future__ import annotations

@@ -160,10 +160,10 @@ def test_a_rewrite_is_dumped_and_verified_where_it_changed_something(fusion):
     add_output(fusion, permute(fusion, op(fusion, "exp", define_tensor(fusion, [2, 3], True)), [1, 0]))
     stream = io.StringIO()
     canonicalize(fusion, Tracer(Options.from_environment({"FUSEWRIGHT_DUMP": "rewrite"}), stream))
-    assert stream.getvalue().startswith("==== fusewright rewrite: lift relabels ====")
+    assert stream.getvalue().startswith("==== fusewright rewrite: lift views ====")
     assert str(fusion).rstrip() in stream.getvalue()
     fusion.inputs[0].uses.clear()
     canonicalize(fusion)  # has nothing to lift, so nothing is looked at
     add_output(fusion, permute(fusion, op(fusion, "neg", fusion.output_tensors()[0]), [1, 0]))
-    with pytest.raises(VerifyError, match="after lift relabels"):
+    with pytest.raises(VerifyError, match="after lift views"):
         canonicalize(fusion)

@@ -1,0 +1,207 @@
+"""How an index expression goes along a run of neighbouring positions, which is what a vector access needs.
+
+A run is `w` positions from a multiple of `w` on, along one dimension (the lane). Over it an expression may be
+constant, or go up by one each from a multiple of `w` on, if `w` divides certain numbers and sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.index_map import position_of, value_of
+from fusewright.ir.node import Indexed
+from fusewright.ir.value import TensorView
+from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, bounds, const, known_multiple
+
+# No vector has more elements, so a multiple of this is a multiple of every width.
+_WIDEST = MAX_VECTOR_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What an expression does over a run of `w` positions, if `w` divides all of `sizes`.
+
+    Attributes:
+        moves: whether it goes up by one each, from a multiple of `w` on; else it is constant.
+        sizes: numbers, and symbols of sizes.
+    """
+
+    moves: bool
+    sizes: tuple[Expr, ...] = ()
+
+
+_CONSTANT = Run(False)
+
+
+def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
+    """How the source of an indexed read is gone through along dimension `dim` of the result, or None.
+
+    It moves if its dimension `unit`, which is contiguous in memory, does and all others stay.
+    """
+    if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
+        return None
+    sizes: dict[Expr, None] = {}
+    moves = False
+    for axis, index in zip(node.source.shape, node.map.indices):
+        run = _CONSTANT if axis.is_broadcast else expression_run(index, dim)
+        if run is None or (run.moves and axis is not unit):
+            return None
+        moves = moves or run.moves
+        sizes.update(dict.fromkeys(run.sizes))
+    there = expression_run(node.map.pred, dim)
+    if there is None:
+        return None
+    sizes.update(dict.fromkeys(there.sizes))
+    if moves and unit is not None and _is_stride(node.source, unit):
+        row = divisors(unit.extent)
+        if row is None:
+            return None
+        sizes.update(dict.fromkeys(row))
+    return Run(moves, tuple(sizes))
+
+
+def _is_stride(source: TensorView, unit: IterDomain) -> bool:
+    """Whether another dimension's stride is a product of sizes, that of `unit` among them."""
+    axes = zip((axis for axis in source.allocation if not axis.is_reduction), source.contiguity)
+    return any(contiguous and axis is not unit and not axis.is_broadcast for axis, contiguous in axes)
+
+
+@lru_cache(maxsize=4096)
+def expression_run(e: Expr, dim: int) -> Run | None:
+    """What `e` does along dimension `dim`; None if it is neither constant over a run nor goes up with it."""
+    if not _depends(e, dim):
+        return _CONSTANT
+    if isinstance(e, Symbol):
+        return Run(True)
+    if isinstance(e, (FloorDiv, Mod)):
+        return _division_run(e, dim)
+    if isinstance(e, (Lt, Le)):
+        return _comparison_run(e, dim)
+    if e.kind in ("and", "or", "not", "min", "max", "eq"):
+        return _all_constant(e.args, dim)
+    return _sum_run(e, dim)
+
+
+def divisors(size: Expr) -> tuple[Expr, ...] | None:
+    """What a width has to divide for `size` to be a multiple of it, or None."""
+    return (size,) if computed_parts(size) else _multiples(size.terms, size.constant)
+
+
+def computed_parts(e: Expr) -> list[Expr]:
+    """The outermost minima, maxima, quotients and remainders of sizes in `e` that are known not negative."""
+    if e.kind in ("floordiv", "mod", "min", "max") and _is_size(e):
+        low, _ = bounds(e)
+        return [e] if low is not None and low >= 0 else []
+    return [part for arg in e.args for part in computed_parts(arg)]
+
+
+def _is_size(e: Expr) -> bool:
+    """Whether it is the same at all positions."""
+    return all(position_of(s) is None and value_of(s) is None for s in e.free_symbols)
+
+
+def _depends(e: Expr, dim: int) -> bool:
+    return any(position_of(s) == dim for s in e.free_symbols)
+
+
+def _all_constant(args: Sequence[Expr], dim: int) -> Run | None:
+    runs = [expression_run(arg, dim) for arg in args]
+    sizes: list[Expr] = []
+    for run in runs:
+        if run is None or run.moves:
+            return None
+        sizes += run.sizes
+    return Run(False, tuple(sizes))
+
+
+def _division_run(e: Expr, dim: int) -> Run | None:
+    dividend, divisor = e.args
+    run = expression_run(dividend, dim)
+    if run is None or _depends(divisor, dim):
+        return None
+    if not run.moves:
+        return run
+    divisors = _divisors(divisor, 1)
+    return None if divisors is None else Run(isinstance(e, Mod), (*run.sizes, *divisors))
+
+
+def _sum_run(e: Expr, dim: int) -> Run | None:
+    """A sum moves if one summand does and the others are multiples of the width."""
+    parts = _parts(e, dim)
+    if parts is None:
+        return None
+    moving, sizes, rest = parts
+    if moving is None:
+        return Run(False, sizes)
+    if moving != 1:
+        return None
+    others = _multiples(rest, e.constant)
+    return None if others is None else Run(True, (*sizes, *others))
+
+
+def _comparison_run(e: Expr, dim: int) -> Run | None:
+    """`0 <= r + m` is constant over a run if the width divides r, `0 <= r - m` if it divides r + 1."""
+    left, right = e.args
+    difference = right - left - (1 if isinstance(e, Lt) else 0)
+    parts = _parts(difference, dim)
+    if parts is None:
+        return None
+    moving, sizes, rest = parts
+    if moving is None:
+        return Run(False, sizes)
+    if moving not in (1, -1):
+        return None
+    others = _multiples(rest, difference.constant + (0 if moving == 1 else 1))
+    return None if others is None else Run(False, (*sizes, *others))
+
+
+def _parts(e: Expr, dim: int) -> tuple[int | None, tuple[Expr, ...], list[tuple[Expr, int]]] | None:
+    """(coefficient of the summand that moves, what that takes, the other summands), constant aside."""
+    moving: int | None = None
+    sizes: list[Expr] = []
+    rest: list[tuple[Expr, int]] = []
+    for core, coefficient in e.terms:
+        if core is e:  # neither a sum nor a multiple: nothing that this function could take apart
+            return None
+        if len(core.factors) > 1 and _depends(core, dim):
+            run = _all_constant(core.factors, dim)
+        else:
+            run = expression_run(core, dim)
+        if run is None or (run.moves and moving is not None):
+            return None
+        sizes += run.sizes
+        if run.moves:
+            moving = coefficient
+        else:
+            rest.append((core, coefficient))
+    return moving, tuple(sizes), rest
+
+
+def _multiples(terms: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:
+    """What a width has to divide for each summand to be a multiple of it, or None."""
+    found: list[Expr] = []
+
+    if constant % _WIDEST:
+        found.append(const(constant))
+    for core, coefficient in terms:
+        divisors = _divisors(core, coefficient)
+        if divisors is None:
+            return None
+        found += divisors
+    return tuple(found)
+
+
+def _divisors(core: Expr, coefficient: int) -> tuple[Expr, ...] | None:
+    """What a width has to divide for `coefficient * core` to be a multiple of it, or None."""
+
+    known = known_multiple(core) * coefficient
+    if known % _WIDEST == 0:
+        return ()
+    for factor in core.factors:
+        if _is_size(factor):
+            return (factor,)
+    return None if known in (1, -1) else (const(known),)

@@ -1,0 +1,52 @@
+"""Which loops of a scan run along the scanned dimension, and where its threads meet.
+
+A scan that is spread over threads is computed in three steps: each thread scans the elements that it holds,
+the threads exchange what theirs amount to, and each adds what comes before its own. So the loop over a
+thread's elements ends before a result is known; the loops around it (the steps along a long row) do not.
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.axis import IterDomain, Split, ancestors, transforms_between
+from fusewright.ir.node import Node, Scan
+
+
+def scanned_root(node: Scan) -> IterDomain:
+    """The dimension that is scanned."""
+    return node.output.maybe_root[node.dim]
+
+
+def scanned_positions(node: Scan) -> list[int]:
+    """The positions of the loops that run along the scanned dimension."""
+    tensor, root = node.output, scanned_root(node)
+    return [i for i, axis in enumerate(tensor.loop) if root in ancestors(axis, tensor.maybe_root)]
+
+
+def collective_position(node: Scan) -> int | None:
+    """How many loops stand around the step in which threads meet; None where each scans by itself."""
+    loop, scanned = node.output.loop, scanned_positions(node)
+    across = [i for i in scanned if loop[i].parallel.is_block]
+    if not across:
+        return None
+    return next((i for i in scanned if i > across[0]), len(loop))
+
+
+def nesting_order(node: Scan) -> list[IterDomain] | None:
+    """The loops along the scanned dimension in the order in which they go through it, outermost first; None
+    where more than splits of that dimension made them.
+    """
+    tensor = node.output
+    order = [scanned_root(node)]
+    for transform in transforms_between(tensor.maybe_root, tensor.loop):
+        if not any(axis in order for axis in transform.inputs):
+            continue
+        if not isinstance(transform, Split):
+            return None
+        at = order.index(transform.inputs[0])
+        order[at : at + 1] = [transform.outer, transform.inner]
+    return order
+
+
+def is_spread_scan(node: Node | None) -> bool:
+    """Whether consumers of what `node` computes cannot stand in all of its loops, though none is reduced."""
+    return isinstance(node, Scan) and collective_position(node) is not None

@@ -1,0 +1,32 @@
+"""Which sizes of a fusion have been the same in all calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewright.sym import Symbol
+
+_NONE: frozenset[Symbol] = frozenset()
+
+
+class StableSizes:
+    """The sizes of one fusion that have had one value so far: those of the first call, until a call differs.
+
+    A size that has changed is never stable again. So a kernel is made for at most one value of a size, and a
+    general one, which serves all others. Told of calls with a new signature only. Safe to use from several
+    threads without a lock: `setdefault` lets one of two first calls decide, and a set only grows.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[Symbol, int] = {}
+        self._changed: set[Symbol] = set()
+
+    def with_call(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
+        """The sizes that are stable once a call has had these."""
+        first, changed = self._first, self._changed
+        if len(changed) == len(first) > 0:
+            return _NONE
+        for symbol, size in sizes.items():
+            if first.setdefault(symbol, size) != size:
+                changed.add(symbol)
+        return frozenset(sizes.keys() - changed)

@@ -1,0 +1,131 @@
+"""Which element of a source stands at each position of a result: the meaning of every shape operation.
+
+A reshape, a slice, a pad, a flip, a gather are all one thing: for each dimension of the source an index
+expression over the position in the result and over loaded index values, and a predicate that says where
+there is an element at all. So any chain of them is one, by substitution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewright.sym import TRUE, Expr, Symbol, as_expr, const, land, substitute, symbol
+
+_POSITION, _VALUE = "p", "v"
+
+
+def position(dim: int, extent: Expr) -> Symbol:
+    """The position along dimension `dim` of a result of that size."""
+    return symbol(f"{_POSITION}{dim}", lo=0, hi=extent - 1)
+
+
+def positions(extents: Sequence[Expr]) -> list[Expr]:
+    """The position along each dimension of a result; zero along those of one element."""
+    return [const(0) if extent is const(1) else position(i, extent) for i, extent in enumerate(extents)]
+
+
+def index_value(number: int, extent: Expr) -> Symbol:
+    """The value of an index operand, into a dimension of that size: -1 for one outside of it."""
+    return symbol(f"{_VALUE}{number}", lo=-1, hi=extent - 1)
+
+
+def value_extent(value: Symbol) -> Expr:
+    """The size of the dimension that an index value is into."""
+    return as_expr(value.hi) + 1 if value.hi is not None else as_expr(0)
+
+
+def position_of(s: Symbol) -> int | None:
+    """The dimension whose position a symbol is, or None."""
+    return _number(s, _POSITION)
+
+
+def value_of(s: Symbol) -> int | None:
+    """The number of the index operand whose value a symbol is, or None."""
+    return _number(s, _VALUE)
+
+
+def _number(s: Symbol, prefix: str) -> int | None:
+    digits = s.name[1:]
+    return int(digits) if s.name[:1] == prefix and digits.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """result[p] = source[indices] where `pred` holds.
+
+    Attributes:
+        indices: one expression a dimension of the source, over positions, index values and sizes.
+        pred: where the source has the element; elsewhere the result is a fill value.
+    """
+
+    indices: tuple[Expr, ...]
+    pred: Expr = TRUE
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return (*self.indices, self.pred)
+
+    def at(self, places: Sequence[Expr], shift: int = 0) -> IndexMap:
+        """The map with other expressions for the positions; index operands are numbered from `shift` on."""
+
+        def replace(s: Symbol) -> Expr | None:
+            dim, number = position_of(s), value_of(s)
+            if dim is not None:
+                return places[dim]
+            return index_value(number + shift, value_extent(s)) if number is not None and shift else None
+
+        return self.rewritten(replace)
+
+    def rewritten(self, replace: Callable[[Symbol], Expr | None]) -> IndexMap:
+        """The map with `replace(symbol)` for each symbol for which that is not None."""
+        table: dict[Symbol, Expr | int] = {}
+        for e in self.expressions:
+            for s in e.free_symbols:
+                new = replace(s)
+                if new is not None and new is not s:
+                    table[s] = new
+        if not table:
+            return self
+        return IndexMap(tuple(substitute(e, table) for e in self.indices), substitute(self.pred, table))
+
+    def where(self, pred: Expr) -> IndexMap:
+        """The map where `pred` holds as well."""
+        return IndexMap(self.indices, land(pred, self.pred))
+
+    def resized(self, table: Mapping[Symbol, Expr | int], extents: Sequence[Expr]) -> IndexMap:
+        """The map after sizes got other names; `extents` are the new sizes of the result."""
+        places = positions(extents)
+
+        def replace(s: Symbol) -> Expr | None:
+            dim, number = position_of(s), value_of(s)
+            if dim is not None:
+                return places[dim]
+            if number is not None:
+                return index_value(number, substitute(value_extent(s), table))
+            return as_expr(table[s]) if s in table else None
+
+        return self.rewritten(replace)
+
+    def identity_dims(self, rank: int) -> tuple[int | None, ...]:
+        """For each dimension of the result, the source's that is indexed by its position alone."""
+        found: list[int | None] = [None] * rank
+        for source_dim, index in enumerate(self.indices):
+            dim = position_of(index) if isinstance(index, Symbol) else None
+            if dim is not None and found[dim] is None:
+                found[dim] = source_dim
+        return tuple(found)
+
+    def depends_on(self, dim: int) -> bool:
+        """Whether the element, or whether there is one, differs along dimension `dim` of the result."""
+        return any(position_of(s) == dim for e in self.expressions for s in e.free_symbols)
+
+    @property
+    def index_numbers(self) -> frozenset[int]:
+        """The numbers of the index operands that it uses."""
+        found = (value_of(s) for e in self.expressions for s in e.free_symbols)
+        return frozenset(number for number in found if number is not None)
+
+    def __str__(self) -> str:
+        text = "[" + ", ".join(map(str, self.indices)) + "]"
+        return text if self.pred is TRUE else f"{text} if {self.pred}"

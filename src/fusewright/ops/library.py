@@ -1,0 +1,80 @@
+"""The operations that torch computes as a whole: contractions and sorting. Rows by name in `LIBRARY`.
+
+A row's function is made once for a node, from its options, so that a call looks nothing up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.op import LibraryOp
+from fusewright.ir import TensorView
+from fusewright.sym import Expr
+
+__all__ = ["LIBRARY", "library_row"]
+
+#: What torch's contractions take on every device.
+CONTRACTED = (
+    DataType.Half,
+    DataType.BFloat16,
+    DataType.Float,
+    DataType.Double,
+    DataType.ComplexFloat,
+    DataType.ComplexDouble,
+)
+#: What torch orders on every device; its topk takes no Bool.
+SORTED = (
+    DataType.Bool,
+    DataType.Int32,
+    DataType.Int,
+    DataType.Half,
+    DataType.BFloat16,
+    DataType.Float,
+    DataType.Double,
+)
+
+LIBRARY: dict[str, LibraryOp] = {}
+"""Everything that goes through torch, by name."""
+
+
+def library_row(*args: Any, **kwargs: Any) -> LibraryOp:
+    """A `LibraryOp` of these fields, as a row of the table."""
+    row = LibraryOp(*args, **kwargs)
+    LIBRARY[row.name] = row
+    return row
+
+
+def _contracted(inputs: Sequence[TensorView]) -> Expr:
+    """The last dimension of the first operand is summed over."""
+    return inputs[0].extents[-1]
+
+
+def _matmul(device: str) -> Callable[..., torch.Tensor]:
+    return torch.matmul
+
+
+def _linear(device: str) -> Callable[..., torch.Tensor]:
+    return torch.nn.functional.linear
+
+
+def _argsort(device: str, dim: int, descending: bool, stable: bool) -> Callable[..., torch.Tensor]:
+    return lambda x: torch.argsort(x, dim=dim, descending=descending, stable=stable)
+
+
+def _sort(device: str, dim: int, descending: bool, stable: bool) -> Callable[..., Any]:
+    return lambda x: torch.sort(x, dim=dim, descending=descending, stable=stable)
+
+
+def _topk(device: str, dim: int, largest: bool, sorted: bool) -> Callable[..., Any]:
+    return lambda x, k: torch.topk(x, k, dim, largest, sorted)
+
+
+MATMUL = library_row("matmul", CONTRACTED, _matmul, _contracted, switch="matmul_expr_eval")
+LINEAR = library_row("linear", CONTRACTED, _linear, _contracted, switch="matmul_expr_eval")
+ARGSORT = library_row("argsort", SORTED, _argsort)
+SORT = library_row("sort", SORTED, _sort)
+TOPK = library_row("topk", tuple(t for t in SORTED if t is not DataType.Bool), _topk)

@@ -1,0 +1,76 @@
+"""Moves changes of shape and order up through elementwise work to the loads.
+
+    a[i] -> exp -> broadcast [i, b] -> add      becomes      a[i] -> broadcast [i, b] -> exp -> add
+    a[i] -> exp -> slice [2:5] -> add           becomes      a[i] -> slice [2:5] -> exp -> add
+
+Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
+the same order, so that one loop nest serves all, and a broadcast, permutation, slice, reshape or gather is
+nothing but how an input is indexed. What depends on a reduction stays: it is computed once a row, not once an
+element.
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Copy, Indexed, Node
+from fusewright.ir.value import TensorView, Val
+from fusewright.rewrite.lift_indexed import lift_indexed
+from fusewright.rewrite.lift_relabel import lift_relabel
+
+# What is lifted above a tensor that several read in ways of their own is computed for each. A chain of joins
+# of joins could double at each step: beyond this growth it stays, and is cut into kernels.
+MAX_GROWTH = 8
+LEAST_LIMIT = 512
+
+
+def lift_views(fusion: Fusion) -> Fusion:
+    """`fusion` itself, rewritten until none can move further up."""
+    reduced = _depends_on_more(fusion)
+    outputs = set(fusion.output_tensors())
+    limit = max(LEAST_LIMIT, MAX_GROWTH * len(fusion.nodes))
+    work: list[Node] = [n for n in fusion.nodes if n.traits.own_load]
+    lifted: dict[object, TensorView] = {}
+    while work:
+        node = work.pop()
+        if node not in fusion.nodes:
+            continue  # rewritten away meanwhile
+        source = node.inputs[0]
+        above = source.definition
+        if not isinstance(source, TensorView) or above is None or source in reduced:
+            continue
+        if not (above.traits.carries_relabels or above.traits.own_load):
+            continue
+        if isinstance(above, Copy) and above.segment:
+            continue
+        if isinstance(node, Indexed):
+            made = lift_indexed(fusion, node, above, lifted) if len(fusion.nodes) < limit else None
+        elif source in outputs and not node.output.uses:
+            continue  # a store in another order costs less than to compute it again
+        else:
+            made = lift_relabel(fusion, node, above, lifted)
+        if made is None:
+            continue
+        work += made
+        if not source.uses and source not in outputs and above in fusion.nodes:
+            _remove_dead(fusion, above, outputs)
+    return fusion
+
+
+def _depends_on_more(fusion: Fusion) -> set[Val]:
+    """What is not computed element by element from inputs alone, but from reductions, say."""
+    found: set[Val] = set()
+    for node in fusion.ordered_nodes():
+        is_elementwise = node.traits.pointwise or node.traits.indexed
+        if not node.is_scalar and (not is_elementwise or any(v in found for v in node.inputs)):
+            found.update(node.outputs)
+    return found
+
+
+def _remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
+    stack = [node]
+    while stack:
+        dead = stack.pop()
+        if dead in fusion.nodes and not any(out.uses or out in outputs for out in dead.outputs):
+            above = [v.definition for v in dead.inputs]
+            fusion.remove_node(dead)
+            stack += [n for n in above if n is not None]

@@ -1,0 +1,184 @@
+"""An indexed read of a computed tensor as indexed reads of what that is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.core.dtype import Category, DataType
+from fusewright.ir.axis import IterDomain, IterKind
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, position, position_of, value_of
+from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node
+from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.sym import ONE, TRUE, ZERO, And, Expr, land
+
+_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
+
+
+def lift_indexed(
+    fusion: Fusion, node: Indexed, above: Node, lifted: dict[object, TensorView]
+) -> list[Node] | None:
+    """Indexed(above(x, y)) -> above(Indexed(x), Indexed(y)); returns the new nodes to be lifted.
+
+    None if it cannot be: `above` is more than its elements. `lifted`: what came of a tensor read in a way.
+    """
+    if isinstance(above, Iota):
+        return None
+    lift = _Lift(fusion, node, lifted)
+    if above.traits.relabel or isinstance(above, Expand):
+        return lift.over_relabel(above)
+    if isinstance(above, Indexed):
+        return lift.over_indexed(above)
+    return lift.over_elements(above)
+
+
+class _Lift:
+    """One step; `made` are the nodes to be lifted next."""
+
+    def __init__(self, fusion: Fusion, node: Indexed, lifted: dict[object, TensorView]) -> None:
+        self.fusion = fusion
+        self.node = node
+        self.map = node.map
+        self.lifted = lifted
+        self.made: list[Node] = []
+
+    def over_relabel(self, above: Node) -> list[Node]:
+        node, source = self.node, above.inputs[0]
+        assert isinstance(source, TensorView)
+        indices: list[Expr] = [ZERO] * source.ndim
+        for index, dim in zip(self.map.indices, above.axis_map(0)):
+            if dim is not None and not source.shape[dim].is_broadcast:
+                indices[dim] = index
+        inverse = node.inverse
+        if inverse is not None:
+            shown = any(axis.expanded is not None for axis in (*source.shape, *node.source.shape))
+            own = _positions(source)
+            places = [ZERO if dim is None else own[dim] for dim in above.axis_map(0)]
+            inverse = None if shown else inverse.at(places)
+        self.fusion.remove_node(node)
+        merged = Indexed(
+            node.kind,
+            source,
+            node.output,
+            IndexMap(tuple(indices), self.map.pred),
+            node.index_tensors,
+            node.fill,
+            inverse,
+        )
+        return [self.fusion.add_node(merged)]
+
+    def over_indexed(self, above: Indexed) -> list[Node]:
+        node = self.node
+        self.fusion.remove_node(node)
+        first = node.indices
+        inner = above.map.at(self.map.indices, shift=first)
+        indices = [*node.index_tensors, *(self.viewed(tensor) for tensor in above.index_tensors)]
+        merged = inner.where(self.map.pred)
+        inverse = None
+        if node.inverse is not None and above.inverse is not None:
+            inverse = node.inverse.at(above.inverse.indices).where(above.inverse.pred)
+        if self.map.pred is TRUE or above.map.pred is TRUE or _is_same(node.fill, above.fill):
+            fill = above.fill if self.map.pred is TRUE else node.fill
+            self._add_read(Indexed(node.kind, above.source, node.output, merged, indices, fill, inverse))
+            return self.made
+        between = self._like(node.output)
+        self._add_read(Indexed(node.kind, above.source, between, merged, indices, above.fill))
+        self._choose(between)
+        return self.made
+
+    def over_elements(self, above: Node) -> list[Node]:
+        """Over a node each of whose elements is computed from those of its operands at the same position."""
+        node = self.node
+        self.fusion.remove_node(node)
+        out = node.output if self.map.pred is TRUE else self._like(node.output)
+        values: dict[Val, Val] = {above.outputs[0]: out}
+        operands = [v for v in dict.fromkeys(above.inputs) if isinstance(v, TensorView) and not v.is_cpu]
+        for value in operands:
+            values[value] = self.viewed(value)
+        copy = above.copy(values)
+        if isinstance(copy, Choose):
+            copy = self._choice(above, copy)
+        self.fusion.add_node(copy)
+        if out is not node.output:
+            self._choose(out)
+        return self.made
+
+    def _choice(self, above: Node, copy: Choose) -> Choose:
+        """A choice by the position in what was read by index."""
+        assert isinstance(above, Choose)
+        first = len(above.index_tensors)
+        # The values that the read is by come after those that the choice is by.
+        places = IndexMap(self.map.indices).at(_positions(self.node.output), shift=first).indices
+        pred = IndexMap((), above.pred).at(places).pred
+        used = {value_of(s) for s in pred.free_symbols} - {None}
+        more = self.node.index_tensors if any(n is not None and n >= first for n in used) else []
+        choice = Choose(copy.inputs[0], copy.inputs[1], copy.output, pred, [*copy.index_tensors, *more])
+        choice.reduced = copy.reduced
+        return choice
+
+    # ---- parts
+
+    def viewed(self, value: TensorView) -> TensorView:
+        """An operand of what was read, read in the same way."""
+        node = self.node
+        indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
+        pred = _about(self.map.pred, indices)
+        key = value, indices, pred, tuple(node.index_tensors)
+        known = self.lifted.get(key)
+        if known is not None and known.definition is not None:
+            return known
+        own = IndexMap(indices, pred)
+        axes = [self._axis(axis, dim, own) for dim, axis in enumerate(node.output.shape)]
+        twin = self.lifted[key] = self.fusion.new_tensor(axes, value.dtype)
+        fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, _zero(value.dtype))
+        tensors = node.index_tensors if own.index_numbers else ()
+        self._add_read(Indexed(node.kind, value, twin, own, tensors, fill))
+        return twin
+
+    def _axis(self, axis: IterDomain, dim: int, own: IndexMap) -> IterDomain:
+        """A dimension of an operand: one element where the operand does not differ along it."""
+        varies = own.depends_on(dim) or any(
+            not self.node.index_tensors[n].shape[dim].is_broadcast for n in own.index_numbers
+        )
+        if varies or axis.is_broadcast:
+            return self.fusion.copy_axis(axis)
+        return self.fusion.new_axis(ONE, IterKind.BROADCAST)
+
+    def _like(self, tensor: TensorView) -> TensorView:
+        return self.fusion.new_tensor([self.fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+
+    def _choose(self, element: TensorView) -> None:
+        """The output: `element` where the node's predicate holds, else the node's fill."""
+        node = self.node
+        fill = node.fill or self.fusion.new_scalar(node.output.dtype, _zero(node.output.dtype))
+        used = self.map.pred.free_symbols
+        indices = node.index_tensors if any(value_of(s) is not None for s in used) else ()
+        self.fusion.add_node(Choose(element, fill, node.output, self.map.pred, indices))
+
+    def _add_read(self, read: Indexed) -> None:
+        self.made.append(self.fusion.add_node(read))
+
+
+def _positions(tensor: TensorView) -> list[Expr]:
+    return [ZERO if a.is_broadcast else position(i, a.extent) for i, a in enumerate(tensor.shape)]
+
+
+def _about(pred: Expr, indices: Sequence[Expr]) -> Expr:
+    """The conditions of a conjunction that speak of what these indices depend on."""
+    symbols = {
+        s for e in indices for s in e.free_symbols if position_of(s) is not None or value_of(s) is not None
+    }
+    conditions = pred.args if isinstance(pred, And) else (pred,)
+    return land(*(c for c in conditions if not symbols.isdisjoint(c.free_symbols)))
+
+
+def _is_same(a: Scalar | None, b: Scalar | None) -> bool:
+    """Whether two fills are the same number, None being zero."""
+    if a is b:
+        return True
+    values = [0 if fill is None else fill.value for fill in (a, b)]
+    return None not in values and str(complex(values[0])) == str(complex(values[1]))  # type: ignore[arg-type]
+
+
+def _zero(dtype: DataType) -> bool | int | float | complex:
+    return _ZEROS[dtype.category]

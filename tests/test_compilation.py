@@ -1,0 +1,63 @@
+"""The check that every kernel of a test compiles: for which architectures, once, and with the test's name."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusewright.cuda.printer import CudaSource, print_kernel
+from tests import compilation
+from tests.compilation import ARCHITECTURES, CompileCheck
+from tests.kernel import builders
+
+
+def _source(body: str, snippets: tuple[str, ...] = ()) -> CudaSource:
+    kernel = f'extern "C" __global__ void k(float* x) {{ {body} }}'
+    return CudaSource("k", kernel, snippets, kernel)
+
+
+def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The architectures that each of these kernels is compiled for."""
+    found: dict[str, set[str]] = {source.kernel: set() for source in sources}
+
+    def compiles(batch: list[compilation.Printed], arch: str) -> bool:
+        for printed in batch:
+            found[printed.source.kernel].add(arch)
+        return True
+
+    monkeypatch.setattr(compilation, "_compiles", compiles)
+    check = CompileCheck()
+    for source in sources:
+        check.add(source)
+    check.compile()
+    return list(found.values())
+
+
+def test_architectures_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(40)], monkeypatch)
+    assert all(len(archs) == 1 for archs in compiled)
+    assert set().union(*compiled) == set(ARCHITECTURES)
+
+
+def test_text_of_an_architecture_is_compiled_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [
+        _source('asm("membar.gl;");'),
+        _source("#if __CUDA_ARCH__ >= 900\n x[0] = 1.0f;\n#endif\n"),
+        _source("x[0] = 1.0f;", ("fp8",)),
+        _source("x[1] = 1.0f;", ("fp8",)),
+    ]
+    assert list(map(len, _compiled(sources, monkeypatch))) == [3, 3, 3, 1]
+
+
+def test_a_kernel_that_does_not_compile_is_named() -> None:
+    check = CompileCheck()
+    check.add(print_kernel(builders.row_softmax()))
+    check.test = "some test"
+    check.add(_source("x[0] = nothing;"))
+    with pytest.raises(AssertionError, match=r'some test, sm_.*(.|\n)*"nothing" is undefined'):
+        check.compile()
+
+
+def test_a_kernel_of_another_worker_is_not_compiled_again() -> None:
+    check = CompileCheck(claim=lambda digest: False)
+    check.add(_source("x[0] = nothing;"))
+    check.compile()
