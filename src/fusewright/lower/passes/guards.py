@@ -202,7 +202,8 @@ class _Tree:
                 others = [other for other in self._accesses[buffer] if other not in inside]
                 if varies and (others or _reads(self._accesses[buffer][0], buffer)):
                     return False
-                if not all(shared <= _read_under(other, buffer) for other in others):
+                readers = (other for other in others if _reads(other, buffer))
+                if not all(shared <= _read_under(reader, buffer) for reader in readers):
                     return False
         return True
 
@@ -216,7 +217,7 @@ def _reads(leaf: _Node, buffer: k.Buffer) -> bool:
 
 
 def _read_under(leaf: _Node, buffer: k.Buffer) -> Conditions:
-    """Conditions without which a leaf does not read a register; all there are, if it never does."""
+    """Conditions without which a leaf does not read a register that it reads."""
     stmt = leaf.stmt
     assert stmt is not None
     if isinstance(stmt, (k.BlockReduce, k.GridReduce)):
