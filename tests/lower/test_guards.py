@@ -62,6 +62,14 @@ def test_only_necessary_guards_stay(name: str) -> None:
         assert evaluate(every, env) == evaluate(few, env), env
 
 
+def test_a_size_of_0_is_not_proved_away() -> None:
+    """Of a block with as many threads as there are elements, one runs though there is none."""
+    n = symbol("n")
+    thread = symbol("threadIdx.x", hi=n - 1)
+    nonempty = lt(0, n)
+    assert necessary([nonempty, lt(thread // 2, n)]) == [nonempty]
+
+
 def test_an_access_has_one_guard_for_a_dimension_that_is_split_twice() -> None:
     """Rows of an outer sum: blocks, steps, unrolled and threads."""
     with FusionDefinition() as fd:
