@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fusewright.cli.main import main
+from fusewright.ops import OPS
+
 SRC = Path(__file__).parents[2] / "src"
 # The issue's bounds: 10 s for the demo. Subprocesses of parallel tests share the cores with the others.
 PATIENCE_SECONDS = 120
@@ -129,3 +132,54 @@ def test_without_a_command_it_says_how_it_is_used() -> None:
     result = run()
     assert result.returncode == 2
     assert "demo" in result.stderr
+
+
+# ---- ops ---------------------------------------------------------------------------------------------------
+
+THROUGH_TORCH = {
+    *("matmul", "linear", "grouped_mm", "scaled_mm"),
+    *("sdpfa_fwd", "sdpfa_bwd"),
+    *("argsort", "sort", "topk"),
+}
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
+    assert main(["ops", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_only_contractions_attention_and_sorting_go_through_torch(
+    listed: dict[str, dict[str, object]],
+) -> None:
+    assert list(listed) == list(OPS)
+    assert {name for name, row in listed.items() if row["computed"] == "torch"} == THROUGH_TORCH
+    assert "Blackwell" in str(listed["cutlass_nvfp4_grouped_mm"]["computed"])
+
+
+def test_types_are_those_that_operations_take(listed: dict[str, dict[str, object]]) -> None:
+    types = {name: row["dtypes"] for name, row in listed.items()}
+    assert types["nextafter"] == ["Double", "Float"]
+    assert types["var_mean"] == ["Double", "Float", "ComplexFloat", "ComplexDouble"]
+    assert "Int" in types["masked_fill"] and "Half" in types["gather"] and "Bool" in types["full"]
+    # The survey has found arguments for every operation that has types.
+    assert types["nv_block_quantize"] == ["Float", "Half", "BFloat16"]
+    blackwells = {name for name, row in listed.items() if "Blackwell" in str(row["computed"])}
+    assert {name for name, dtypes in types.items() if not dtypes} == {"at", *blackwells}
+
+
+def test_every_operation_is_tested(listed: dict[str, dict[str, object]]) -> None:
+    """Those that no table of rows generates tests for are called by name somewhere."""
+    files = [path.read_text() for path in Path(__file__).parents[1].rglob("*.py")]
+    text = "\n".join(files)
+    for name, row in listed.items():
+        if row["tests"] == "by name":
+            assert re.search(rf"(\.{name}\(|\"{name}\")", text), f"no test calls {name}"
+
+
+def test_ops_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops"]) == 0
+    lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert lines["matmul"][:4] == ["torch", "library", "Half", "BFloat16"]
+    assert lines["reshape"] == ["generated", "by", "name", "all"]
+    assert lines["add"] == ["generated", "elementwise", "all", "but", "UInt64"]

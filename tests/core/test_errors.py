@@ -11,6 +11,7 @@ from fusewright.core.errors import (
     ArgumentTypeError,
     CompileError,
     DtypeError,
+    FusewrightError,
     InputDtypeError,
     InputError,
     RaceError,
@@ -65,7 +66,7 @@ def test_template_is_filled_with_the_facts() -> None:
 
 def test_a_literal_message_may_hold_braces_and_shows_what_was_expected_and_given() -> None:
     text = str(ShapeError("cannot reorder {0: 3}", expected="axes below 3", given=3, hint="count from 0"))
-    assert text.startswith("cannot reorder {0: 3}\n  expected: axes below 3\n  given: 3\n")
+    assert text.startswith("cannot reorder {0: 3}.\n  expected: axes below 3\n  given: 3\n")
     assert text.endswith("hint: count from 0")
 
 
@@ -98,15 +99,28 @@ def test_compile_error_reads_log_then_source_then_the_request_to_report() -> Non
     error = CompileError("NVRTC failed", log="k.cu(3): error: no", excerpt="  3 | int x = ;")
     error.repro = "print('repro')"
     lines = str(error).splitlines()
-    assert lines[:3] == ["NVRTC failed", "k.cu(3): error: no", "  3 | int x = ;"]
+    assert lines[:3] == ["NVRTC failed.", "k.cu(3): error: no", "  3 | int x = ;"]
     assert "fault of Fusewright" in lines[3] and lines[-1] == "print('repro')"
+
+
+def test_messages_of_one_line_end_in_punctuation() -> None:
+    for message, shown in {
+        "not 3": "not 3.",
+        "`x`": "`x`.",
+        "done.": "done.",
+        "no!": "no!",
+        "these:\n  a": "these:\n  a",
+        "": "",
+    }.items():
+        assert str(FusewrightError(message)) == shown
+        assert FusewrightError(message).message == message
 
 
 def test_simulation_fault_tells_where() -> None:
     fault = RaceError(
         problem="write after read", statement="s[tid.x] = a", block=(1, 0, 0), thread=(33, 0, 0)
     )
-    assert str(fault) == "write after read, at `s[tid.x] = a` in block (1, 0, 0), thread (33, 0, 0)"
+    assert str(fault) == "write after read, at `s[tid.x] = a` in block (1, 0, 0), thread (33, 0, 0)."
 
 
 def test_errors_cross_process_boundaries() -> None:

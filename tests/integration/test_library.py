@@ -18,7 +18,6 @@ from fusewright.core.errors import (
     ShapeError,
     UserError,
 )
-from fusewright.ops import LIBRARY, OPS
 from tests.integration.cases import random_tensor
 from tests.integration.tolerance import assert_close
 
@@ -311,11 +310,3 @@ def test_a_users_schedule_cannot_hold_them(target: torch.device) -> None:
 
     with pytest.raises(UserError, match="torch computes"):
         Scheduled().execute([torch.ones(2, 2, device=target)])
-
-
-# ---- the table ---------------------------------------------------------------------------------------------
-
-
-def test_only_contractions_and_sorting_go_through_torch() -> None:
-    assert list(LIBRARY) == ["matmul", "linear", "argsort", "sort", "topk"]
-    assert set(LIBRARY) <= set(OPS)

@@ -182,7 +182,7 @@ def test_a_divisor_that_is_not_there_is_1() -> None:
         x, y = (fd.define_tensor(shape=[-1], contiguity=True, dtype=DataType.Int) for _ in range(2))
         total = fd.ops.sum(x / y, dims=[0])
         fd.add_output(total)
-    x, y = torch.arange(50, 3051), torch.full((3001,), 3)
-    torch.testing.assert_close(fd.execute([x, y])[0], (x // y).sum())
+    dividends, divisors = torch.arange(50, 3051), torch.full((3001,), 3)
+    torch.testing.assert_close(fd.execute([dividends, divisors])[0], (dividends // divisors).sum())
     texts = [statement_text(s) for s in k.walk(fd._last_kernels()[0].kernel.body)]
     assert any("else 1:Int" in text for text in texts), texts

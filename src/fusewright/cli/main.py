@@ -12,6 +12,7 @@ from rich.console import Console
 from fusewright import __version__
 from fusewright.cli.demo import demo
 from fusewright.cli.info import info
+from fusewright.cli.ops import ops
 from fusewright.core.errors import FusewrightError
 
 # Wide enough for a line of a kernel where the output goes to a file.
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.command == "demo":
             status = 0 if demo(console, as_json=parsed.json) else 1
         else:
-            info(console, as_json=parsed.json)
+            {"info": info, "ops": ops}[parsed.command](console, as_json=parsed.json)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     described = {
         "demo": "define, schedule, compile and run two fusions, and show every step",
         "info": "device, driver, NVRTC, simulated GPU and kernel cache",
+        "ops": "every operation, the types that it takes, and whether it is generated or computed by torch",
     }
     for name, text in described.items():
         command = commands.add_parser(name, help=text, description=text)

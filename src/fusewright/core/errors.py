@@ -84,6 +84,12 @@ def user_location(skip_package: bool = True) -> SourceLocation | None:
     return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
+def _sentence(message: str) -> str:
+    """A message of one line with a full stop at its end, unless it ends in punctuation already."""
+    ends_in_word = message[-1:].isalnum() or message[-1:] in tuple(")]}`'\"")
+    return f"{message}." if ends_in_word and "\n" not in message else message
+
+
 class FusewrightError(Exception):
     """Base of all. `facts` are the keyword arguments it was raised with.
 
@@ -106,7 +112,7 @@ class FusewrightError(Exception):
         super().__init__(message)
 
     def _lines(self) -> list[str]:
-        return [self.message, *(f"  {detail}" for detail in self._details)]
+        return [_sentence(self.message), *(f"  {detail}" for detail in self._details)]
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -240,6 +246,12 @@ class UnsupportedDeviceError(DeviceError, ValueError):
     """A tensor on a device that no target of Fusewright serves."""
 
     template = "Found unsupported device {given}, only scalar CPU or CUDA tensors are supported"
+
+
+class UnsupportedHardwareError(DeviceError):
+    """An operation that only other GPUs than the supported ones can do."""
+
+    template = "{what} needs {needed}"
 
 
 class ProfileError(UserError, ValueError):

@@ -14,7 +14,7 @@ from fusewright.ops import ScalarVector
 
 __all__ = ["Building", "Container", "Outcome", "State", "StateKind", "StateValue", "numbered_outcomes"]
 
-# None: a size that was written inline and has no value of its own.
+# None: a size that was written inline and has no value of its own, or a result that a call leaves out.
 StateValue = TensorView | Scalar | ScalarVector | None
 
 
@@ -24,6 +24,7 @@ class StateKind(enum.Enum):
     TENSOR = "T"
     SCALAR = "S"
     VECTOR = "V"
+    NOTHING = "_"
 
 
 class State(NamedTuple):
@@ -59,6 +60,8 @@ class Outcome:
 def _state(value: Any) -> State:
     if isinstance(value, TensorView):
         return State(StateKind.TENSOR, value.dtype, value.ndim)
+    if value is None:
+        return State(StateKind.NOTHING, DataType.Null, 0)
     if isinstance(value, ScalarVector):
         return State(StateKind.VECTOR, DataType.Int, len(value))
     return State(StateKind.SCALAR, value.dtype, 0)

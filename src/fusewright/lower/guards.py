@@ -8,7 +8,13 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
 
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
+_ZEROS = {
+    Category.BOOL: False,
+    Category.INT: 0,
+    Category.FLOAT: 0.0,
+    Category.COMPLEX: 0j,
+    Category.PAIR: 0,
+}
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
@@ -55,8 +61,8 @@ def _slack(guard: Expr) -> Expr | None:
 def _for_any_size(e: Expr) -> Expr:
     """`e` without the upper bounds of its symbols that depend on sizes.
 
-    A launch has one thread at least, also along an axis of no points: a position below a size is no proof that
-    the size is not 0.
+    A launch has one thread at least, also along an axis of no points: a position below a size is no proof
+    that the size is not 0.
     """
     bounded = {s: symbol(s.name, s.lo, None, s.multiple_of) for s in e.free_symbols if isinstance(s.hi, Expr)}
     return substitute(e, bounded) if bounded else e

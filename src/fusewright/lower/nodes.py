@@ -27,6 +27,7 @@ from fusewright.ir.node import (
     Relabel,
     Scan,
     Squeeze,
+    Stored,
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
@@ -175,7 +176,8 @@ def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -
 
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
-    if not (node.traits.move or node.traits.indexed) or node.tensor_inputs[0].is_cpu:
+    kind = node.traits
+    if not (kind.move or kind.indexed or kind.placed) or node.tensor_inputs[0].is_cpu:
         return False
     out = node.output
     if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:
@@ -212,6 +214,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         # An index that is the same for all lanes is read for the first.
         named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
         work = _padded(ctx, node, indices, work, lane)
+    elif isinstance(node, Stored):
+        work = _placed(node, indices, work, lane)
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
     statements: list[k.Stmt] = [
         k.For(lane, vector.extent, tuple(_assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True)
@@ -250,6 +254,27 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
     load = _assignment(ctx, _padded(ctx, node, indices, work), dst, src, node.output.dtype)
     return [_item(ctx, node, order, loops, work.statements([*named, *load]))]
+
+
+def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
+    """A predicated store: of a vector along a vectorized innermost axis, else of an element."""
+    assert isinstance(node, Stored)
+    loops = ctx.loops.of(node)
+    if is_vector_access(node) and loops[-1].is_real:
+        return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
+    indices = ctx.indices(node)
+    work = _placed(node, indices, _work(ctx, node, indices))
+    dst, src = ctx.result(node.output, indices), ctx.operand(node, 0, indices)
+    body = work.statements(_assignment(ctx, work, dst, src, node.output.dtype))
+    return [_item(ctx, node, order, loops, body)]
+
+
+def _placed(node: Stored, indices: NodeIndices, work: _Work, lane: Symbol | None = None) -> _Work:
+    """The work of a node that stores where its own predicate holds, too."""
+    pred = indices.expression(node.map.pred)
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
+    return replace(work, branch=(*work.branch, pred))
 
 
 def _padded(
@@ -365,6 +390,7 @@ RULES: dict[type[Node], Rule] = {
     Expand: _copy,
     Indexed: _indexed,
     Choose: _choose,
+    Stored: _stored,
     Full: _full,
     Iota: _iota,
     Random: _random,

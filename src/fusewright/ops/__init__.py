@@ -11,12 +11,15 @@ Imports core, sym and ir only. Start with `elementwise`, then `registry` and `bu
 # Importing a builder's module fills the tables, in the order in which `OPS` lists them.
 from fusewright.ops import build_activation as _activation  # noqa: F401
 from fusewright.ops import build_arg_extrema as _arg_extrema  # noqa: F401
+from fusewright.ops import build_attention as _attention  # noqa: F401
 from fusewright.ops import build_elementwise as _elementwise  # noqa: F401
 from fusewright.ops import build_factory as _factory  # noqa: F401
+from fusewright.ops import build_grouped as _grouped  # noqa: F401
 from fusewright.ops import build_indexing as _indexing  # noqa: F401
 from fusewright.ops import build_library as _library  # noqa: F401
 from fusewright.ops import build_loss as _loss  # noqa: F401
 from fusewright.ops import build_normalization as _normalization  # noqa: F401
+from fusewright.ops import build_quantization as _quantization  # noqa: F401
 from fusewright.ops import build_random as _random  # noqa: F401
 from fusewright.ops import build_reduction as _reduction  # noqa: F401
 from fusewright.ops import build_reshape as _reshape  # noqa: F401

@@ -15,7 +15,7 @@ from fusewright.core.op import LibraryOp
 from fusewright.ir import TensorView
 from fusewright.sym import Expr
 
-__all__ = ["LIBRARY", "library_row"]
+__all__ = ["LIBRARY", "contracted", "library_row"]
 
 #: What torch's contractions take on every device.
 CONTRACTED = (
@@ -48,7 +48,7 @@ def library_row(*args: Any, **kwargs: Any) -> LibraryOp:
     return row
 
 
-def _contracted(inputs: Sequence[TensorView]) -> Expr:
+def contracted(inputs: Sequence[TensorView]) -> Expr:
     """The last dimension of the first operand is summed over."""
     return inputs[0].extents[-1]
 
@@ -73,8 +73,8 @@ def _topk(device: str, dim: int, largest: bool, sorted: bool) -> Callable[..., A
     return lambda x, k: torch.topk(x, k, dim, largest, sorted)
 
 
-MATMUL = library_row("matmul", CONTRACTED, _matmul, _contracted, switch="matmul_expr_eval")
-LINEAR = library_row("linear", CONTRACTED, _linear, _contracted, switch="matmul_expr_eval")
+MATMUL = library_row("matmul", CONTRACTED, _matmul, contracted, switch="matmul_expr_eval")
+LINEAR = library_row("linear", CONTRACTED, _linear, contracted, switch="matmul_expr_eval")
 ARGSORT = library_row("argsort", SORTED, _argsort)
 SORT = library_row("sort", SORTED, _sort)
 TOPK = library_row("topk", tuple(t for t in SORTED if t is not DataType.Bool), _topk)
