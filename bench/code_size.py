@@ -1,8 +1,8 @@
 """Instructions per element: how much code the kernels of some operations run for what they load.
 
-Counted in machine code where nvdisasm or cuobjdump is on PATH, else in PTX, whose instructions are others. The
-count is of the loop with the most loads from global memory, or of the whole kernel where no loop has any
-(then each thread loads all of its elements at once). No GPU is needed.
+Counted in machine code where nvdisasm or cuobjdump is on PATH, else in PTX, whose instructions are others.
+The count is of the loop with the most loads from global memory, or of the whole kernel where no loop has
+any (then each thread loads all of its elements at once). No GPU is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADER = ("operation", "shape", "kernel", "registers", "spilled bytes", "instruc
 ELEMENT_BYTES = 2  # of bfloat16, which these operations load
 
 _SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][\w.]*)(?P<rest>[^;]*);")
-_PTX = re.compile(r"\s*(?:@!?%p\d+\s+)?(?P<name>[a-z]\w*(?:\.[\w:]+)*)\s(?P<rest>[^;]*);")
+_PTX = re.compile(r"\s*(?:@!?%p\d+\s+)?(?P<name>[a-z]\w*(?:\.[\w:]+)*)(?P<rest>[^;]*);")
 _LABEL = re.compile(r"\s*(?P<name>[.$][\w$]+):")
 
 
@@ -82,7 +82,7 @@ def count(text: str, language: str) -> Size:
             # A kernel ends in a branch to itself.
             loops += [code[start : end + 1]] if start < end else []
     loaded = [loop for loop in loops if any(i.bytes for i in loop)]
-    counted = max(loaded, key=lambda loop: (sum(i.bytes for i in loop), -len(loop)), default=code)
+    counted = max(loaded, key=lambda loop: (sum(i.bytes for i in loop), len(loop)), default=code)
     branches = sum(i.is_branch for i in counted)
     return Size(language, len(code), len(counted), sum(i.bytes for i in counted), branches)
 
