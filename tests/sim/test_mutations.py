@@ -111,11 +111,14 @@ def is_implied(trial: Trial, mutant: Mutant) -> bool:
 def writes_registers_alone(trial: Trial, mutant: Mutant) -> bool:
     """More threads fill registers of their own, with what they read within bounds.
 
-    No statement reads them: in the right kernel they are unwritten there, which the simulator reports.
+    Nothing depends on them: in the right kernel they are unwritten there, or hold a fill, and the simulator
+    reports where either reaches a result. What takes part in a reduction is another matter.
     """
     written = [buffer for stmt in walk((mutant.stmt,)) for buffer in written_buffers(stmt)]
-    collective = any(isinstance(stmt, (BlockReduce, BlockScan, GridReduce)) for stmt in walk((mutant.stmt,)))
-    return not collective and all(buffer.space is Space.LOCAL for buffer in written)
+    reduces = any(
+        isinstance(stmt, (Combine, BlockReduce, BlockScan, GridReduce)) for stmt in walk((mutant.stmt,))
+    )
+    return not reduces and all(buffer.space is Space.LOCAL for buffer in written)
 
 
 def contributes_the_identity(trial: Trial, mutant: Mutant) -> bool:
