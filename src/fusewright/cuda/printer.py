@@ -493,15 +493,31 @@ def _init(printer: KernelPrinter, stmt: Init) -> None:
 
 
 def _combine(printer: KernelPrinter, stmt: Combine) -> None:
+    """Where a predicate only chooses between two values of a register, the machine needs no branch."""
     dtype = printer.reduced(stmt.op, stmt.dst)
     into = [printer.element(ref) for ref in stmt.dst]
     if stmt.width > 1:
         [run] = stmt.src
         assert isinstance(run, Ref)
-        printer.line(stmt.op.render_run(into, printer.address(run), stmt.width) + ";")
+        text = stmt.op.render_run(into, printer.address(run), stmt.width)
+    else:
+        values = printer.contributions(stmt.op, dtype, stmt.src)
+        text = stmt.op.combining(dtype).render(into, values, dtype)
+    if stmt.pred is TRUE:
+        printer.line(text + ";")
         return
-    values = printer.contributions(stmt.op, dtype, stmt.src)
-    printer.line(stmt.op.combining(dtype).render(into, values, dtype) + ";")
+    pred = printer.expr(stmt.pred)
+    target, is_assignment, value = text.partition(" = ")
+    if is_assignment and all(_is_in_register(operand) for operand in stmt.src):
+        printer.required.add("select")
+        printer.line(f"{target} = {call('fw::select', pred, value, target)};")
+        return
+    with printer.nested(f"if ({pred})"):
+        printer.line(text + ";")
+
+
+def _is_in_register(operand: Operand) -> bool:
+    return not isinstance(operand, Ref) or operand.buffer.space is Space.LOCAL
 
 
 def _reduce_collectively(

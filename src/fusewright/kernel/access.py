@@ -47,7 +47,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
     k.Init: Fields(writes=("dst",)),
-    k.Combine: Fields(reads=("src", "dst"), writes=("dst",)),
+    k.Combine: Fields(reads=("src", "dst"), writes=("dst",), conditions=("pred",)),
     k.BlockReduce: Fields(
         reads=("src", "dst"), writes=("dst",), scratch=("workspace",), conditions=("pred",)
     ),
