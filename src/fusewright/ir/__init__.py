@@ -35,8 +35,10 @@ from fusewright.ir.node import (
     Relabel,
     Scan,
     Squeeze,
+    Stored,
     Traits,
 )
+from fusewright.ir.placement import Placement
 from fusewright.ir.text import fusion_text, scheduled_text
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.verify import verify_fusion
@@ -59,6 +61,7 @@ __all__ = [
     "Node",
     "Output",
     "Permute",
+    "Placement",
     "Pointwise",
     "Random",
     "RandomState",
@@ -68,6 +71,7 @@ __all__ = [
     "Scan",
     "Split",
     "Squeeze",
+    "Stored",
     "Swizzle",
     "TensorView",
     "Traits",

@@ -147,7 +147,8 @@ class Context:
             if p in self.dims and p not in spread and p not in decided and as_int(self.dims[p]) != 1
         ]
         # A shared buffer has room for the promoted extent of a broadcast axis, global memory for one element.
-        for axis in tensor.shape if in_global else ():
+        shape = tensor.maybe_root if tensor.is_placed else tensor.shape
+        for axis in shape if in_global else ():
             if axis.is_broadcast:
                 guards.append(eq(indices.of(axis), 0))
             if axis.expanded is not None:  # to no points, perhaps

@@ -6,6 +6,7 @@ as kernels do. Reductions differ from kernels' in the order of their additions o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -84,6 +85,9 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
                 bind(extent, size, f"input {i}, dimension {dim}")
         elif isinstance(value.extent, Symbol) and value.dtype.is_integral:
             bind(value.extent, int(given.real), f"input {i}")
+    for symbol, computed in fusion.computed_sizes.items():
+        with contextlib.suppress(KeyError):  # of scalars that the host computes
+            sizes[symbol] = evaluate(computed, sizes)
     return sizes
 
 
@@ -124,6 +128,9 @@ def evaluate_values(
         values[out] = converted(result, out.dtype)
         if isinstance(out, Scalar) and isinstance(out.extent, Symbol):
             sizes[out.extent] = int(values[out].real)
+    for symbol, computed in fusion.computed_sizes.items():
+        if symbol not in sizes:
+            sizes[symbol] = evaluate(computed, sizes)
     for node in fusion.ordered_nodes():
         results = RULES[type(node)](run, node)
         for out, result in zip(node.outputs, results):
