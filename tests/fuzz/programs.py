@@ -73,7 +73,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Call:
-    """`fd.ops.<op>(*args, **kwargs)`; it makes one value, or two for var_mean."""
+    """`fd.ops.<op>(*args, **kwargs)`; it makes one value, or two."""
 
     op: str
     args: tuple[Any, ...]
@@ -81,7 +81,7 @@ class Call:
 
     @property
     def results(self) -> int:
-        return 2 if self.op == "var_mean" else 1
+        return 2 if self.op in ("var_mean", "sort", "topk") else 1
 
 
 @dataclass(frozen=True)

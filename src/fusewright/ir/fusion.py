@@ -217,6 +217,7 @@ class Fusion:
         }
         if self._equal:
             self._rename_sizes(lambda e: substitute(self._representative(e), table))
+            self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
         computed = self._computed()
         if computed:
             names = {e: self.new_extent() for e in computed}
@@ -301,6 +302,8 @@ class Fusion:
             used |= computed.free_symbols
         for condition, _ in self.checks:
             used |= condition.free_symbols
+        for computed in self.computed_sizes.values():
+            used |= computed.free_symbols
         for node in self.nodes:
             used.update(*(e.free_symbols for e in node.index_expressions()))
         return used
