@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.dtype import INT64_MAX, Category, DataType
@@ -231,6 +232,7 @@ class Fusion:
                 axis.expanded = rename(axis.expanded)
         for node in self.nodes:
             node.with_sizes(rename)
+        self.checks = [(rename(condition), message) for condition, message in self.checks]
         for value in self.values():
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
                 value.extent = rename(value.extent)
@@ -281,6 +283,12 @@ class Fusion:
                 found.update(dict.fromkeys(transform.outputs))
         return list(found)
 
+    def with_outputs(self, outputs: Iterable[Output]) -> Fusion:
+        """The same values and nodes with these outputs; to be read, not changed."""
+        new = copy.copy(self)
+        new.outputs = list(outputs)
+        return new
+
     def size_symbols(self) -> set[Symbol]:
         """The symbols of all sizes: of axes, of what must hold for them, and in the indices of nodes."""
         used: set[Symbol] = set()
@@ -290,6 +298,8 @@ class Fusion:
                 used |= axis.expanded.free_symbols
         for pair in self.equalities:  # to be checked, whichever of the two axes are made of
             used.update(*(size.free_symbols for size in pair))
+        for computed in self.computed_sizes.values():
+            used |= computed.free_symbols
         for condition, _ in self.checks:
             used |= condition.free_symbols
         for computed in self.computed_sizes.values():
