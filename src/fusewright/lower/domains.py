@@ -36,8 +36,6 @@ class Domains:
         self.assumptions = tuple((known, size) for size, known in refined.items())
         self._sizes = dict(self.assumptions)
         self._extents: dict[TensorView, dict[IterDomain, Expr]] = {}
-        if self._known:
-            self._know_results_of_transforms(nodes)
         for node in reversed(nodes):
             for tensor in node.outputs:
                 assert isinstance(tensor, TensorView)
@@ -53,22 +51,6 @@ class Domains:
     def extent(self, tensor: TensorView, axis: IterDomain) -> Expr:
         table = self._extents.get(tensor)
         return self.known(axis.extent) if table is None else table[axis]
-
-    def _know_results_of_transforms(self, nodes: Sequence[Node]) -> None:
-        """Adds the sizes of dimensions that transforms of a computed tensor's root make.
-
-        The fusion simplifies such a size, (s // 32 + 3) // 4 to (s + 96) // 128, so that s // 32, for which
-        the kernel has a symbol, no longer occurs in it. Consumers' roots state the size in that form.
-        """
-        for tensor in (out for node in nodes for out in node.outputs if isinstance(out, TensorView)):
-            table = {axis: self.known(axis.extent) for axis in tensor.maybe_root}
-            for transform in transforms_between(tensor.maybe_root, tensor.logical):
-                extents = transform.extents([table[axis] for axis in transform.inputs])
-                for axis, extent in zip(transform.outputs, extents):
-                    table[axis] = extent
-                    if self.known(axis.extent) is not extent:
-                        self._known[axis.extent] = extent
-                        self._replaced.clear()
 
     def _promote(self, tensor: TensorView) -> dict[IterDomain, Expr]:
         table = {axis: self.known(axis.extent) for axis in tensor.maybe_root}
