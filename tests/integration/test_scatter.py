@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.errors import DtypeError, RankError, ShapeError, UserError
+from fusewright.core.errors import DtypeError, LibraryError, RankError, ShapeError, UserError
+from fusewright.ops.scatter import EMBEDDING_BWD, INDEX_PUT_ACCUMULATE, SCATTER
 from tests.integration.cases import random_tensor
 from tests.integration.tolerance import assert_close
 
@@ -60,6 +61,53 @@ def test_gradient_of_an_embedding(options: dict[str, Any], target: torch.device)
     padding, by_count = options.get("padding_idx", -1), options.get("scale_grad_by_freq", False)
     expected = torch.ops.aten.embedding_dense_backward(grad.double(), indices.long(), 5, padding, by_count)
     assert_close(out, 2 * expected, 12)
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, 2**40])
+def test_what_is_out_of_range_is_reported_or_dropped(wrong: int, target: torch.device) -> None:
+    acc, value = values(5, 3, device=target), values(4, 3, device=target)
+    index = torch.tensor([1, wrong, 0, 1], device=target)
+    wide, kept = index[:, None].expand(4, 3), [0, 2, 3]
+    calls: list[tuple[Callable[..., Any], tuple[Tensor, ...], Tensor]] = [
+        (
+            lambda ops, *args: ops.scatter(*args, 0),
+            (acc, wide[:3], value[:3]),
+            acc.scatter(0, wide[[0, 2]], value[[0, 2]]),
+        ),
+        (
+            lambda ops, *args: ops.index_put_accumulate(*args),
+            (acc, index, value),
+            acc.index_put((index[kept],), value[kept], accumulate=True),
+        ),
+        (
+            lambda ops, *args: ops.embedding_bwd(*args, 5),
+            (value, index),
+            torch.zeros(5, 3, device=target).index_put((index[kept],), value[kept], accumulate=True),
+        ),
+    ]
+    for define, inputs, expected in calls:
+        if target.type == "cpu":
+            with pytest.raises(LibraryError, match=f"index {wrong} is out of bounds"):
+                run(define, *inputs)
+        else:
+            assert torch.equal(run(define, *inputs)[0], expected)
+
+
+def test_spare_places_take_what_is_dropped() -> None:
+    """What a GPU runs, here on tensors of the CPU."""
+    x, src = values(3, 4, device=torch.device("cpu")), values(3, 2, device=torch.device("cpu"))
+    index = torch.tensor([[0, 9], [-1, 3], [2, 1]], dtype=torch.int32)
+    out = SCATTER.function("cuda", dim=1)(x, index, src)
+    expected = x.clone()
+    for row, column in ((0, 0), (1, 1), (2, 0), (2, 1)):
+        expected[row, index[row, column]] = src[row, column]
+    assert torch.equal(out, expected)
+    lines = torch.tensor([2, 7, -1, 2])
+    added = INDEX_PUT_ACCUMULATE.function("cuda")(x.t(), lines, src[:1].expand(4, 2).repeat(1, 2)[:, :3])
+    backward = EMBEDDING_BWD.function("cuda", scale_grad_by_freq=False)
+    grad = src[:1].expand(4, 2).repeat(1, 2)[:, :3]
+    assert torch.allclose(added - x.t(), backward(grad, lines, 4, -1))
+    assert backward(grad, lines, 4, 2).count_nonzero() == 0
 
 
 def test_refusals() -> None:

@@ -1,4 +1,7 @@
-"""Builders of assignments and additions at indices: scatter, index_put_accumulate, embedding's gradient."""
+"""Builders of assignments and additions at indices: scatter, index_put_accumulate, embedding's gradient.
+
+What an index out of range names is dropped on a GPU, and an error on the CPU.
+"""
 
 from __future__ import annotations
 
