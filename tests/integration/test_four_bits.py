@@ -154,8 +154,8 @@ def test_a_product_of_quantized_matrices(target):
         )
         for handle in (*quantized[0], *quantized[1]):
             fd.add_output(handle)
-    a, b = torch.randn(8, 64, device=target), torch.randn(24, 64, device=target)
-    out, q, s, w, t = fd.execute([a, b])
+    given = [torch.randn(8, 64, device=target), torch.randn(24, 64, device=target)]
+    out, q, s, w, t = fd.execute(given)
     wide = [elements(x) * scale.float().repeat_interleave(16, 1) for x, scale in ((q, s), (w, t))]
     torch.testing.assert_close(out, wide[0] @ wide[1].t(), rtol=1e-5, atol=1e-4)
 
