@@ -6,7 +6,7 @@
 Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
 the same order, so that one loop nest serves all, and a broadcast, permutation, slice, reshape or gather is
 nothing but how an input is indexed. What depends on a reduction stays: it is computed once a row, not once an
-element.
+element. A read of one element of each row still moves up: of log_softmax(x), a loss needs the target's only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         if not isinstance(source, TensorView) or above is None:
             continue
         merges = isinstance(node, Indexed) and isinstance(above, Indexed)
-        if source in reduced and not merges:
+        if source in reduced and not merges and not _narrows(node):
             continue
         if isinstance(node, Indexed) and not merges and not everything and _waits(node, outputs):
             continue
@@ -63,6 +63,17 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         if not source.uses and source not in outputs and above in fusion.nodes:
             _remove_dead(fusion, above, outputs)
     return fusion
+
+
+def _narrows(node: Node) -> bool:
+    """Whether a read takes one element of each row of its source, so that fewer are computed once lifted."""
+    if not isinstance(node, Indexed):
+        return False
+    same = node.axis_map(0)
+    kept = {dim for dim in same if dim is not None}
+    left = [axis for dim, axis in enumerate(node.source.shape) if dim not in kept and not axis.is_broadcast]
+    apart = zip(node.output.maybe_root, same)
+    return bool(left) and all(axis.is_broadcast or dim is not None for axis, dim in apart)
 
 
 def _waits(node: Indexed, outputs: set[TensorView]) -> bool:

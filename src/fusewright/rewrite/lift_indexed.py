@@ -8,7 +8,7 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of, value_of
-from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node
+from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, land
 
@@ -128,12 +128,33 @@ class _Lift:
         if known is not None and known.definition is not None:
             return known
         own = IndexMap(indices, pred)
+        # What is computed is read by index in a kernel of its own, unless it is the same elements.
+        dims = self._relabeling(value, own) if value.definition is not None else None
+        if dims is not None and dims == tuple(
+            None if a.is_broadcast else d for d, a in enumerate(value.shape)
+        ):
+            return value
         axes = [self._axis(axis, dim, own) for dim, axis in enumerate(node.output.shape)]
         twin = self.lifted[key] = self.fusion.new_tensor(axes, value.dtype)
+        if dims is not None:
+            self._add_read(Relabel(value, twin, dims))
+            return twin
         fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, _zero(value.dtype))
         tensors = node.index_tensors if own.index_numbers else ()
         self._add_read(Indexed(node.kind, value, twin, own, tensors, fill))
         return twin
+
+    def _relabeling(self, value: TensorView, own: IndexMap) -> tuple[int | None, ...] | None:
+        """The dimension of `value` that each of the output's is, if the read is no more than that."""
+        shape = self.node.output.shape
+        dims = tuple(
+            None if dim is None or value.shape[dim].is_broadcast else dim
+            for dim in own.identity_dims(len(shape))
+        )
+        same = all(d is None or axis.extent is value.shape[d].extent for axis, d in zip(shape, dims))
+        left = {d for d, axis in enumerate(value.shape) if not axis.is_broadcast} - set(dims)
+        shown = any(axis.expanded is not None for axis in (*value.shape, *shape))
+        return dims if same and own.pred is TRUE and not left and not shown else None
 
     def _axis(self, axis: IterDomain, dim: int, own: IndexMap) -> IterDomain:
         """A dimension of an operand: one element where the operand does not differ along it."""
@@ -155,7 +176,7 @@ class _Lift:
         indices = node.index_tensors if any(value_of(s) is not None for s in used) else ()
         self.fusion.add_node(Choose(element, fill, node.output, self.map.pred, indices))
 
-    def _add_read(self, read: Indexed) -> None:
+    def _add_read(self, read: Indexed | Relabel) -> None:
         self.made.append(self.fusion.add_node(read))
 
 
