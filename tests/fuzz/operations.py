@@ -43,6 +43,7 @@ from tests.fuzz.bounded import (
     where,
     widened,
 )
+from tests.fuzz.moves import MOVES, moved
 from tests.fuzz.scans import SCANS, scan
 
 # ---- reductions --------------------------------------------------------------------------------------------
@@ -216,14 +217,10 @@ def logsumexp(arg: Bounded, dims: int | Sequence[int], keepdim: bool = False) ->
     result = torch.float32 if category(arg.dtype) < 2 else arg.dtype
     out = convert(binary("add", unary("log", total), top), result)
     over = () if keepdim else _dims(arg, dims)
-    return _moved(out, lambda t: t.squeeze(over))
+    return moved(out, lambda t: t.squeeze(over))
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
-
-
-def _moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    return Bounded(move(x.data), move(x.error))
 
 
 def broadcast(x: Bounded, flags: Sequence[bool]) -> Bounded:
@@ -232,7 +229,7 @@ def broadcast(x: Bounded, flags: Sequence[bool]) -> Bounded:
             t = t.unsqueeze(dim) if new else t
         return t
 
-    return _moved(x, move)
+    return moved(x, move)
 
 
 def broadcast_in_dim(x: Bounded, shape: Sequence[int], dims: Sequence[int]) -> Bounded:
@@ -240,15 +237,15 @@ def broadcast_in_dim(x: Bounded, shape: Sequence[int], dims: Sequence[int]) -> B
 
 
 def expand(x: Bounded, shape: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.expand(list(shape)))
+    return moved(x, lambda t: t.expand(list(shape)))
 
 
 def squeeze(x: Bounded, dims: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.squeeze(tuple(dims)) if dims else t)
+    return moved(x, lambda t: t.squeeze(tuple(dims)) if dims else t)
 
 
 def permute(x: Bounded, dims: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.permute(list(dims)))
+    return moved(x, lambda t: t.permute(list(dims)))
 
 
 def stride_order(x: Bounded, order: Sequence[int]) -> Bounded:
@@ -305,6 +302,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     "permute": permute,
     "stride_order": stride_order,
     "segment_set": segment_set,
+    **MOVES,
     "full": full,
     "iota": iota,
 }
