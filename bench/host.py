@@ -23,7 +23,8 @@ from unittest import mock
 import torch
 
 from bench.launch_overhead import LAYOUT, VALUES, load, microseconds
-from bench.operations import Inputs, Operation, selected
+from bench.operation import Inputs, Operation
+from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 from fusewright import FusionCache, FusionDefinition
 from fusewright.core.tracing import Tracer

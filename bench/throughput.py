@@ -10,15 +10,19 @@ from __future__ import annotations
 import argparse
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from bench.operations import Inputs, Operation, Shape, as_tuple, selected
+from bench.operation import Inputs, Operation, Shape, as_tuple
+from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 
+# Modes of torch.compile: kernels by heuristics, and the fastest of many. Neither replays graphs.
+DEFAULT = "default"
+AUTOTUNE = "max-autotune-no-cudagraphs"
 MICROSECONDS = 1e3  # in a millisecond, which is what do_bench counts in
 WARMUP_MS, REPEAT_MS = 20, 80
 # Largest tensor that copies are cut from: as many bytes as the largest operation reads and writes.
@@ -29,6 +33,7 @@ HEADER = (
     "fusewright us",
     "eager us",
     "inductor us",
+    "max-autotune us",
     "copy us",
     "of copy",
     "to inductor",
@@ -41,6 +46,7 @@ class Row:
 
     bytes: the least that has to move. first_call_s: define, schedule, compile and run. error: the largest,
     as a fraction of what is allowed. inductor_us: None if torch.compile was not asked for or failed.
+    autotuned_us: the same of torch.compile in the mode `AUTOTUNE`.
     """
 
     operation: str
@@ -52,6 +58,7 @@ class Row:
     copy_us: float
     first_call_s: float
     error: float
+    autotuned_us: float | None = None
 
     @property
     def of_copy(self) -> float:
@@ -60,11 +67,13 @@ class Row:
 
     @property
     def to_inductor(self) -> float | None:
-        """Time relative to torch.compile's: below 1 is faster."""
-        return None if self.inductor_us is None else self.fusewright_us / self.inductor_us
+        """Time relative to torch.compile's, in the faster of its modes that ran: below 1 is faster."""
+        peers = [us for us in (self.inductor_us, self.autotuned_us) if us is not None]
+        return self.fusewright_us / min(peers) if peers else None
 
     def cells(self) -> tuple[Cell, ...]:
-        times = (self.fusewright_us, self.eager_us, self.inductor_us, self.copy_us)
+        compiled = (self.inductor_us, self.autotuned_us)
+        times = (self.fusewright_us, self.eager_us, *compiled, self.copy_us)
         return (self.operation, "x".join(map(str, self.shape)), *times, self.of_copy, self.to_inductor)
 
 
@@ -91,8 +100,8 @@ class Copies:
         return self._times[count]
 
 
-def measure(operation: Operation, shape: Shape, copies: Copies, with_compile: bool) -> Row:
-    """Run, check and time one operation.
+def measure(operation: Operation, shape: Shape, copies: Copies, modes: Collection[str]) -> Row:
+    """Run, check and time one operation, beside torch.compile in these modes.
 
     Raises:
         AssertionError: the result is wrong.
@@ -114,30 +123,41 @@ def measure(operation: Operation, shape: Shape, copies: Copies, with_compile: bo
         moved,
         median_us(lambda: fd.execute(inputs)),
         median_us(lambda: operation.reference(*inputs)),
-        _inductor_us(operation, inputs) if with_compile else None,
+        _inductor_us(operation, inputs, DEFAULT) if DEFAULT in modes else None,
         copies.microseconds(moved),
         first_call,
         error,
+        _inductor_us(operation, inputs, AUTOTUNE) if AUTOTUNE in modes else None,
     )
 
 
-def _inductor_us(operation: Operation, inputs: tuple[torch.Tensor, ...]) -> float | None:
+def _inductor_us(operation: Operation, inputs: tuple[torch.Tensor, ...], mode: str) -> float | None:
     """Time of torch.compile's code for static shapes; None, with a line, where it fails."""
     torch._dynamo.reset()
-    compiled = torch.compile(operation.reference, dynamic=False)
+    compiled = torch.compile(operation.reference, dynamic=False, mode=mode)
     try:
         compiled(*inputs)
         return median_us(lambda: compiled(*inputs))
     except Exception as error:
-        print(f"{operation.name}: torch.compile failed: {type(error).__name__}: {error}"[:200], flush=True)
+        print(
+            f"{operation.name}: torch.compile ({mode}) failed: {type(error).__name__}: {error}"[:200],
+            flush=True,
+        )
         return None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", default="", metavar="NAME,...", help="these operations alone")
+    parser.add_argument(
+        "--only", default="", metavar="NAME,...", help="these operations alone, or those whose names begin so"
+    )
     parser.add_argument("--quick", action="store_true", help="the first shape of each operation")
     parser.add_argument(
         "--no-compile", action="store_true", help="leave torch.compile out (it compiles for minutes)"
+    )
+    parser.add_argument(
+        "--max-autotune",
+        action="store_true",
+        help=f"time torch.compile in the mode {AUTOTUNE} too (it compiles for longer)",
     )
     parser.add_argument(
         "--output",
@@ -155,13 +175,14 @@ def run(arguments: argparse.Namespace) -> int:
         print("bench operations: torch sees no GPU here, and GPU times need one; `python -m bench host` runs")
         return 1
     print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
+    modes = [*(() if arguments.no_compile else (DEFAULT,)), *((AUTOTUNE,) if arguments.max_autotune else ())]
     copies = Copies(torch.device("cuda"))
     rows: list[Row] = []
     failures: list[dict[str, str]] = []
     for operation in operations:
         for shape in operation.shapes[:1] if arguments.quick else operation.shapes:
             try:
-                rows.append(measure(operation, shape, copies, not arguments.no_compile))
+                rows.append(measure(operation, shape, copies, modes))
             except Exception as error:
                 traceback.print_exc(limit=-3)
                 failures.append(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from bench.operations import OPERATIONS, Inputs, Operation, Shape, selected
+from bench.operation import Inputs, Operation, Shape
+from bench.operations import OPERATIONS, selected
 
 CASES = [(operation, shape) for operation in OPERATIONS for shape in operation.small]
 
@@ -58,6 +59,11 @@ def test_a_sum_that_misses_an_element_is_found() -> None:
         operation.check(shape, inputs, [(total - inputs[0][3, 5].double()).float()])
 
 
-def test_unknown_operations_are_named() -> None:
-    with pytest.raises(ValueError, match="no operation soft; there are: add_mul, "):
-        selected(["softmax", "soft"])
+def test_names_select_operations() -> None:
+    assert [operation.name for operation in selected(["softmax", "rope"])] == [
+        "softmax",
+        "rope_static",
+        "rope_symbolic",
+    ]
+    with pytest.raises(ValueError, match="no operation hardmax; there are: add_mul, "):
+        selected(["softmax", "hardmax"])

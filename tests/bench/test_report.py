@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ ROW = Row("softmax", (512, 768), 1572864, 4.0, 8.0, 5.0, 3.0, first_call_s=0.1, 
 def test_ratios() -> None:
     assert ROW.of_copy == 0.75
     assert ROW.to_inductor == 0.8
+    assert replace(ROW, autotuned_us=2.0).to_inductor == 2.0
 
 
 def test_text_table_aligns_numbers_to_the_right() -> None:

@@ -11,7 +11,7 @@ from fusewright.core.errors import DtypeError
 from fusewright.core.op import converted
 
 D = DataType
-REAL_TYPES = [d for d in DataType if d is not D.Null]
+REAL_TYPES = [d for d in DataType if d not in (D.Null, D.Float4_e2m1fn_x2)]
 
 
 def test_members_print_like_bound_enums():
@@ -38,7 +38,8 @@ def test_null_has_no_facts():
 
 def test_arithmetic_on_reduced_floats_is_in_float():
     reduced = {d for d in DataType if d.compute is not d}
-    assert reduced == {D.Half, D.BFloat16, D.Float8_e4m3fn, D.Float8_e5m2, D.Float8_e8m0fnu}
+    eights = {D.Float8_e4m3fn, D.Float8_e5m2, D.Float8_e8m0fnu}
+    assert reduced == {D.Half, D.BFloat16, D.Float4_e2m1fn} | eights
     assert all(d.compute is D.Float for d in reduced)
 
 
@@ -54,14 +55,15 @@ def test_limits_bound_every_value_and_are_values(dtype):
     for limit in (dtype.lowest, dtype.highest):
         assert torch.tensor(limit, dtype=dtype.torch).item() == limit
     info = torch.finfo if dtype.is_floating else torch.iinfo
-    if not dtype.is_bool:
+    if not dtype.is_bool and dtype is not D.Float4_e2m1fn:  # which torch does not know
         assert dtype.lowest <= info(dtype.torch).min and dtype.highest >= info(dtype.torch).max
 
 
 def test_maps_from_torch_and_python():
     for dtype in REAL_TYPES:
-        if dtype not in (D.Index, D.UInt64):
+        if dtype not in (D.Index, D.UInt64, D.Float4_e2m1fn):
             assert table[dtype.torch] is dtype
+    assert table[torch.float4_e2m1fn_x2] is D.Float4_e2m1fn_x2
     with pytest.raises(KeyError):
         table[torch.uint64]
     with pytest.raises(DtypeError, match=r"one of .*torch\.uint64, but got torch\.int8"):
@@ -113,6 +115,28 @@ def test_conversion_to_integers_saturates_as_the_device_does():
     low, high = -(2**63), 2**63 - 1
     assert converted(x, D.Int).tolist() == [-2, 2, high, low, high, low]
     assert converted(torch.tensor([2.0**31 - 128, -(2.0**31)]), D.Int32).tolist() == [2**31 - 128, -(2**31)]
+
+
+def test_four_bit_floats_round_to_the_nearest_a_tie_to_even_bits():
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    x = torch.arange(-8, 8, 1 / 64)
+    distance = (x.abs()[:, None] - values).abs()
+    distance[:, 1::2] += 2.0**-20  # odd bits lose a tie
+    nearest = torch.copysign(values[distance.argmin(1)], x)
+    assert torch.equal(converted(x, D.Float4_e2m1fn).float(), nearest)
+    quarters = torch.arange(-4, 4, 1 / 4)  # which e4m3 has all of
+    again = converted(quarters.to(torch.float8_e4m3fn), D.Float4_e2m1fn)
+    assert torch.equal(again.float(), converted(quarters, D.Float4_e2m1fn).float())
+    limits = torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0])
+    assert converted(limits, D.Float4_e2m1fn).view(torch.uint8).tolist() == [76, 204, 76, 128]
+
+
+def test_pairs_are_no_numbers():
+    pairs = D.Float4_e2m1fn_x2
+    assert (pairs.size, pairs.torch.itemsize, pairs.values.itemsize) == (1, 1, 1)
+    assert not (pairs.is_floating or pairs.is_integral or pairs.is_bool or pairs.is_complex)
+    with pytest.raises(ValueError, match="no common type"):
+        promote(pairs, D.Float)
 
 
 def test_conversion_of_complex_and_to_bool():

@@ -78,7 +78,7 @@ def test_casts_compile_on_every_architecture(source: DataType) -> None:
     n, n_param = size("n0")
     x = tensor("x", source, n)
     i = index_symbol(ParallelType.block_x, const(32))
-    targets = [d for d in DataType if d not in (DataType.Null, DataType.UInt64)]
+    targets = [d for d in DataType if d not in (DataType.Null, DataType.UInt64, DataType.Float4_e2m1fn_x2)]
     outs = [tensor(f"out_{d.name}", d, n, output=True) for d in targets]
     body: list[Stmt] = []
     for out in outs:
@@ -93,7 +93,11 @@ def test_casts_compile_on_every_architecture(source: DataType) -> None:
         compile_cubin(text, NvrtcOptions(arch))
 
 
-_COMPUTED = [d for d in DataType if d not in (DataType.Null, DataType.UInt64) and d.compute is d]
+_COMPUTED = [
+    d
+    for d in DataType
+    if d not in (DataType.Null, DataType.UInt64, DataType.Float4_e2m1fn_x2) and d.compute is d
+]
 
 
 @pytest.mark.parametrize("dtype", _COMPUTED)

@@ -10,8 +10,10 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InternalError
+from fusewright.core.op import converted
 from fusewright.cuda import snippets
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
+from fusewright.ops.pairs import PACK, elements_of_pairs
 from tests.cuda.host import build, needs_compiler, run
 from tests.kernel import builders
 
@@ -58,7 +60,18 @@ def test_snippet_states_all_it_requires(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def conversions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    text = HOST_HALF + snippets.text("fp8") + snippets.text("e8m0")
+    text = HOST_HALF + snippets.text("fp8") + snippets.text("e8m0") + snippets.text("e2m1")
+    text += """
+        extern "C" void to_e2m1(const float* from, unsigned char* to, long long count) {
+          for (long long i = 0; i < count; ++i) to[i] = fw::e2m1(from[i]).wide.bits;
+        }
+        extern "C" void repack_e2m1(float* low, float* high, unsigned char* again) {
+          for (int i = 0; i < 256; ++i) {
+            fw::e2m1_x2 pair(i);
+            low[i] = fw::low_e2m1(pair), high[i] = fw::high_e2m1(pair);
+            again[i] = fw::pack_e2m1(low[i], high[i]).bits;
+          }
+        }"""
     for name in ("e4m3", "e5m2", "e8m0"):
         text += f"""
         extern "C" void to_{name}(const float* from, unsigned char* to, long long count) {{
@@ -98,6 +111,26 @@ def test_conversion_to_eight_bits_is_torchs(conversions: ctypes.CDLL, name: str)
     )
     wrong = values[~same]
     assert not len(wrong), f"{len(wrong)} differ, such as {wrong[0].item().hex()}"
+
+
+@needs_compiler
+def test_conversion_to_four_bits_is_the_evaluators(conversions: ctypes.CDLL) -> None:
+    values = _floats()
+    result = torch.empty(len(values), dtype=torch.uint8)
+    count = ctypes.c_longlong(len(values))
+    conversions.to_e2m1(ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(result.data_ptr()), count)
+    expected = converted(values, DataType.Float4_e2m1fn).view(torch.uint8)
+    wrong = values[result != expected]
+    assert not len(wrong), f"{len(wrong)} differ, such as {wrong[0].item().hex()}"
+
+
+@needs_compiler
+def test_pairs_are_unpacked_and_packed_as_the_evaluator_does(conversions: ctypes.CDLL) -> None:
+    low, high, again = torch.empty(256), torch.empty(256), torch.empty(256, dtype=torch.uint8)
+    conversions.repack_e2m1(*(ctypes.c_void_p(t.data_ptr()) for t in (low, high, again)))
+    every = torch.arange(256, dtype=torch.uint8)
+    assert torch.equal(torch.stack([low, high], 1).flatten(), elements_of_pairs(every))
+    assert torch.equal(again, every) and torch.equal(PACK.spelling(DataType.Float).torch(low, high), every)
 
 
 @needs_compiler

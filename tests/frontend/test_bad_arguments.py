@@ -98,7 +98,12 @@ def _valid(fd: FusionDefinition) -> dict[str, Any]:
     values = ["Tensor", "Tensor, Scalar or number", "Scalar or number", "Vector"]
     given: dict[str, Any] = dict(zip(values, (x, x, s, v)))
     given |= {"int": 0, "bool": False, "str": "none", "DataType": DataType.Float, "int or list of ints": [0]}
-    given |= {"list of ints": [1, 0], "list of bools": [False, False], "bool or list of bools": True}
+    given |= {
+        "list of Tensors": [x, x],
+        "list of ints": [1, 0],
+        "list of bools": [False, False],
+        "bool or list of bools": True,
+    }
     given |= {"Vector or list of ints and Scalars": [2, 2], "int, or list of ints and Scalars": [2, 2]}
     given |= {"list of Tensors": [x, x]}
     assert given.keys() == {kind.text for kind in KINDS.values()}

@@ -129,7 +129,7 @@ def test_fusion_ir() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, 1], contiguity=True)
         fd.add_output(fd.ops.exp(x))
-        with pytest.raises(RuntimeError, match="not complete"):
+        with pytest.raises(RuntimeError, match="still being written"):
             fd.fusion_ir()
     text = fd.fusion_ir()
     assert text.startswith(

@@ -78,9 +78,15 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     ),
     "twice": (10, Flavour(("twice", "twice", "unary", "reduce", "permute"), sizes=SQUARE_SIZES, squares=0.6)),
     "boundaries": (12, Flavour(("boundary", "boundary", "order", "unary", "binary", "back"), max_rank=4)),
+    "library": (
+        6,
+        Flavour(
+            ("contract", "contract", "arrange", "unary", "binary", "reduce", "back", "permute"), aliases=0.2
+        ),
+    ),
     "in_place": (12, Flavour((*POINTWISE, "boundary", "reduce", "segment_set"), ALL_TYPES, aliases=0.7)),
     "ranks": (
-        4,
+        6,
         Flavour(
             ("unary", "binary", "permute", "reduce", "boundary"), sizes=TINY_SIZES, min_rank=5, max_rank=12
         ),

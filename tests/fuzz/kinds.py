@@ -392,6 +392,43 @@ def _rms_norm(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) 
     return scale and w.call("mul", x, scale, dims=x.dims)
 
 
+# ---- what torch computes -----------------------------------------------------------------------------------
+
+
+def contract(w: Writer) -> None:
+    """A product with another value, or with the value itself, transposed."""
+    x = w.tensor(lambda s: (s.is_float or s.is_complex) and s.ndim <= w.flavour.max_rank)
+    if x is None:
+        return
+    y = w.tensor(lambda s: s.dtype is x.dtype and s.ndim == 2 and s.dims[-1] == x.dims[-1])
+    if y is not None and w.chance(1.5):
+        w.call("linear", x, y, dims=(*x.dims[:-1], y.dims[0]))
+    elif x.ndim > 1:
+        y = _transposed_last(w, x)
+        if y is not None:
+            w.call("matmul", x, y, dims=(*x.dims[:-1], x.dims[-2]))
+    else:
+        w.call("matmul", x, x, dims=())
+
+
+def _transposed_last(w: Writer, x: Slot) -> Slot | None:
+    places = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+    return w.call("permute", x, places, dims=tuple(x.dims[i] for i in places))
+
+
+def arrange(w: Writer) -> None:
+    """Sorted values, or all of them as the largest ones, with their places."""
+    x = w.tensor(lambda s: not s.is_complex)
+    if x is None:
+        return
+    dim = w.rng.randrange(x.ndim)
+    name = x.dims[dim]
+    if w.chance(2) and name in w.sources and x.dtype is not DataType.Bool:
+        w.call("topk", x, w.sources[name], dim, w.chance(2), True, dims=x.dims)
+    else:
+        w.call("sort", x, dim, descending=w.chance(2), dims=x.dims)
+
+
 # ---- scans -------------------------------------------------------------------------------------------------
 
 
@@ -517,6 +554,8 @@ KINDS: dict[str, Callable[[Writer], None]] = {
         rejoin,
         gradient,
         normalize,
+        contract,
+        arrange,
         scan,
         twice,
         boundary,

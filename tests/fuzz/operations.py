@@ -220,6 +220,42 @@ def logsumexp(arg: Bounded, dims: int | Sequence[int], keepdim: bool = False) ->
     return moved(out, lambda t: t.squeeze(over))
 
 
+# ---- contractions and sorting ------------------------------------------------------------------------------
+
+
+def matmul(a: Bounded, b: Bounded) -> Bounded:
+    """A library may round partial sums to the type of the result."""
+    x, y, count, unit = widened(a.data), widened(b.data), a.data.shape[-1], ROUNDOFF[a.dtype]
+    size = x.abs() @ y.abs()
+    error = x.abs() @ b.error + a.error @ (y.abs() + b.error)
+    return rounded(x @ y, error + 2 * count * unit * size, a.dtype)
+
+
+def linear(a: Bounded, b: Bounded) -> Bounded:
+    return matmul(a, moved(b, lambda t: t.mT))
+
+
+def sort(arg: Bounded, dim: int = -1, descending: bool = False) -> tuple[Bounded, Bounded]:
+    """A value is off by the worst error along `dim`; an index is unknown where a neighbour may be first."""
+    if arg.data.shape[dim] == 0:
+        return arg, exact(arg.data.to(torch.int64))
+    x = arg.data if arg.dtype in INTEGERS else widened(arg.data)
+    places = torch.argsort(x, dim=dim, descending=descending, stable=True)
+    ordered, error = x.gather(dim, places), arg.error.gather(dim, places)
+    worst = error.amax(dim, keepdim=True).expand_as(error)
+    apart = ordered.diff(dim=dim).abs() > 2 * worst.narrow(dim, 1, worst.shape[dim] - 1)
+    edge = torch.ones_like(ordered.narrow(dim, 0, 1), dtype=torch.bool)
+    known = torch.cat([apart, edge], dim) & torch.cat([edge, apart], dim) & (worst < INF)
+    return Bounded(arg.data.gather(dim, places), worst.clone()), Bounded(places, unknown_where(~known))
+
+
+def topk(
+    arg: Bounded, k: int, dim: int, largest: bool = True, sorted: bool = True
+) -> tuple[Bounded, Bounded]:
+    values, places = sort(arg, dim, largest)
+    return moved(values, lambda t: t.narrow(dim, 0, k)), moved(places, lambda t: t.narrow(dim, 0, k))
+
+
 # ---- shapes ------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +328,10 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     **{name: _named(arg_extremum, name) for name in ("argmax", "argmin")},
     **{name: _named(softmax, name) for name in ("softmax", "log_softmax")},
     "logsumexp": logsumexp,
+    "matmul": matmul,
+    "linear": linear,
+    "sort": sort,
+    "topk": topk,
     "mean": mean,
     "var": var,
     "var_mean": var_mean,

@@ -473,7 +473,7 @@ SCANS = [
     Case("scan_rows", scan_and_residual, ((37, 2104),), lambda x: (2 * x).cumsum(1) - x, SCAN, 2104, BF16),
     Case("scan_short_rows", scan_and_residual, ((90, 13),), lambda x: (2 * x).cumsum(1) - x, SCAN, 13),
     Case("scan_few_rows", scan_and_residual, ((3, 9001),), lambda x: (2 * x).cumsum(1) - x, SCAN, 9001),
-    Case("scan_columns", column_scans, ((301, 34),), _column_scans, SCAN, 301),
+    Case("scan_columns", column_scans, ((701, 34),), _column_scans, SCAN, 701),
     Case("scan_many_columns", column_scans, ((9, 50, 700),), _column_scans, SCAN, 9),
 ]
 CASES = [*POINTWISE, *REDUCTIONS, *NORMALIZATIONS, *SCANS]

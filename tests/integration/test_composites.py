@@ -175,3 +175,15 @@ def test_the_cross_entropy_of_each_row_is_one_kernel(target: torch.device) -> No
     )
     assert schedulers == ["inner_persistent"]
     assert_close(out, F.cross_entropy(x.double(), labels, reduction="none"), 300)
+
+
+def test_rows_of_no_elements_that_fill_whole_warps_otherwise(target: torch.device) -> None:
+    """The block has as many threads as a row has elements, 32 or more, and one where there is none."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 32], contiguity=True)
+        fd.add_output(fd.ops.logsumexp(x, [0, 1]))
+    for rows in (2, 0):
+        given = torch.randn(rows, 32)
+        (out,) = fd.execute([given.to(target)])
+        assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_persistent"]
+        assert_close(out, given.double().logsumexp((0, 1)), 64)

@@ -76,9 +76,12 @@ def test_a_row_of_one_point_that_others_lack(target: torch.device) -> None:
         total = fd.ops.cumsum(fd.define_tensor([1, -1], [None, True]), 1)
         fd.add_output(total)
         fd.add_output(fd.ops.squeeze(total, [0]))
+        fd.add_output(fd.ops.broadcast(fd.ops.neg(total), [False, True, False, True]))
     given = torch.randn(1, 50, device=target)
-    for out, expected in zip(fd.execute([given]), (given.double().cumsum(1), given[0].double().cumsum(0))):
+    found = given.double().cumsum(1)
+    for out, expected in zip(fd.execute([given]), (found, found[0], -found[:, None, :, None])):
         assert_close(out, expected, 50)
+    assert [kernel.scheduler for kernel in fd._last_kernels()] == ["scan"]
 
 
 def test_a_scan_beside_reductions_and_normalizations(target: torch.device) -> None:

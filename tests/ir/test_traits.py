@@ -37,6 +37,7 @@ STATED = {
     "Expand": Traits(pointwise=True, move=True, view=True, carries_relabels=True),
     "Indexed": Traits(indexed=True, own_load=True),
     "Choose": Traits(pointwise=True, carries_relabels=True),
+    "Stored": Traits(placed=True),
     "Full": POINTWISE,
     "Iota": POINTWISE,
     "Random": Traits(pointwise=True),

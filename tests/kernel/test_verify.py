@@ -17,6 +17,7 @@ from fusewright.kernel.ir import (
     Alloc,
     Barrier,
     BlockReduce,
+    BlockScan,
     Buffer,
     Combine,
     Compute,
@@ -180,6 +181,18 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
         "a run is of the elements of one local buffer",
     ),
     "shared accumulator": ([Alloc(S), Init(SUM, (at(S),))], "the accumulator s is not local"),
+    "scan across blocks": (
+        [Alloc(A), Alloc(B), BlockScan(SUM, (at(A),), (at(A),), (at(B),), GX, ())],
+        "not an axis of the block: blockIdx.x",
+    ),
+    "scan of another type than its carry's": (
+        [Alloc(A), Alloc(COUNT), BlockScan(SUM, (at(A),), (at(A),), (at(COUNT),), BX, ())],
+        "a scan over states of Float and Index",
+    ),
+    "divergent scan": (
+        [Alloc(A), Alloc(B), If(lt(T, 3), (BlockScan(SUM, (at(A),), (at(A),), (at(B),), BX, ()),))],
+        "not all threads arrive here: `threadIdx.x < 3`",
+    ),
     "varying extent": ([For(K, T, ())], "the extent threadIdx.x differs between threads"),
     "condition that is a number": ([If(N, ())], "the condition n is not boolean"),
     "divergent barrier": ([If(lt(T, 3), (Barrier(),))], "not all threads arrive here: `threadIdx.x < 3`"),

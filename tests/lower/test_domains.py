@@ -189,7 +189,7 @@ def test_a_size_that_is_assumed_is_checked_even_where_the_kernel_does_not_have_i
     result = lowered(schedule)
     assert not any(isinstance(a, SizeArgument) for a in result.arguments)
     check_symbols(dict.fromkeys(result.symbols, 4))
-    with pytest.raises(ScheduleError, match=r"range of the size i0\n  expected: 4\n  given: 8"):
+    with pytest.raises(ScheduleError, match=r"range of the size i0.\n  expected: 4\n  given: 8"):
         check_symbols(dict.fromkeys(result.symbols, 8))
 
 

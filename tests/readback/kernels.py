@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from fusewright.core.dtype import DataType, from_torch
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.op import ReductionOp
 from fusewright.cuda.printer import CudaSource
@@ -180,7 +180,7 @@ class _Reader:
             if read_only and (getattr(param, "is_output", True) or buffer in written):
                 raise Mismatch(f"{buffer.name} is written")
             wanted = self.names.type(buffer.dtype)
-            if isinstance(param, TensorParam) and wanted != from_torch(buffer.dtype.torch).cuda:
+            if isinstance(param, TensorParam) and wanted != buffer.dtype.in_memory.cuda:
                 raise Mismatch(f"the elements of {buffer.name} are {buffer.dtype.torch}, not {wanted}")
             is_home = getattr(param, "is_home", False)
             if kind not in (f"{wanted}*", f"const {wanted}*" if is_home else f"const {wanted}* __restrict__"):

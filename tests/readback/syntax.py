@@ -57,6 +57,7 @@ _NUMBERS = {
     "fw::e4m3",
     "fw::e5m2",
     "fw::e8m0",
+    "fw::e2m1",
     "fw::index_t",
     "fw::complex",
 }

@@ -17,6 +17,7 @@ from fusewright.lower import LowerOptions, SizeArgument, lower
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_scan import cumsum
 from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
@@ -94,6 +95,10 @@ def biased(dtype: DataType = DataType.Float) -> Fusion:
             f, "add", define_tensor(f, [-1, -1], True, dtype), define_tensor(f, [-1], True, dtype)
         )
     )
+
+
+def scanned(dim: int) -> Fusion:
+    return built(lambda fusion: cumsum(fusion, define_tensor(fusion, [-1, -1], True, DataType.BFloat16), dim))
 
 
 def reduced(dims: Sequence[int], rank: int = 2, dtype: DataType = DataType.Float) -> Fusion:

@@ -51,6 +51,7 @@ def outer_normalization() -> Fusion:
         (p.reduced([1]), "reduction"),
         (p.reduced([0]), "reduction"),
         (p.normalized(), "inner_persistent"),
+        (p.scanned(0), "scan"),
     ],
 )
 def test_default_choice(fusion, name):

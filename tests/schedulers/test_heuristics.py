@@ -13,6 +13,7 @@ from fusewright.schedulers import (
     InnerPersistentScheduler,
     PointwiseScheduler,
     ReductionScheduler,
+    ScanScheduler,
     Scheduler,
     propose,
 )
@@ -20,6 +21,7 @@ from fusewright.schedulers.params import MAX_EXTENTS
 from tests.schedulers import proposals as p
 
 POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()
+SCAN = ScanScheduler()
 
 CASES = {
     "pointwise_tiny": (POINTWISE, p.elementwise(1), [(1,)]),
@@ -38,6 +40,12 @@ CASES = {
     "outer_few_columns": (REDUCTION, p.reduced([0]), [(1_000_000, 3)]),
     "outer_many_columns": (REDUCTION, p.reduced([0]), [(8, 50_000_000)]),
     "middle": (REDUCTION, p.reduced([1], 3), [(64, 512, 96)]),
+    "scan": (SCAN, p.scanned(1), [(16384, 4096)]),
+    "scan_short": (SCAN, p.scanned(1), [(1_000_000, 3)]),
+    "scan_one_long": (SCAN, p.scanned(1), [(1, 100_000_000)]),
+    "scan_columns": (SCAN, p.scanned(0), [(16384, 4096)]),
+    "scan_few_columns": (SCAN, p.scanned(0), [(1_000_000, 3)]),
+    "scan_many_columns": (SCAN, p.scanned(0), [(8, 50_000_000)]),
     "norm": (PERSISTENT, p.normalized(), [(4096, 4096)]),
     "norm_half": (PERSISTENT, p.normalized(DataType.BFloat16), [(8192, 5120)]),
     "norm_short": (PERSISTENT, p.normalized(), [(1_000_000, 20)]),

@@ -73,6 +73,10 @@ def _turned(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.permute(x, [0, 3, 2, 1]) * 2.0)
 
 
+def _scan(dim: int, rank: int = 2) -> Callable[[FusionDefinition], None]:
+    return lambda fd: fd.add_output(fd.ops.cumsum(_matrix(fd, rank), dim))
+
+
 CASES = {
     "pointwise": Case(
         _bias, lambda: [torch.rand(6, 40), torch.rand(40)], lambda x, y: x + y, SchedulerType.pointwise
@@ -92,6 +96,11 @@ CASES = {
         lambda x: x.flatten().softmax(0).reshape(x.shape),
         SchedulerType.inner_persistent,
     ),
+    "scan": Case(_scan(1), lambda: [torch.rand(5, 136)], lambda x: x.cumsum(1), SchedulerType.scan),
+    "scan_of_columns": Case(
+        _scan(0), lambda: [torch.rand(70, 40)], lambda x: x.cumsum(0), SchedulerType.scan
+    ),
+    "scan_of_all": Case(_scan(0, 1), lambda: [torch.rand(300)], lambda x: x.cumsum(0), SchedulerType.scan),
     "transpose": Case(
         _turned,
         lambda: [torch.rand(2, 8, 3, 16)],
@@ -264,6 +273,7 @@ def test_fields_that_would_change_nothing_are_refused(params: Any, message: str)
     [
         ("pointwise", {"break_point": 2}, "`break_point`: expected 0 to 1 for T3, got 2"),
         ("whole", {"multiple_reds_per_blk": True}, "False where every dimension is reduced"),
+        ("scan_of_all", {"fastest_dim": False}, "True where there is no other dimension than the scanned"),
         (
             "softmax_of_all",
             {"lparams": LaunchParams(bdimx=32)},
@@ -317,6 +327,9 @@ WRONG = [
     (SchedulerType.inner_persistent, "inner"),
     (SchedulerType.inner_persistent, "outer"),
     (SchedulerType.transpose, "pointwise"),
+    (SchedulerType.scan, "softmax"),
+    (SchedulerType.scan, "pointwise"),
+    (SchedulerType.pointwise, "scan"),
     (SchedulerType.transpose, "softmax"),
 ]
 FITTING = {
@@ -324,6 +337,7 @@ FITTING = {
     SchedulerType.reduction: PROPOSED["inner"],
     SchedulerType.inner_persistent: PROPOSED["softmax"],
     SchedulerType.transpose: PROPOSED["transpose"],
+    SchedulerType.scan: PROPOSED["scan"],
 }
 
 

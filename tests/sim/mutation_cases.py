@@ -147,7 +147,7 @@ CASES: dict[str, Case] = {
     "two kernels": Case(
         _below_maximum, _random((70, 45)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
     ),
-    "scan": Case(_scan(0), _random((300, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((257, 18), (500, 17))),
+    "scan": Case(_scan(0), _random((520, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((515, 18), (700, 17))),
     "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),
     "layer norm": Case(
         _layer_norm,

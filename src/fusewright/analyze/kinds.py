@@ -14,7 +14,7 @@ def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
             source = node.inputs[0]
             if not fusion.is_input(source):
                 return f"{node.label} reads {value_name(source)} by index, which the fusion computes"
-        elif not (node.traits.pointwise or isinstance(node, kind) or node.is_scalar):
+        elif not (node.traits.pointwise or node.traits.placed or isinstance(node, kind) or node.is_scalar):
             names = ", ".join(map(value_name, node.outputs))
             expected = f"neither pointwise nor a {kind.__name__.lower()}"
             return f"{node.label}, which computes {names}, is {expected}"

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
-from fusewright.ir.index_map import position_of, value_of
+from fusewright.ir.index_map import IndexMap, is_size, position_of
 from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, bounds, const, known_multiple
+from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, const, known_multiple
 
 # No vector has more elements, so a multiple of this is a multiple of every width.
 _WIDEST = MAX_VECTOR_BYTES
@@ -44,19 +44,24 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
+    return memory_run(node.source, node.map, dim, unit)
+
+
+def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDomain | None) -> Run | None:
+    """How an index map goes through a tensor in memory along dimension `dim` of its positions, or None."""
     sizes: dict[Expr, None] = {}
     moves = False
-    for axis, index in zip(node.source.shape, node.map.indices):
+    for axis, index in zip(tensor.shape, index_map.indices):
         run = _CONSTANT if axis.is_broadcast else expression_run(index, dim)
         if run is None or (run.moves and axis is not unit):
             return None
         moves = moves or run.moves
         sizes.update(dict.fromkeys(run.sizes))
-    there = expression_run(node.map.pred, dim)
+    there = expression_run(index_map.pred, dim)
     if there is None:
         return None
     sizes.update(dict.fromkeys(there.sizes))
-    if moves and unit is not None and _is_stride(node.source, unit):
+    if moves and unit is not None and _is_stride(tensor, unit):
         row = divisors(unit.extent)
         if row is None:
             return None
@@ -88,20 +93,7 @@ def expression_run(e: Expr, dim: int) -> Run | None:
 
 def divisors(size: Expr) -> tuple[Expr, ...] | None:
     """What a width has to divide for `size` to be a multiple of it, or None."""
-    return (size,) if computed_parts(size) else _multiples(size.terms, size.constant)
-
-
-def computed_parts(e: Expr) -> list[Expr]:
-    """The outermost minima, maxima, quotients and remainders of sizes in `e` that are known not negative."""
-    if e.kind in ("floordiv", "mod", "min", "max") and _is_size(e):
-        low, _ = bounds(e)
-        return [e] if low is not None and low >= 0 else []
-    return [part for arg in e.args for part in computed_parts(arg)]
-
-
-def _is_size(e: Expr) -> bool:
-    """Whether it is the same at all positions."""
-    return all(position_of(s) is None and value_of(s) is None for s in e.free_symbols)
+    return _multiples(size.terms, size.constant)
 
 
 def _depends(e: Expr, dim: int) -> bool:
@@ -202,6 +194,6 @@ def _divisors(core: Expr, coefficient: int) -> tuple[Expr, ...] | None:
     if known % _WIDEST == 0:
         return ()
     for factor in core.factors:
-        if _is_size(factor):
+        if is_size(factor):
             return (factor,)
     return None if known in (1, -1) else (const(known),)

@@ -7,7 +7,9 @@ thread's elements ends before a result is known; the loops around it (the steps 
 
 from __future__ import annotations
 
-from fusewright.ir.axis import IterDomain, Split, ancestors, transforms_between
+from collections.abc import Callable
+
+from fusewright.ir.axis import IterDomain, Merge, Split, ancestors, transforms_between
 from fusewright.ir.node import Node, Scan
 
 
@@ -31,19 +33,22 @@ def collective_position(node: Scan) -> int | None:
     return next((i for i in scanned if i > across[0]), len(loop))
 
 
-def nesting_order(node: Scan) -> list[IterDomain] | None:
+def nesting_order(node: Scan, is_one_point: Callable[[IterDomain], bool]) -> list[IterDomain] | None:
     """The loops along the scanned dimension in the order in which they go through it, outermost first; None
-    where more than splits of that dimension made them.
+    where more made them than splits of that dimension, and merges with dimensions of one point.
     """
     tensor = node.output
     order = [scanned_root(node)]
     for transform in transforms_between(tensor.maybe_root, tensor.loop):
-        if not any(axis in order for axis in transform.inputs):
+        along = [axis for axis in transform.inputs if axis in order]
+        if not along:
             continue
-        if not isinstance(transform, Split):
+        others = [axis for axis in transform.inputs if axis not in along]
+        merges = isinstance(transform, Merge) and all(map(is_one_point, others))
+        if len(along) > 1 or not (merges or isinstance(transform, Split)):
             return None
-        at = order.index(transform.inputs[0])
-        order[at : at + 1] = [transform.outer, transform.inner]
+        at = order.index(along[0])
+        order[at : at + 1] = transform.outputs
     return order
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
-from fusewright.analyze.runs import Run, indexed_run
+from fusewright.analyze.runs import Run, indexed_run, memory_run
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
-from fusewright.ir.node import Indexed, Node
+from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.sym import as_int, divides
 
@@ -73,21 +73,32 @@ def loads_along_lane(node: Node, width: int) -> bool:
     if unit is None or lane is None:
         return False
     if isinstance(node, Indexed):
-        run = lane_run(node, lane)
-        numbers = (as_int(size) for size in run.sizes) if run is not None else ()
-        return run is not None and run.moves and not any(n % width for n in numbers if n is not None)
+        return _is_vector_run(node, lane, width)
     return operand_map(node, 0).get(unit) is lane
 
 
-def lane_run(node: Indexed, lane: IterDomain) -> Run | None:
-    """How the source of an indexed read is gone through along a root axis of its output."""
-    return indexed_run(node, node.output.maybe_root.index(lane), unit_stride_axis(node.source))
+def lane_run(node: Node, lane: IterDomain) -> Run | None:
+    """How a read by index goes through its source, or a store through its output, along a root axis."""
+    dim = node.output.maybe_root.index(lane)
+    if isinstance(node, Indexed):
+        return indexed_run(node, dim, unit_stride_axis(node.source))
+    assert isinstance(node, Stored)
+    return memory_run(node.output, node.map, dim, unit_stride_axis(node.output))
+
+
+def _is_vector_run(node: Node, lane: IterDomain, width: int) -> bool:
+    run = lane_run(node, lane)
+    numbers = (as_int(size) for size in run.sizes) if run is not None else ()
+    return run is not None and run.moves and not any(n % width for n in numbers if n is not None)
 
 
 def stores_along_lane(tensor: TensorView, width: int) -> bool:
     """Whether an output can be stored in vectors."""
     unit = unit_stride_axis(tensor)
-    return unit is not None and lane_axis(tensor, width) is unit
+    lane = lane_axis(tensor, width)
+    if isinstance(tensor.definition, Stored):
+        return unit is not None and lane is not None and _is_vector_run(tensor.definition, lane, width)
+    return unit is not None and lane is unit
 
 
 def power_of_two_divisor(value: int, limit: int) -> int:

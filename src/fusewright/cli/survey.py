@@ -32,13 +32,16 @@ TABLES: Mapping[str, Mapping[str, object]] = {
     "library": LIBRARY,
 }
 #: The types of elements.
-TYPES = tuple(dtype for dtype in DataType if dtype not in (DataType.Null, DataType.Index))
+TYPES = tuple(
+    dtype for dtype in DataType if dtype not in (DataType.Null, DataType.Index, DataType.Float4_e2m1fn_x2)
+)
 # Types of the first tensor among which one is taken by every operation.
 FIRST_TYPES = (DataType.Float, DataType.Half, DataType.Int, DataType.Bool, DataType.Float8_e4m3fn)
 #: Types of the other tensors: None is that of the first.
 OTHER_TYPES = (None, DataType.Int, DataType.Bool, DataType.Float)
 RANKS = (2, 1, 3, 4)
-SIZE = 4
+# Also a block of elements that share a scale.
+SIZE = 16
 # Tensors that each get a rank and a type of their own; more are all like the first.
 MAX_VARIED = 3
 

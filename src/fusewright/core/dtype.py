@@ -1,8 +1,8 @@
 """Data types: one row of facts a type, and the maps to and from torch and Python.
 
-Arithmetic on a reduced float (Half, BFloat16, the Float8 types) is done in Float: `DataType.compute` names
-the type that values are converted to before an operation and rounded from after it. The tables of operations,
-the CUDA printer, the simulator and constant folding all follow that one rule.
+Arithmetic on a reduced float (Half, BFloat16, the Float8 and Float4 types) is done in Float:
+`DataType.compute` names the type that values are converted to before an operation and rounded from after it.
+The tables of operations, the CUDA printer, the simulator and constant folding all follow that one rule.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ PyScalar = bool | int | float | complex
 
 
 class Category(enum.IntEnum):
-    """The families of types, ordered: a value of a smaller family converts to a larger one by itself."""
+    """The families of types, ordered: a value of a smaller family converts to a larger one by itself.
+
+    PAIR is apart: two numbers in a byte, which nothing but packing and unpacking knows.
+    """
 
     BOOL = 0
     INT = 1
     FLOAT = 2
     COMPLEX = 3
+    PAIR = 4
 
 
 class DataType(enum.Enum):
@@ -63,6 +67,9 @@ class DataType(enum.Enum):
     Float8_e4m3fn = ("__e4m3", "fw::e4m3", 1, torch.float8_e4m3fn, Category.FLOAT)
     Float8_e5m2 = ("__e5m2", "fw::e5m2", 1, torch.float8_e5m2, Category.FLOAT)
     Float8_e8m0fnu = ("__e8m0", "fw::e8m0", 1, torch.float8_e8m0fnu, Category.FLOAT)
+    # By itself a Float4 takes a byte: that of the e4m3 of equal value.
+    Float4_e2m1fn = ("__e2m1", "fw::e2m1", 1, torch.float8_e4m3fn, Category.FLOAT)
+    Float4_e2m1fn_x2 = ("__e2m1_x2", "fw::e2m1_x2", 1, torch.float4_e2m1fn_x2, Category.PAIR)
     ComplexFloat = ("std::complex<float>", "fw::complex<float>", 8, torch.complex64, Category.COMPLEX)
     ComplexDouble = ("std::complex<double>", "fw::complex<double>", 16, torch.complex128, Category.COMPLEX)
     Index = ("nvfuser_index_t", "fw::index_t", 8, torch.int64, Category.INT)
@@ -100,6 +107,12 @@ class DataType(enum.Enum):
         if self._torch is None:
             raise ValueError(f"{self} has no torch dtype")
         return self._torch
+
+    @property
+    def values(self) -> TorchDtype:
+        """The torch dtype that torch can move and compute with: bytes for pairs, which else it can only
+        hold; `torch`, of the same size, for any other type. ValueError for Null."""
+        return torch.uint8 if self is DataType.Float4_e2m1fn_x2 else self.torch
 
     @property
     def category(self) -> Category:
@@ -154,6 +167,11 @@ class DataType(enum.Enum):
         raise ValueError(f"{self} has no complex type")
 
     @property
+    def largest(self) -> float:
+        """The greatest finite value of a float or complex type."""
+        return 6.0 if self is DataType.Float4_e2m1fn else torch.finfo(self.torch).max
+
+    @property
     def lowest(self) -> float | int | bool:
         """The least value, and so what a running maximum starts from: -inf where the type has one."""
         return _LIMITS[self][0]
@@ -173,6 +191,7 @@ _REDUCED_FLOATS = frozenset(
         DataType.Float8_e4m3fn,
         DataType.Float8_e5m2,
         DataType.Float8_e8m0fnu,
+        DataType.Float4_e2m1fn,
     }
 )
 
@@ -188,6 +207,8 @@ _LIMITS: dict[DataType, tuple[float | int | bool, float | int | bool]] = {
     # "fn": finite only. e8m0 is a bare power of two: no sign, no zero, no infinity.
     DataType.Float8_e4m3fn: (-448.0, 448.0),
     DataType.Float8_e8m0fnu: (2.0**-127, 2.0**127),
+    DataType.Float4_e2m1fn: (-6.0, 6.0),
+    DataType.Float4_e2m1fn_x2: (0, 0xFF),  # the bytes
     DataType.Int: (-INT64_MAX - 1, INT64_MAX),
     DataType.Index: (-(2**31), 2**31 - 1),  # must hold for 32-bit indexing as well
     DataType.Int32: (-(2**31), 2**31 - 1),
@@ -218,11 +239,11 @@ def promote(a: DataType, b: DataType) -> DataType:
 
     Two different reduced floats, or one with Float, meet in Float; a reduced float keeps itself against
     integers and bools and gives way to Double and to complex. Double with ComplexFloat is ComplexDouble.
-    Index absorbs integers and bools. ValueError for Null.
+    Index absorbs integers and bools. ValueError for Null and for pairs.
     """
     if a is b:
         return a
-    if DataType.Null in (a, b):
+    if {DataType.Null, DataType.Float4_e2m1fn_x2} & {a, b}:
         raise ValueError(f"no common type of {a} and {b}")
     if DataType.Index in (a, b):
         other = b if a is DataType.Index else a
@@ -238,9 +259,11 @@ def promote(a: DataType, b: DataType) -> DataType:
     return wider
 
 
-# The public map of the reference (`pytorch_utils`): UInt64 and Index are left out on purpose.
+# The public map of the reference (`pytorch_utils`): UInt64 and Index are left out on purpose, and torch has
+# no Float4 by itself.
+_NOT_TORCHS = (DataType.Null, DataType.Index, DataType.UInt64, DataType.Float4_e2m1fn)
 torch_dtype_to_datatype: dict[torch.dtype | type, DataType] = {
-    **{d.torch: d for d in DataType if d not in (DataType.Null, DataType.Index, DataType.UInt64)},
+    **{d.torch: d for d in DataType if d not in _NOT_TORCHS},
     bool: DataType.Bool,
     int: DataType.Int,
     float: DataType.Double,
@@ -269,7 +292,7 @@ def fits(value: PyScalar, dtype: DataType) -> bool:
     if dtype.is_integral:
         limits = torch.iinfo(dtype.torch)
         return limits.min <= value.real <= limits.max
-    limit = torch.finfo(dtype.torch).max
+    limit = dtype.largest
     return all(not math.isfinite(part) or abs(part) <= limit for part in (value.real, value.imag))
 
 

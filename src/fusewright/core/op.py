@@ -56,6 +56,8 @@ class Rule(enum.Enum):
     MAKE_COMPLEX = "make-complex"  # Float, Float -> ComplexFloat; Double, Double -> ComplexDouble
     SELECT = "select"  # operand 0 Bool; the others to their common type, which is the result's (not up)
     CAST = "cast"  # any type to any type: the node's output says which
+    PACK = "pack"  # operands Float; the result is a byte of two Float4
+    UNPACK = "unpack"  # operand a byte of two Float4; the result is Float
     DRAW = "draw"  # operands Int: a place among random numbers; the result is of the compute type
 
 
@@ -155,6 +157,10 @@ class ElementwiseOp:
             return DataType.Bool
         if self.rule is Rule.TO_REAL:
             return dtype.real
+        if self.rule is Rule.PACK:
+            return DataType.Float4_e2m1fn_x2
+        if self.rule is Rule.UNPACK:
+            return DataType.Float
         return dtype.complex if self.rule is Rule.MAKE_COMPLEX else dtype
 
     def domain(self, operand: int) -> Domain:
@@ -168,7 +174,17 @@ class ElementwiseOp:
 
 
 # Rules whose result may be of another type than what they compute in.
-_TYPED_BY_OPERANDS = frozenset({Rule.COMPARE, Rule.PREDICATE, Rule.TO_REAL, Rule.MAKE_COMPLEX, Rule.CAST})
+_TYPED_BY_OPERANDS = frozenset(
+    {
+        Rule.COMPARE,
+        Rule.PREDICATE,
+        Rule.TO_REAL,
+        Rule.MAKE_COMPLEX,
+        Rule.CAST,
+        Rule.PACK,
+        Rule.UNPACK,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -337,7 +353,7 @@ def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[
     """The type that the operands are converted to, checked."""
     rule = op.rule
     dtype = common
-    if rule in (Rule.SAME_UP, Rule.FLOAT_UP, Rule.COMPARE):
+    if rule in (Rule.SAME_UP, Rule.FLOAT_UP, Rule.COMPARE, Rule.PACK):
         dtype = common.compute
     if rule is Rule.FLOAT_UP and dtype.category < FLOAT:
         dtype = DataType.Float
@@ -367,7 +383,7 @@ def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
     C's conversions. A float that no value of an integer type equals becomes what PTX's `cvt` makes of it, the
     nearest value. Complex to real drops the imaginary part. Reduced floats round as torch rounds a float.
     """
-    if value.dtype == target.torch:
+    if value.dtype == target.values and target is not DataType.Float4_e2m1fn:
         return value
     if target.is_bool:
         return value != 0
@@ -381,14 +397,26 @@ def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
 
 
 def _rounded(value: torch.Tensor, target: DataType) -> torch.Tensor:
-    """Float to a reduced float as the device does it: e4m3, which has no infinity, saturates.
+    """Float to a reduced float as the device does it: e4m3 and e2m1, which have no infinity, saturate.
 
-    torch does the same since 2.13; before, what is out of range became NaN.
+    torch does the same since 2.13 for e4m3; before, what is out of range became NaN. It has no e2m1.
     """
-    if target is DataType.Float8_e4m3fn:
-        largest = torch.finfo(target.torch).max
-        value = value.clamp(-largest, largest)
+    if target is DataType.Float4_e2m1fn:
+        value = _rounded_to_e2m1(value)
+    elif target is DataType.Float8_e4m3fn:
+        value = value.clamp(-target.largest, target.largest)
     return value.to(target.torch)
+
+
+def _rounded_to_e2m1(value: torch.Tensor) -> torch.Tensor:
+    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 with the sign of `value`, a tie the one of even bits.
+
+    NaN becomes 6, as in PTX ISA 9.7.9, `cvt.rn.satfinite.e2m1x2.f32`.
+    """
+    magnitude = value.abs().clamp(max=DataType.Float4_e2m1fn.largest)
+    step = torch.where(magnitude < 2, 0.5, torch.where(magnitude < 4, 1.0, 2.0))
+    rounded = torch.copysign((magnitude / step).round() * step, value)
+    return torch.where(value.isnan(), DataType.Float4_e2m1fn.largest, rounded)
 
 
 def _saturated(x: torch.Tensor, target: DataType) -> torch.Tensor:

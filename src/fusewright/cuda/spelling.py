@@ -21,6 +21,8 @@ TYPE_SNIPPETS = {
     DataType.Float8_e4m3fn: "fp8",
     DataType.Float8_e5m2: "fp8",
     DataType.Float8_e8m0fnu: "e8m0",
+    DataType.Float4_e2m1fn: "e2m1",
+    DataType.Float4_e2m1fn_x2: "e2m1",
     DataType.ComplexFloat: "complex",
     DataType.ComplexDouble: "complex",
 }
@@ -128,13 +130,14 @@ _REAL_LITERALS: dict[DataType, Callable[..., Code]] = {
     DataType.Int32: _signed(32, ""),
     DataType.UInt64: lambda value: primary(f"{value}ull"),
     DataType.Bool: lambda value: primary("true" if value else "false"),
+    DataType.Float4_e2m1fn_x2: lambda value: call(DataType.Float4_e2m1fn_x2.cuda, str(value)),
 }
 
 
 @lru_cache(maxsize=4096)
 def _rounded_once(value: PyScalar, kind: Hashable, dtype: DataType) -> PyScalar:
     if dtype.is_reduced_float:
-        return torch.tensor(value, dtype=torch.float32).to(dtype.torch).float().item()
+        return converted(torch.tensor(value, dtype=torch.float32), dtype).float().item()
     if dtype is DataType.Float:
         return ctypes.c_float(float(value.real)).value
     if dtype.is_integral:
@@ -143,6 +146,8 @@ def _rounded_once(value: PyScalar, kind: Hashable, dtype: DataType) -> PyScalar:
         return whole if dtype is DataType.UInt64 or whole < 2 ** (bits - 1) else whole - 2**bits
     if dtype is DataType.Bool:
         return bool(value)
+    if dtype is DataType.Float4_e2m1fn_x2:
+        return int(value.real)
     return float(value.real) if dtype is DataType.Double else complex(value)
 
 

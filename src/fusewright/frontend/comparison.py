@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from fusewright.core.dtype import DataType
+from fusewright.ops.pairs import elements_of_pairs
+
 __all__ = ["check_outputs"]
 
 
@@ -22,6 +25,7 @@ def check_outputs(
     if len(outputs) != len(expected):
         raise AssertionError(f"there are {len(outputs)} outputs, but {len(expected)} reference outputs")
     for i, (output, reference, (absolute, relative)) in enumerate(zip(outputs, expected, tolerances)):
+        output, reference = _as_elements(output), _as_elements(reference)
         if output.shape != reference.shape:
             raise AssertionError(
                 f"output {i} has shape {tuple(output.shape)}, its reference {tuple(reference.shape)}"
@@ -40,3 +44,9 @@ def check_outputs(
                 f"its reference {reference.reshape(-1)[worst].item()} "
                 f"(tolerance {absolute} + {relative} of it)"
             )
+
+
+def _as_elements(tensor: torch.Tensor) -> torch.Tensor:
+    """Pairs in a byte as the floats that they are."""
+    pairs = DataType.Float4_e2m1fn_x2
+    return elements_of_pairs(tensor.view(pairs.values)) if tensor.dtype is pairs.torch else tensor

@@ -26,6 +26,7 @@ from fusewright.core.errors import (
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.frontend.advice import advice
 from fusewright.frontend.cache import CachedDefinition, FusionCache
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
@@ -109,6 +110,7 @@ class FusionDefinition(Inspected, CalledByTorch):
         self._tracer = Tracer(self._options)
         self._recorder: Recorder | None = None
         self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
+        self._failed = False
         self._open_schedule: UserSchedule | None = None
         self._in_schedule = False
         # Held by the thread that writes the definition of a subclass, or a schedule.
@@ -132,8 +134,8 @@ class FusionDefinition(Inspected, CalledByTorch):
     def definition(self) -> None:
         """What a subclass overrides to write its computation down."""
         raise MissingDefinitionError(
-            problem="there is none",
-            hint="write it in `with FusionDefinition() as fd:`, or override definition() in a subclass",
+            "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion.",
+            hint="a block that ended in an error leaves none" if self._failed else "or override definition()",
         )
 
     def schedule(self) -> None:
@@ -143,11 +145,7 @@ class FusionDefinition(Inspected, CalledByTorch):
     def __enter__(self) -> FusionDefinition:
         if self._leaf is not None:
             raise DefinitionError("Attempting to add to a completed definition!")
-        if self._recorder is not None:
-            raise DefinitionError(
-                problem="it is still being written",
-                hint="run a definition after its block, and not from its own definition()",
-            )
+        self._check_written()
         self._recorder = Recorder(FusionCache.get(), self._max_length)
         return self
 
@@ -155,6 +153,7 @@ class FusionDefinition(Inspected, CalledByTorch):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         recorder, self._recorder = self._recorder, None
+        self._failed = kind is not None
         if kind is None and recorder is not None:
             self._leaf = recorder.complete()
             self._tracer.dump("definition", self.__repr__)
@@ -186,7 +185,7 @@ class FusionDefinition(Inspected, CalledByTorch):
         try:
             encoded = tuple([encode(value, self._ref) for value in values])
         except TypeError:
-            raise row.mismatch(args, kwargs) from None
+            raise row.mismatch(args, kwargs, advice(row.parameters, values)) from None
         first, outcome = recorder.record(Record(row.name, encoded))
         if outcome.container is Container.NONE:
             return None

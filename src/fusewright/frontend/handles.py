@@ -7,10 +7,15 @@ the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ArgumentTypeError
+from fusewright.core.errors import ArgumentTypeError, UnknownOpError
+from fusewright.frontend.operators import unknown_method, unknown_operation
+from fusewright.frontend.recipes import RECIPES
 from fusewright.frontend.states import State, StateKind
 from fusewright.ops import OPS
 from fusewright.schedule import Schedule
@@ -21,10 +26,24 @@ if TYPE_CHECKING:
 __all__ = ["Handle", "Scalar", "Tensor", "Vector", "handle_for"]
 
 
+def _unknown_attribute(kind: type[Handle], name: str) -> AttributeError:
+    """The error for an attribute that handles of a kind lack; often a method of torch's tensors."""
+    if name.startswith("__"):  # a protocol of Python's or of a library's, which asks by hasattr
+        return AttributeError(name)
+    if name in OPS:
+        return UnknownOpError(name=f"{kind.__name__}.{name}", hint=f"fd.ops.{name} is the operation")
+    if name in RECIPES:
+        return unknown_operation(name, f"{kind.__name__}.{name}")
+    return unknown_method(kind.__name__, name, [n for n in dir(kind) if not n.startswith("_")])
+
+
 class Handle:
     """State number `index` of a definition."""
 
     __slots__ = ("_fd", "_state", "index")
+
+    # numpy's operators leave a handle to the handle's own.
+    __array_ufunc__ = None
 
     def __init__(self, fd: FusionDefinition, index: int, state: State) -> None:
         self._fd = fd
@@ -36,6 +55,11 @@ class Handle:
 
     def _op(self, name: str, *operands: Any) -> Any:
         return getattr(self._fd.ops, name)(*operands)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _unknown_attribute(type(self), name)
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., Any], *_: Any) -> Any:
@@ -119,13 +143,31 @@ class Arithmetic(Handle):
     def dtype(self) -> DataType:
         return self._state.dtype
 
-    def __bool__(self) -> bool:
+    def _no_value(self, function: str, hint: str) -> NoReturn:
         raise ArgumentTypeError(
-            function="bool",
+            function=function,
             expected="values, which a definition has when it is executed",
             given=f"a {type(self).__name__} of a definition",
-            hint="`is None` asks if there is one, fd.ops.where chooses by value, a < b < c is two operations",
+            hint=hint,
         )
+
+    def __bool__(self) -> bool:
+        self._no_value(
+            "bool",
+            "`is None` asks if there is one, fd.ops.where chooses by value, a < b < c is two operations",
+        )
+
+    def __float__(self) -> float:
+        self._no_value("float", "fd.ops.cast converts values")
+
+    def __int__(self) -> int:
+        self._no_value("int", "fd.ops.cast converts values")
+
+    def __complex__(self) -> complex:
+        self._no_value("complex", "fd.ops.cast converts values")
+
+    def __index__(self) -> int:
+        self._no_value("index", "a Scalar may be a size where an operation takes a shape")
 
 
 for _name, _operation in BINARY_OPERATORS.items():
@@ -135,13 +177,17 @@ for _name, _operation in (COMPARISONS | UNARY_OPERATORS).items():
     setattr(Arithmetic, f"__{_name}__", _method(_operation))
 
 
+# What holds values, which `==` compares with those of a handle (and refuses where it cannot).
+_VALUES = (bool, int, float, complex, np.generic, np.ndarray, torch.Tensor)
+
+
 def _comparison(operation: str, same: bool) -> Callable[[Arithmetic, Any], Any]:
     """`==` or `!=`: about the handles, if they are of one kind; about values for a handle and a number."""
 
     def method(self: Arithmetic, other: Any) -> Any:
         if isinstance(other, Arithmetic) and type(other) is not type(self):
             return self._op(operation, self, other)
-        if isinstance(other, (bool, int, float, complex)):
+        if isinstance(other, _VALUES):
             return self._op(operation, self, other)
         return (self is other) == same
 
@@ -173,6 +219,18 @@ class Tensor(Arithmetic):
     def size(self, dim: int) -> Scalar:
         """One size: records `fd.ops.size`."""
         return self._op("size", self, dim)
+
+    def __len__(self) -> int:
+        self._no_value("len", "size(0) is the size of its first dimension, ndim the number of dimensions")
+
+    def __iter__(self) -> Iterator[Tensor]:
+        self._no_value("iter", "fd.ops.split and fd.ops.select take it apart")
+
+    def __getitem__(self, index: object) -> Tensor:
+        self._no_value("Tensor.__getitem__", "fd.ops.slice and fd.ops.select are the operations")
+
+    def __contains__(self, value: object) -> bool:
+        self._no_value("Tensor.__contains__", "fd.ops.any(fd.ops.eq(tensor, value)) is the operation")
 
     def __repr__(self) -> str:
         return f"Tensor(index={self.index}, ndim={self.ndim})"

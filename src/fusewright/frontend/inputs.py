@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from fusewright.core.errors import ArgumentTypeError, DeviceError, shown_number
@@ -24,7 +25,7 @@ def is_strides(given: Sequence[Any]) -> bool:
         bool(given)
         and isinstance(given[0], (list, tuple))
         and bool(given[0])
-        and all(type(item) is int for item in given[0])
+        and all(type(item) is int or isinstance(item, np.integer) for item in given[0])
     )
 
 

@@ -66,9 +66,18 @@ class Inspected:
         return fusion_text(self._finished().fusion)
 
     def _finished(self) -> CachedDefinition:
+        self._check_written()
         if self._leaf is None:
             raise DefinitionError(problem="it is not complete")
         return self._leaf
+
+    def _check_written(self) -> None:
+        """DefinitionError within the block, or the `definition()`, that writes this definition."""
+        if self._recorder is not None:
+            raise DefinitionError(
+                problem="it is still being written, in its `with` block or its definition()",
+                hint="execute it, and ask for its text, after that; what is written so far stays",
+            )
 
     def __repr__(self) -> str:
         if self._leaf is not None:

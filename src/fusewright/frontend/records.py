@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from fusewright.core.dtype import DataType, from_torch
+from fusewright.core.dtype import DataType, dtype_of_python_type, from_torch
 from fusewright.core.errors import DefinitionError
 from fusewright.ops import DEFINERS, OPS, OpDef
 
@@ -58,6 +59,9 @@ MAX_NESTING = 4
 def encode(value: Any, ref: Callable[[Any], Ref | None], nesting: int = 0) -> Arg:
     """An argument as it is recorded. `ref` gives the state that a handle stands for, None for anything else.
 
+    Scalars of numpy are the numbers that they hold. torch's dtypes, and Python's types of numbers, are the
+    DataType of such values: `float` is Double, as torch has it too.
+
     Raises:
         TypeError: a value that cannot be part of a definition. DtypeError: a torch dtype that cannot.
     """
@@ -75,6 +79,12 @@ def encode(value: Any, ref: Callable[[Any], Ref | None], nesting: int = 0) -> Ar
         return tuple([encode(item, ref, nesting + 1) for item in value])
     if isinstance(value, torch.dtype):
         return Literal(DataType, from_torch(value))
+    if kind is type and value in _PYTHON_TYPES:
+        return Literal(DataType, dtype_of_python_type(value))
+    if isinstance(value, np.generic):
+        number = _NUMBERS.get(value.dtype.kind)
+        if number is not None:
+            return encode(number(value), ref)
     if isinstance(value, complex):
         return Literal(complex, (value.real.hex(), value.imag.hex()))
     for base in (int, float):  # subclasses, as numpy's float64
@@ -84,6 +94,9 @@ def encode(value: Any, ref: Callable[[Any], Ref | None], nesting: int = 0) -> Ar
 
 
 _EXACT = frozenset({bool, int, str, type(None), DataType})
+_PYTHON_TYPES = (bool, int, float, complex)
+# The kind of a numpy dtype -> what makes a Python number of its scalars.
+_NUMBERS: Mapping[str, type] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
 def decode(arg: Arg, states: Sequence[Any]) -> Any:

@@ -31,6 +31,8 @@ RELATIVE = 0.01
 
 def tolerance(dtype: DataType, size: int) -> tuple[float, float]:
     """(absolute, relative) tolerance of an output whose reductions combine `size` elements."""
+    if dtype is DataType.Float4_e2m1fn_x2:
+        dtype = DataType.Float4_e2m1fn
     if not (dtype.is_floating or dtype.is_complex):
         return 0.0, 0.0
     errors = HALF_ERRORS if dtype.is_reduced_float else FLOAT_ERRORS

@@ -85,6 +85,7 @@ class Binder:
             pair for pair in fusion.equalities if all(known >= size.free_symbols for size in pair)
         ]
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
+        self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
         self._checks = to_function([condition for condition, _ in fusion.checks])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
@@ -141,6 +142,7 @@ class Binder:
                 self._refuse_sizes(inputs)
             strides[i] = spec.kernel_strides(inputs[i], shape)
         self.size_scalars.bind(values, sizes)
+        sizes.update(zip(self.fusion.computed_sizes, self._computed_sizes(sizes)))
         self._check_equalities(sizes)
         return Shapes(sizes, values, tuple(shapes), tuple(strides), place)
 

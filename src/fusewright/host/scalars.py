@@ -104,17 +104,7 @@ class SizeScalars:
     """
 
     def __init__(self, fusion: Fusion) -> None:
-        used: set[Symbol] = set()
-        for axis in fusion.axes():
-            used |= axis.extent.free_symbols
-            if axis.expanded is not None:
-                used |= axis.expanded.free_symbols
-        for pair in fusion.equalities:  # to be checked, whichever of the two axes are made of
-            used.update(*(size.free_symbols for size in pair))
-        for condition, _ in fusion.checks:
-            used |= condition.free_symbols
-        for node in fusion.nodes:
-            used.update(*(e.free_symbols for e in node.index_expressions()))
+        used = fusion.size_symbols()
         self._symbols = [(symbol, s) for symbol, s in fusion.scalar_of.items() if symbol in used]
         self.symbols = frozenset(symbol for symbol, _ in self._symbols)
         needed = closure(scalar for _, scalar in self._symbols)

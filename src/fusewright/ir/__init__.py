@@ -35,6 +35,7 @@ from fusewright.ir.node import (
     Relabel,
     Scan,
     Squeeze,
+    Stored,
     Traits,
 )
 from fusewright.ir.text import fusion_text, scheduled_text
@@ -68,6 +69,7 @@ __all__ = [
     "Scan",
     "Split",
     "Squeeze",
+    "Stored",
     "Swizzle",
     "TensorView",
     "Traits",

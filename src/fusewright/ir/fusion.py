@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.dtype import INT64_MAX, Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, transforms_between
+from fusewright.ir.index_map import computed_parts, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol, as_int, const, substitute, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, replace, substitute, symbol
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
 # a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
@@ -51,6 +52,8 @@ class Fusion:
         self._tensors = 0
         self._axes = 0
         self._scalars = 0
+        #: sizes that the host computes from others, by the symbols that stand for them
+        self.computed_sizes: dict[Symbol, Expr] = {}
         #: what must hold for the sizes of a call, and what an error says where it does not
         self.checks: list[tuple[Expr, str]] = []
         self._equal: dict[Expr, Expr] = {}
@@ -206,25 +209,48 @@ class Fusion:
         return self._representative(a) is self._representative(b)
 
     def unify_extents(self) -> None:
-        """Rewrites every extent to the representative of its class of equal sizes."""
+        """Rewrites every extent to the representative of its class of equal sizes, a constant or a symbol or
+        a sum of products of these: any other size gets a symbol of its own, in `computed_sizes`."""
         table: dict[Symbol, Expr | int] = {
             s: self._representative(s) for s in self._equal if isinstance(s, Symbol)
         }
-        if not self._equal:
-            return
+        if self._equal:
+            self._rename_sizes(lambda e: substitute(self._representative(e), table))
+            self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
+        computed = self._computed()
+        if computed:
+            names = {e: self.new_extent() for e in computed}
+            self.computed_sizes.update({name: e for e, name in names.items()})
+            memo: dict[Expr, Expr] = {}
+            self._rename_sizes(lambda e: replace(e, names, memo))
 
-        def unified(extent: Expr) -> Expr:
-            return substitute(self._representative(extent), table)
-
+    def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         for axis in self.axes():
-            axis.extent = unified(axis.extent)
+            axis.extent = rename(axis.extent)
             if axis.expanded is not None:
-                axis.expanded = unified(axis.expanded)
+                axis.expanded = rename(axis.expanded)
         for node in self.nodes:
-            node.with_sizes(table)
+            node.with_sizes(rename)
         for value in self.values():
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
-                value.extent = substitute(value.extent, table)
+                value.extent = rename(value.extent)
+
+    def _computed(self) -> list[Expr]:
+        """Extents, and parts of index expressions, that are more than sums of products of sizes.
+
+        A minimum or a quotient of sizes is one number to a kernel: the host computes it once a call.
+        """
+        found: dict[Expr, None] = {}
+        for axis in self.axes():
+            found.update(
+                (e, None) for e in (axis.extent, axis.expanded) if e is not None and computed_parts(e)
+            )
+        for node in self.nodes:
+            for e in node.index_expressions():
+                found.update(dict.fromkeys(computed_parts(e)))
+                values = (s for s in e.free_symbols if value_of(s) is not None)
+                found.update((part, None) for s in values for part in computed_parts(value_extent(s)))
+        return list(found)
 
     @property
     def equalities(self) -> list[tuple[Expr, Expr]]:
@@ -254,6 +280,23 @@ class Fusion:
             for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop)):
                 found.update(dict.fromkeys(transform.outputs))
         return list(found)
+
+    def size_symbols(self) -> set[Symbol]:
+        """The symbols of all sizes: of axes, of what must hold for them, and in the indices of nodes."""
+        used: set[Symbol] = set()
+        for axis in self.axes():
+            used |= axis.extent.free_symbols
+            if axis.expanded is not None:
+                used |= axis.expanded.free_symbols
+        for pair in self.equalities:  # to be checked, whichever of the two axes are made of
+            used.update(*(size.free_symbols for size in pair))
+        for condition, _ in self.checks:
+            used |= condition.free_symbols
+        for computed in self.computed_sizes.values():
+            used |= computed.free_symbols
+        for node in self.nodes:
+            used.update(*(e.free_symbols for e in node.index_expressions()))
+        return used
 
     def is_input(self, value: Val) -> bool:
         return value in self._input_set
@@ -285,6 +328,7 @@ class Fusion:
         new = self.empty_like()
         new._equal = dict(self._equal)
         new.checks = list(self.checks)
+        new.computed_sizes = dict(self.computed_sizes)
         new.ranges = dict(self.ranges)
         axes: dict[IterDomain, IterDomain] = {}
         values: dict[Val, Val] = {}
@@ -379,8 +423,9 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
 
 def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     """Adds to `axes` a copy of every axis of `tensor`, related by copies of its transforms."""
-    for axis in tensor.maybe_root:
-        if axis not in axes:
+    leaves = tensor.maybe_root if tensor.root is None else (*tensor.root, *tensor.logical)
+    for axis in leaves:
+        if axis not in axes and (axis.definition is None or axis in tensor.maybe_root):
             axes[axis] = axis.bare_copy()
     for transform in transforms_between(
         tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)

@@ -7,10 +7,10 @@ there is an element at all. So any chain of them is one, by substitution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewright.sym import TRUE, Expr, Symbol, as_expr, const, land, substitute, symbol
+from fusewright.sym import TRUE, Expr, Symbol, as_expr, bounds, const, land, substitute, symbol
 
 _POSITION, _VALUE = "p", "v"
 
@@ -93,19 +93,18 @@ class IndexMap:
         """The map where `pred` holds as well."""
         return IndexMap(self.indices, land(pred, self.pred))
 
-    def resized(self, table: Mapping[Symbol, Expr | int], extents: Sequence[Expr]) -> IndexMap:
+    def resized(self, rename: Callable[[Expr], Expr], extents: Sequence[Expr]) -> IndexMap:
         """The map after sizes got other names; `extents` are the new sizes of the result."""
         places = positions(extents)
 
-        def replace(s: Symbol) -> Expr | None:
+        def follow(s: Symbol) -> Expr | None:
             dim, number = position_of(s), value_of(s)
             if dim is not None:
                 return places[dim]
-            if number is not None:
-                return index_value(number, substitute(value_extent(s), table))
-            return as_expr(table[s]) if s in table else None
+            return index_value(number, rename(value_extent(s))) if number is not None else None
 
-        return self.rewritten(replace)
+        renamed = IndexMap(tuple(rename(e) for e in self.indices), rename(self.pred))
+        return renamed.rewritten(follow)
 
     def identity_dims(self, rank: int) -> tuple[int | None, ...]:
         """For each dimension of the result, the source's that is indexed by its position alone."""
@@ -129,3 +128,16 @@ class IndexMap:
     def __str__(self) -> str:
         text = "[" + ", ".join(map(str, self.indices)) + "]"
         return text if self.pred is TRUE else f"{text} if {self.pred}"
+
+
+def computed_parts(e: Expr) -> list[Expr]:
+    """The outermost minima, maxima, quotients and remainders of sizes in `e` that are known not negative."""
+    if e.kind in ("floordiv", "mod", "min", "max") and is_size(e):
+        low, _ = bounds(e)
+        return [e] if low is not None and low >= 0 else []
+    return [part for arg in e.args for part in computed_parts(arg)]
+
+
+def is_size(e: Expr) -> bool:
+    """Whether it is the same at all positions."""
+    return all(position_of(s) is None and value_of(s) is None for s in e.free_symbols)

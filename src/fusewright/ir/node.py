@@ -8,7 +8,7 @@ meaning in ops/evaluate.py and its lowering rule in lower/.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.index_map import IndexMap
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol
+from fusewright.sym import Expr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,8 @@ class Traits:
     carries_relabels: a relabel of its output is the same node over relabels of its inputs.
     indexed: each element of the output is an element of its first input, a tensor, that index expressions
         name, or a fill; `axis_map` tells only which axes are the same.
+    placed: a store: each element of its one input goes to a place in the output, an output of the fusion,
+        that index expressions name. The output is iterated over as its input is.
     own_load: of an input it is a load of its own, as it reads along other dimensions than others do.
     whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
     """
@@ -42,6 +44,7 @@ class Traits:
     carries_relabels: bool = False
     indexed: bool = False
     own_load: bool = False
+    placed: bool = False
     whole: bool = False
 
 
@@ -121,8 +124,8 @@ class Node:
                     setattr(new, slot, getattr(self, slot))
         return new
 
-    def with_sizes(self, table: Mapping[Symbol, Expr | int]) -> None:
-        """Follows its outputs' axes where sizes get other names: `table` leads from old to new ones."""
+    def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
+        """Follows the axes of its values, whose sizes got other names by `rename`."""
 
     def index_expressions(self) -> tuple[Expr, ...]:
         """Expressions that it computes indices by, over sizes, positions and index values."""
@@ -373,10 +376,38 @@ class Indexed(Node):
             for dim, axis in zip(same, root)
         )
 
-    def with_sizes(self, table: Mapping[Symbol, Expr | int]) -> None:
-        self.map = self.map.resized(table, [axis.extent for axis in self.output.logical])
+    def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
+        self.map = self.map.resized(rename, [axis.extent for axis in self.output.logical])
         if self.inverse is not None:
-            self.inverse = self.inverse.resized(table, [axis.extent for axis in self.source.shape])
+            self.inverse = self.inverse.resized(rename, [axis.extent for axis in self.source.shape])
+
+
+class Stored(Node):
+    """Writes each element of inputs[0] that `map.pred` takes to the place in the output that `map` names.
+
+    The output's root axes are those of its input, and its loops are made from them; its logical ones are
+    related to them by `map` alone, which leads to every element of the output once.
+    """
+
+    __slots__ = ("map",)
+    traits = Traits(placed=True)
+
+    def __init__(self, source: TensorView, output: TensorView, map: IndexMap) -> None:
+        super().__init__((source,), (output,))
+        self.map = map
+
+    def parameters(self) -> dict[str, object]:
+        return {"place": self.map}
+
+    def is_reduced(self) -> bool:
+        above = self.inputs[0].definition
+        return above is not None and bool(above.reduced)
+
+    def index_expressions(self) -> tuple[Expr, ...]:
+        return self.map.expressions
+
+    def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
+        self.map = self.map.resized(rename, [axis.extent for axis in self.output.maybe_root])
 
 
 class Choose(Node):
@@ -404,9 +435,9 @@ class Choose(Node):
     def index_expressions(self) -> tuple[Expr, ...]:
         return (self.pred,)
 
-    def with_sizes(self, table: Mapping[Symbol, Expr | int]) -> None:
+    def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         extents = [axis.extent for axis in self.output.logical]
-        self.pred = IndexMap((), self.pred).resized(table, extents).pred
+        self.pred = IndexMap((), self.pred).resized(rename, extents).pred
 
 
 class Full(Node):

@@ -85,6 +85,11 @@ class TensorView:
         return self.logical if self.root is None else self.root
 
     @property
+    def is_placed(self) -> bool:
+        """Whether a store puts its elements in other places than it iterates over (`node.Stored`)."""
+        return self.definition is not None and self.definition.traits.placed
+
+    @property
     def shape(self) -> tuple[IterDomain, ...]:
         """The logical axes that consumers see: those not reduced away."""
         # A list is built twice as fast as a generator is drained, and this is asked for all the time.

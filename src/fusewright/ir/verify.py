@@ -18,7 +18,7 @@ from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Indexed, Node, Pointwise, Reduction, Scan
+from fusewright.ir.node import Indexed, Node, Pointwise, Reduction, Scan, Stored
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 
@@ -133,7 +133,7 @@ class _Verifier:
     # ---- domains
 
     def check_domains(self, tensor: TensorView) -> None:
-        if tensor.root is not None:
+        if tensor.root is not None and not tensor.is_placed:
             self.check_made_from(tensor, "logical", tensor.root, tensor.logical)
         # From the root, since transforms that made logical axes also made what loops are made from.
         self.check_made_from(tensor, "loop", tensor.maybe_root, tensor.loop)
@@ -179,6 +179,8 @@ def _problem_of_kind(node: Node) -> str:
         return _check_reduction(node)
     if isinstance(node, Indexed):
         return _check_indexed(node)
+    if isinstance(node, Stored):
+        return _check_stored(node)
     if isinstance(node, Scan):
         return _check_scan(node)
     return _check_move(node) if node.traits.move else ""
@@ -222,6 +224,15 @@ def _check_indexed(node: Indexed) -> str:
         return f"more index values than the {node.indices} operands for them"
     dims = {position_of(s) for e in node.map.expressions for s in e.free_symbols} - {None}
     return "" if dims <= set(range(len(out.maybe_root))) else "a position along a dimension that is not there"
+
+
+def _check_stored(node: Stored) -> str:
+    out = node.output
+    if len(node.map.indices) != out.ndim:
+        return f"{len(node.map.indices)} indices of {out.ndim} dimensions"
+    return (
+        "" if out.root is not None and not out.uses else "a store that is read, or has no axes of its input"
+    )
 
 
 def _check_reduction(node: Reduction) -> str:

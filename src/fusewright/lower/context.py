@@ -107,8 +107,12 @@ class Context:
         for axis, loop in zip(node.output.loop, self.loops.of(node)):
             if not guarded and axis.is_broadcast:
                 continue
-            if loop.is_parallel and loop.extent is not ONE and loop.extent is not self.dims[loop.parallel]:
+            if not loop.is_parallel or loop.extent is ONE:
+                continue
+            if loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))
+            elif loop.parallel in THREAD_AXES:
+                found.append(lt(0, loop.extent))  # where there is none, one thread is launched all the same
         if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
         return [g for g in found if as_int(g) != 1]
@@ -147,7 +151,8 @@ class Context:
             if p in self.dims and p not in spread and p not in decided and as_int(self.dims[p]) != 1
         ]
         # A shared buffer has room for the promoted extent of a broadcast axis, global memory for one element.
-        for axis in tensor.shape if in_global else ():
+        shape = tensor.maybe_root if tensor.is_placed else tensor.shape
+        for axis in shape if in_global else ():
             if axis.is_broadcast:
                 guards.append(eq(indices.of(axis), 0))
             if axis.expanded is not None:  # to no points, perhaps

@@ -11,51 +11,30 @@ from collections.abc import Mapping, Sequence
 from math import lcm
 
 from fusewright.analyze.axis_map import producer_map
-from fusewright.analyze.runs import computed_parts
 from fusewright.analyze.vectorize import lane_axis
 from fusewright.ir.axis import IterDomain, ancestors, transforms_between
-from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import (
-    ONE,
-    Expr,
-    Symbol,
-    as_int,
-    bounds,
-    const,
-    known_multiple,
-    replace,
-    symbol,
-)
+from fusewright.sym import ONE, Expr, Symbol, const, substitute, symbol
 
 
 class Domains:
     """Promoted extents of every axis of every tensor that `nodes` compute.
 
-    `refined` has, for sizes of which more is known, the symbol that says so; a constant takes the place of
-    one that can have one value only.
+    `refined` has, for size symbols of which more is known, the symbol that says so; a constant takes the
+    place of one that can have one value only.
 
     Attributes:
         assumptions: (symbol, size): what a call's sizes must be for the kernel to be right. The kernel
             itself may have no trace of it: a guard that an assumption proves is not there.
     """
 
-    def __init__(self, nodes: Sequence[Node], refined: Mapping[Expr, Symbol]) -> None:
-        self._known: dict[Expr, Expr] = {
-            size: const(known.lo) if known.lo == known.hi else known
-            for size, known in refined.items()
-            if isinstance(size, Symbol)
+    def __init__(self, nodes: Sequence[Node], refined: Mapping[Symbol, Symbol]) -> None:
+        self._known: dict[Symbol, Expr] = {
+            size: const(known.lo) if known.lo == known.hi else known for size, known in refined.items()
         }
-        memo: dict[Expr, Expr] = {}
-        for size, known in refined.items():
-            if size not in self._known:
-                value = replace(size, self._known, memo)
-                self._known[size] = value if as_int(value) is not None else known
         self.assumptions = tuple((known, size) for size, known in refined.items())
         self._sizes = dict(self.assumptions)
-        self._replaced: dict[Expr, Expr] = {}
         self._extents: dict[TensorView, dict[IterDomain, Expr]] = {}
         for node in reversed(nodes):
             for tensor in node.outputs:
@@ -63,9 +42,9 @@ class Domains:
                 self._extents[tensor] = self._promote(tensor)
 
     def known(self, extent: Expr) -> Expr:
-        return replace(extent, self._known, self._replaced) if self._known else extent
+        return substitute(extent, self._known) if self._known else extent
 
-    def size_of(self, symbol: Symbol) -> Expr:
+    def size_of(self, symbol: Symbol) -> Symbol:
         """The fusion's size that a symbol of the kernel stands for: the inverse of `known`."""
         return self._sizes.get(symbol, symbol)
 
@@ -116,42 +95,15 @@ def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None
 def refine(
     sizes: Sequence[tuple[Expr, int]],
     ranges: Mapping[Symbol, tuple[int, int]],
-    computed: Sequence[Expr] = (),
-) -> dict[Expr, Symbol]:
-    """For each size of which more is known (a divisor, a range), the symbol that says so.
-
-    computed: sizes that the host is to compute; a symbol stands for each of them, too.
-    """
-    multiples: dict[Expr, int] = {}
+) -> dict[Symbol, Symbol]:
+    """For each size symbol of which more is known (a divisor, a range), the symbol that says so."""
+    multiples: dict[Symbol, int] = {}
     for size, width in sizes:
-        if as_int(size) is None:
-            multiples[size] = max(multiples.get(size, 1), width)
-    known: dict[Expr, Symbol] = {}
-    for size in dict.fromkeys((*multiples, *ranges)):
         if isinstance(size, Symbol):
-            low, high = ranges.get(size, (size.lo, size.hi))
-            multiple = lcm(size.multiple_of, multiples.get(size, 1))
-            known[size] = symbol(size.name, lo=low, hi=high, multiple_of=multiple)
-    for number, size in enumerate(computed):
-        least, most = bounds(size)
-        multiple = lcm(known_multiple(size), multiples.get(size, 1))
-        known[size] = symbol(f"m{number}", lo=max(least or 0, 0), hi=most, multiple_of=multiple)
+            multiples[size] = max(multiples.get(size, 1), width)
+    known: dict[Symbol, Symbol] = {}
+    for size in dict.fromkeys((*multiples, *ranges)):
+        low, high = ranges.get(size, (size.lo, size.hi))
+        multiple = lcm(size.multiple_of, multiples.get(size, 1))
+        known[size] = symbol(size.name, lo=low, hi=high, multiple_of=multiple)
     return known
-
-
-def computed_sizes(fusion: Fusion, nodes: Sequence[Node]) -> list[Expr]:
-    """Sizes of tensors in memory, and in index expressions, that are more than sums of products of sizes.
-
-    A minimum or a quotient of sizes is one number to a kernel: the host computes it once a call.
-    """
-    tensors = [*fusion.inputs, *fusion.output_tensors()]
-    axes = [axis for tensor in tensors if isinstance(tensor, TensorView) for axis in tensor.logical]
-    found = {axis.extent: None for axis in axes if computed_parts(axis.extent)}
-    for node in nodes:
-        for e in node.index_expressions():
-            found.update(dict.fromkeys(computed_parts(e)))
-            values = (s for s in e.free_symbols if value_of(s) is not None)
-            found.update((part, None) for s in values for part in computed_parts(value_extent(s)))
-    # Loops are counted by such expressions, too, which have to stay what they are made from.
-    loops = {axis.extent for node in nodes for axis in node.output.loop if axis.definition is not None}
-    return [e for e in found if e not in loops]

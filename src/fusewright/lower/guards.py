@@ -33,5 +33,11 @@ def or_zero(guards: Sequence[Expr], dst: k.Ref, width: int, body: Sequence[k.Stm
 
 def zero(dtype: DataType) -> k.Imm:
     """Zero, or False."""
-    values = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
+    values = {
+        Category.BOOL: False,
+        Category.INT: 0,
+        Category.FLOAT: 0.0,
+        Category.COMPLEX: 0j,
+        Category.PAIR: 0,
+    }
     return k.Imm(values[dtype.category], dtype)

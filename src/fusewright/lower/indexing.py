@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.index_map import IndexMap, position_of, value_extent, value_of
-from fusewright.ir.node import Indexed, Node
+from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop
@@ -74,6 +74,9 @@ class NodeIndices:
 
     def of(self, axis: IterDomain) -> Expr:
         """The index of an axis of the lead output."""
+        if axis not in self._index and isinstance(self.node, Stored):
+            place = self.node.map.indices[self.tensor.logical.index(axis)]
+            self._index[axis] = self.expression(place)
         return self._index[axis]
 
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:

@@ -13,7 +13,7 @@ from fusewright.core.passes import PassManager
 from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed, Node
+from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView, Val
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -21,7 +21,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.context import Context, launch_dimensions
-from fusewright.lower.domains import Domains, computed_sizes, refine, vector_size, with_promoters
+from fusewright.lower.domains import Domains, refine, vector_size, with_promoters
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import (
     Argument,
@@ -69,7 +69,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
     facts = _vector_facts(vectors, Domains(with_promoters(vectors, nodes), {}))
-    domains = Domains(nodes, refine(facts, fusion.ranges, computed_sizes(fusion, nodes)))
+    domains = Domains(nodes, refine(facts, fusion.ranges))
     buffers = Buffers(domains)
     _align_buffers(vectors, domains, buffers)
     loops = LoopMap(nodes, domains)
@@ -123,7 +123,7 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
         along = vector_size(out, domains, width)
         sizes = [along] if along is not None else []
         lane = lane_axis(out, width)
-        if isinstance(node, Indexed) and lane is not None:
+        if isinstance(node, (Indexed, Stored)) and lane is not None:
             run = lane_run(node, lane)
             sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
         facts.update(((divisor, width), None) for size in sizes for divisor in divisors(size) or ())
@@ -144,6 +144,8 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
 def _moves_with_lane(node: Node) -> bool:
     """Whether the vectorized axis of a copy is an axis of its source that is no broadcast."""
     out = node.output
+    if isinstance(node, Stored):
+        return True
     if isinstance(node, Indexed):
         lane = lane_axis(out, as_int(out.loop[-1].extent) or 1)
         run = lane_run(node, lane) if lane is not None else None

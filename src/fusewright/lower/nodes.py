@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
@@ -25,6 +26,7 @@ from fusewright.ir.node import (
     Relabel,
     Scan,
     Squeeze,
+    Stored,
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
@@ -103,7 +105,8 @@ def _assignment(
 
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
-    if not (node.traits.move or node.traits.indexed) or node.tensor_inputs[0].is_cpu:
+    kind = node.traits
+    if not (kind.move or kind.indexed or kind.placed) or node.tensor_inputs[0].is_cpu:
         return False
     out = node.output
     if not out.loop or out.loop[-1].parallel is not ParallelType.vectorize:
@@ -142,11 +145,15 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         pred, fill = substitute(indices.expression(node.map.pred), {lane: 0}), _fill(ctx, node)
         # An index that is the same for all lanes is read for the first.
         named = _index_values(ctx, node, node.map.expressions, indices, lane)
+    elif isinstance(node, Stored):
+        pred = substitute(indices.expression(node.map.pred), {lane: 0})
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
-    each = _assignment(dst, src, source.dtype, cache)
-    if pred is not TRUE:
-        each = k.Copy(dst, src, 1, cache, pred, fill, True)
-    statements: list[k.Stmt] = [k.For(lane, vector.extent, (each,), unroll=True)]
+    each = [_assignment(dst, src, source.dtype, cache)]
+    if isinstance(node, Stored):
+        each = _predicated_store(dst, src, source.dtype, pred)
+    elif pred is not TRUE:
+        each = [k.Copy(dst, src, 1, cache, pred, fill, True)]
+    statements: list[k.Stmt] = [k.For(lane, vector.extent, tuple(each), unroll=True)]
     if first_src is None:
         if out.memory is not MemoryType.local:
             raise ScheduleError(f"{out.name} is vectorized, but {source.name} has one element for all lanes")
@@ -183,6 +190,24 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     load = k.Copy(dst, src, pred=pred, fill=fill, fill_is_value=fill is not None)
     body = [*_index_values(ctx, node, node.map.expressions, indices), load]
     return [_item(ctx, node, order, loops, _reading(ctx, node, indices, dst, body))]
+
+
+def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
+    """A predicated store: of a vector along a vectorized innermost axis, else of an element."""
+    assert isinstance(node, Stored)
+    loops = ctx.loops.of(node)
+    if is_vector_access(node) and loops[-1].is_real:
+        return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
+    indices = ctx.indices(node)
+    pred = indices.expression(node.map.pred)
+    dst, src = ctx.result(node.output, indices), ctx.operand(node, 0, indices)
+    body = _predicated_store(dst, src, node.output.dtype, pred)
+    return [_item(ctx, node, order, loops, guarded(ctx.guards(node, indices), body))]
+
+
+def _predicated_store(dst: k.Ref, src: k.Operand, dtype: DataType, pred: Expr) -> list[k.Stmt]:
+    store = _assignment(dst, src, dtype)
+    return [replace(store, pred=pred)] if isinstance(store, k.Copy) else guarded([pred], [store])
 
 
 def _fill(ctx: Context, node: Indexed) -> k.Operand | None:
@@ -286,6 +311,7 @@ RULES: dict[type[Node], Rule] = {
     Expand: _copy,
     Indexed: _indexed,
     Choose: _choose,
+    Stored: _stored,
     Full: _full,
     Iota: _iota,
     Random: _random,

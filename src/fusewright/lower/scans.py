@@ -24,7 +24,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ZERO, Expr, Symbol, as_int, product, symbol
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, product, symbol
 
 
 def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
@@ -81,7 +81,7 @@ class _Shape:
 def _shape(ctx: Context, node: Scan) -> _Shape:
     out, loops = node.output, ctx.loops.of(node)
     scanned = [i for i in scanned_positions(node) if as_int(loops[i].extent) != 1]
-    _check_order(node, loops, scanned)
+    _check_order(ctx, node, scanned)
     across = [i for i in scanned if loops[i].is_parallel]
     if any(loops[i].parallel.is_grid for i in across) or len(across) > 1:
         raise ScheduleError(
@@ -116,10 +116,10 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
     return _Shape(node, loops, axis, first, meeting, next(iter(within), None), tuple(beside), carry)
 
 
-def _check_order(node: Scan, loops: Sequence[Loop], scanned: Sequence[int]) -> None:
+def _check_order(ctx: Context, node: Scan, scanned: Sequence[int]) -> None:
     """Raises ScheduleError unless the loops go through the scanned dimension from its first element on."""
     out = node.output
-    order = nesting_order(node)
+    order = nesting_order(node, lambda axis: ctx.domains.extent(out, axis) is ONE)
     if order is None:
         raise ScheduleError(
             f"the scan {out.name} runs along a loop that more than splits of the scanned dimension made",

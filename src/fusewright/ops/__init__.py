@@ -19,6 +19,7 @@ from fusewright.ops import build_indexing as _indexing  # noqa: F401
 from fusewright.ops import build_library as _library  # noqa: F401
 from fusewright.ops import build_loss as _loss  # noqa: F401
 from fusewright.ops import build_normalization as _normalization  # noqa: F401
+from fusewright.ops import build_quantization as _quantization  # noqa: F401
 from fusewright.ops import build_random as _random  # noqa: F401
 from fusewright.ops import build_reduction as _reduction  # noqa: F401
 from fusewright.ops import build_reshape as _reshape  # noqa: F401

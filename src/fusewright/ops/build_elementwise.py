@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType, PyScalar, fits, of_python_value
-from fusewright.core.errors import DtypeError
+from fusewright.core.errors import ArgumentTypeError, DtypeError
 from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
@@ -32,19 +32,33 @@ def constant(fusion: Fusion, value: PyScalar, dtype: DataType | None = None) -> 
     return fusion.new_scalar(dtype, _constant_as(value, own, dtype))
 
 
+def check_has_values(dtype: DataType | None, what: str) -> None:
+    """Raises DtypeError for a type that no element or scalar of a fusion can have."""
+    if dtype is DataType.Float4_e2m1fn_x2:
+        raise DtypeError(
+            what=what,
+            expected=DataType.Float4_e2m1fn,
+            given=dtype,
+            hint="inputs are unpacked, and outputs packed in pairs, by themselves",
+        )
+    if dtype is None or dtype is DataType.Null:
+        raise DtypeError(what=what, expected="a type with values", given=dtype)
+
+
 def check_fits(value: PyScalar, dtype: DataType) -> None:
     """Raises DtypeError for a constant beyond the range of the type that the user gave it, as torch.full.
 
     A negative integer is the unsigned one with its bits. Constants that an operation converts, as in
     `x * 1e300` for a Float tensor, round to infinity instead.
     """
+    check_has_values(dtype, "a constant")
     if fits(abs(value) if dtype is DataType.UInt64 and isinstance(value, int) else value, dtype):
         return
     if dtype.is_integral:
         limits = torch.iinfo(dtype.torch)
         expected = f"from {limits.min} to {limits.max}"
     else:
-        expected = f"at most {torch.finfo(dtype.torch).max:g} in magnitude"
+        expected = f"at most {dtype.largest:g} in magnitude"
     raise DtypeError(f"The constant {value} is beyond the range of {dtype}", expected=expected, given=value)
 
 
@@ -202,6 +216,8 @@ def elementwise(fusion: Fusion, row: ElementwiseOp, *operands: Operand) -> Val:
     Raises:
         DtypeError: the operation does not take such types. ShapeError: sizes that cannot be equal.
     """
+    if row.rule is Rule.SELECT:
+        _check_condition(row, operands)
     values = [as_value(fusion, operand) for operand in operands]
     wanted, dtype = promote_operands(row, [(v.dtype, _tier(v)) for v in values])
     values = [convert(fusion, value, target) for value, target in zip(values, wanted)]
@@ -209,6 +225,18 @@ def elementwise(fusion: Fusion, row: ElementwiseOp, *operands: Operand) -> Val:
         return pointwise(fusion, row, values, dtype)
     scalars = [v for v in values if isinstance(v, Scalar)]
     return _scalar_result(fusion, row, scalars, wanted[-1], dtype)
+
+
+def _check_condition(row: ElementwiseOp, operands: Sequence[Operand]) -> None:
+    """Refuses a Python bool that chooses between tensors: `a == b` of two handles compares the handles."""
+    condition, *choices = operands
+    if isinstance(condition, bool) and any(isinstance(v, TensorView) for v in choices):
+        raise ArgumentTypeError(
+            function=row.name,
+            expected="a Tensor or Scalar as its condition",
+            given=f"the Python bool {condition}",
+            hint="`==` asks if two handles are the same one; fd.ops.eq and fd.ops.ne compare values",
+        )
 
 
 def apply(fusion: Fusion, name: str, *operands: Operand) -> Val:
@@ -297,8 +325,7 @@ def clamp(fusion: Fusion, x: Operand, min: ScalarLike | None = None, max: Scalar
 def cast(fusion: Fusion, arg: Operand, dtype: DataType) -> Val:
     """A tensor or scalar in another type. Complex to real drops the imaginary part, with a warning."""
     value = as_value(fusion, arg)
-    if dtype is DataType.Null:
-        raise DtypeError("cast: there are no values of type Null", expected="a type with values", given=dtype)
+    check_has_values(dtype, "cast")
     if value.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
         warnings.warn("Casting from complex to real: the imaginary part is dropped", stacklevel=2)
     if isinstance(value, TensorView) and value.dtype is dtype:

@@ -21,7 +21,7 @@ from fusewright.ir import (
 from fusewright.ops.build_elementwise import copied_axes
 from fusewright.sym import ONE, TRUE, ZERO, Expr, floordiv, land, le, lt, product
 
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
+_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j, Category.PAIR: 0}
 
 
 def zero_of(fusion: Fusion, dtype: DataType) -> Scalar:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from fusewright.core.dtype import DataType, torch_dtype_to_datatype
 from fusewright.core.errors import ContiguityError, DtypeError, OutputError, RankError, ShapeError
 from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
-from fusewright.ops.build_elementwise import constant, convert_tensor, copy_tensor
+from fusewright.ops.build_elementwise import check_has_values, constant, convert_tensor, copy_tensor
+from fusewright.ops.build_pairs import packed, unpacked
 from fusewright.ops.build_shape import check_extent, memory_order, vector_of
 from fusewright.ops.registry import Contiguity, OpDef, Operand, ScalarLike, ScalarVector, Values, op
 from fusewright.sym import Expr, const
@@ -85,13 +89,50 @@ def define_tensor(
             None for a broadcast. A bool stands for every dimension whose size is not 1.
         is_cpu: a rank-0 tensor in host memory.
         stride_order: 0 for the innermost dimension in memory; empty for row-major.
+        dtype: Float4_e2m1fn_x2 stands for pairs of Float4_e2m1fn in a byte: the tensor has elements of
+            that type, twice as many along its innermost dimension as `shape` says.
     """
     for i, size in enumerate(shape):
         check_extent(size, i, least=-1)
-    if dtype is DataType.Null:
-        raise DtypeError(what="a tensor", expected="a type with values", given=dtype)
     if is_cpu and shape:
         raise RankError("CPU non-scalar tensor is not supported!", expected=0, given=len(shape))
+    if dtype in (DataType.Float4_e2m1fn, DataType.Float4_e2m1fn_x2):
+        return _define_pairs(fusion, shape, contiguity, dtype, stride_order)
+    check_has_values(dtype, "a tensor")
+    return _defined(fusion, shape, contiguity, dtype, is_cpu, stride_order)
+
+
+def _define_pairs(
+    fusion: Fusion,
+    shape: Sequence[int],
+    contiguity: Contiguity,
+    dtype: DataType,
+    stride_order: Sequence[int],
+) -> TensorView:
+    """The elements of an input of pairs. `shape` counts bytes if `dtype` is that of pairs, else elements."""
+    if not shape:
+        raise RankError(f"a tensor of {dtype} is packed in pairs along a dimension", expected=1, given=0)
+    sizes, dim = list(shape), list(stride_order).index(0) if 0 in stride_order else len(shape) - 1
+    if dtype is DataType.Float4_e2m1fn and sizes[dim] > 0:
+        if sizes[dim] % 2:
+            raise ShapeError(
+                f"a tensor of {dtype} is packed in pairs along dimension {dim}",
+                expected="an even size",
+                given=sizes[dim],
+            )
+        sizes[dim] //= 2
+    pairs = DataType.Float4_e2m1fn_x2
+    return unpacked(fusion, _defined(fusion, sizes, contiguity, pairs, False, stride_order))
+
+
+def _defined(
+    fusion: Fusion,
+    shape: Sequence[int],
+    contiguity: Contiguity,
+    dtype: DataType,
+    is_cpu: bool,
+    stride_order: Sequence[int],
+) -> TensorView:
     order = memory_order(stride_order, len(shape)) if stride_order else list(range(len(shape)))
     flags = _declared_contiguity(shape, order, contiguity)
     extents = _declared_extents(fusion, shape)
@@ -112,8 +153,10 @@ def define_tensor(
 def _scalar_dtype(values: list[Any]) -> None:
     """The overload (dtype), and the type that a constant has by itself."""
     value, dtype = values
-    if isinstance(value, DataType):
+    if isinstance(value, (DataType, torch.dtype, type)):
         value, dtype = None, value
+    if isinstance(value, np.generic):
+        value = value.item()
     if dtype is None:
         dtype = DataType.Double if value is None else torch_dtype_to_datatype.get(type(value))
     values[:] = value, dtype
@@ -122,8 +165,8 @@ def _scalar_dtype(values: list[Any]) -> None:
 @op(DEFINERS, arrange=_scalar_dtype)
 def define_scalar(fusion: Fusion, value: ScalarLike | None = None, dtype: DataType | None = None) -> Scalar:
     """A constant of the value's own type or `dtype`; with None the next input, a Double unless said."""
-    if dtype is None or dtype is DataType.Null:
-        raise DtypeError(what="a scalar", expected="a type with values", given=dtype)
+    check_has_values(dtype, "a scalar")
+    assert dtype is not None
     if value is None:
         scalar = fusion.new_scalar(dtype)
         fusion.add_input(scalar)
@@ -168,7 +211,8 @@ def add_output(
     """The next output; with `alias_input` it is written into that input's memory and not returned.
 
     `stride_order` fixes the order in memory (0 for the innermost dimension). A tensor that is also added
-    without alias is returned once for each time, in the input's memory.
+    without alias is returned once for each time, in the input's memory. Elements of Float4_e2m1fn are
+    returned as pairs, Float4_e2m1fn_x2: half as many along the innermost dimension.
     """
     if not isinstance(output, TensorView):
         raise OutputError(what=f"{output}, a scalar,", problem="only tensors may be outputs")
@@ -177,6 +221,8 @@ def add_output(
         return
     if stride_order:
         output = copy_tensor(fusion, output, memory_order=memory_order(stride_order, output.ndim))
+    if output.dtype is DataType.Float4_e2m1fn:
+        output = packed(fusion, output)
     alias = next((o.alias for o in fusion.outputs if o.tensor is output), None)
     fusion.add_output(output, alias)
 

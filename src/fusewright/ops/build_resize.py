@@ -75,7 +75,7 @@ def slice_(
 
     With `manual_normalization` they lie within the sizes already, and nothing is cut off.
     """
-    steps: Shape = [1] * arg.ndim if strides is None else strides
+    steps: Shape = [1] * len(start_indices) if strides is None else strides
     if len(start_indices) != len(steps):
         raise RankError(
             "Slice start_indices and strides don't match!", expected=len(start_indices), given=len(steps)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fusewright.core.dtype import PyScalar
+from fusewright.core.dtype import DataType, PyScalar
 from fusewright.core.errors import InputError, InternalError, ShapeError
 from fusewright.core.op import converted
 from fusewright.ir import (
@@ -84,13 +84,24 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
                 bind(extent, size, f"input {i}, dimension {dim}")
         elif isinstance(value.extent, Symbol) and value.dtype.is_integral:
             bind(value.extent, int(given.real), f"input {i}")
+    _add_computed_sizes(fusion, sizes)
     return sizes
+
+
+def _add_computed_sizes(fusion: Fusion, sizes: Sizes) -> None:
+    """Adds those that follow from sizes which are known already."""
+    for symbol, computed in fusion.computed_sizes.items():
+        if sizes.keys() >= computed.free_symbols:
+            sizes[symbol] = evaluate(computed, sizes)
 
 
 def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None) -> list[torch.Tensor]:
     """The visible outputs, each a tensor of its own; arguments and errors as of `evaluate_values`."""
     values = evaluate_values(fusion, inputs, draw)
-    return [values[o.tensor] for o in fusion.outputs if not o.hidden]
+    visible = [o.tensor for o in fusion.outputs if not o.hidden]
+    return [
+        values[t].view(t.dtype.torch) if t.dtype is DataType.Float4_e2m1fn_x2 else values[t] for t in visible
+    ]
 
 
 def evaluate_values(
@@ -114,15 +125,36 @@ def evaluate_values(
     values: Values = {}
     for value, given in zip(fusion.inputs, inputs):
         if isinstance(given, torch.Tensor):
+            given = given.view(value.dtype.values) if value.dtype is DataType.Float4_e2m1fn_x2 else given
             values[value] = given.to(device) if not given.ndim else given
         else:
             values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
     run = _Evaluation(values, sizes, device, draw)
+    for node in _size_nodes(fusion):
+        (out,) = node.outputs
+        (result,) = RULES[type(node)](run, node)
+        values[out] = converted(result, out.dtype)
+        if isinstance(out, Scalar) and isinstance(out.extent, Symbol):
+            sizes[out.extent] = int(values[out].real)
+    _add_computed_sizes(fusion, sizes)
     for node in fusion.ordered_nodes():
         results = RULES[type(node)](run, node)
         for out, result in zip(node.outputs, results):
             run.values[out] = converted(result, out.dtype)
     return run.values
+
+
+def _size_nodes(fusion: Fusion) -> list[Node]:
+    """What computes scalars that are sizes: tensors have them without being made from them."""
+    used = fusion.size_symbols()
+    stack: list[Val] = [scalar for symbol, scalar in fusion.scalar_of.items() if symbol in used]
+    needed: set[Node] = set()
+    while stack:
+        node = stack.pop().definition
+        if node is not None and node not in needed:
+            needed.add(node)
+            stack += node.inputs
+    return [node for node in fusion.nodes if node in needed]
 
 
 class _Evaluation:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from fusewright.core.dtype import DataType
+from fusewright.core.op import converted
 from fusewright.ops.library import contracted, library_row
 
 __all__ = ["GROUPED_MM", "SCALED_MM", "UNSCALED"]
@@ -17,7 +18,7 @@ Tensor = torch.Tensor
 
 #: Types that need no scales.
 UNSCALED = (DataType.Half, DataType.BFloat16, DataType.Float)
-SCALED = (*UNSCALED, DataType.Float8_e4m3fn, DataType.Float8_e5m2)
+SCALED = (*UNSCALED, DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Float4_e2m1fn)
 # Bytes that addresses and strides of grouped operands are a multiple of.
 GROUPED_ALIGNMENT = 16
 
@@ -75,7 +76,7 @@ def _scaled(
         out = product(*matrices, *given)
         for factor in factors:
             out = out * factor
-        return (out if bias is None else out + bias).to(dtype.torch)
+        return converted(out if bias is None else out + bias, dtype)
 
     return compute
 

@@ -262,7 +262,10 @@ _PARTS_AND_CLASSES = (
 
 # The value itself: the types of the operand and the result say what it becomes.
 CAST = ElementwiseOp(
-    "cast", 1, Rule.CAST, MappingProxyType({category: Spelling("{0}", _identity) for category in Category})
+    "cast",
+    1,
+    Rule.CAST,
+    MappingProxyType({c: Spelling("{0}", _identity) for c in (BOOL, INT, FLOAT, COMPLEX)}),
 )
 
 UNARY: tuple[ElementwiseOp, ...] = (*_TRANSCENDENTAL, *_SIGNS_AND_ROUNDING, *_PARTS_AND_CLASSES, CAST)

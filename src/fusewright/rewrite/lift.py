@@ -23,9 +23,13 @@ MAX_GROWTH = 8
 LEAST_LIMIT = 512
 
 
-def lift_views(fusion: Fusion) -> Fusion:
-    """`fusion` itself, rewritten until none can move further up."""
-    reduced = _depends_on_more(fusion)
+def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
+    """`fusion` itself, rewritten until none can move further up.
+
+    An indexed read that can be undone waits where its source is needed as it is, too: it may become a store
+    (see sink.py). With `everything` it does not wait.
+    """
+    reduced = depends_on_more(fusion)
     outputs = set(fusion.output_tensors())
     limit = max(LEAST_LIMIT, MAX_GROWTH * len(fusion.nodes))
     work: list[Node] = [n for n in fusion.nodes if n.traits.own_load]
@@ -36,7 +40,12 @@ def lift_views(fusion: Fusion) -> Fusion:
             continue  # rewritten away meanwhile
         source = node.inputs[0]
         above = source.definition
-        if not isinstance(source, TensorView) or above is None or source in reduced:
+        if not isinstance(source, TensorView) or above is None:
+            continue
+        merges = isinstance(node, Indexed) and isinstance(above, Indexed)
+        if source in reduced and not merges:
+            continue
+        if isinstance(node, Indexed) and not merges and not everything and _waits(node, outputs):
             continue
         if not (above.traits.carries_relabels or above.traits.own_load):
             continue
@@ -56,7 +65,13 @@ def lift_views(fusion: Fusion) -> Fusion:
     return fusion
 
 
-def _depends_on_more(fusion: Fusion) -> set[Val]:
+def _waits(node: Indexed, outputs: set[TensorView]) -> bool:
+    """Whether the source of a read that can be undone has its own place in the kernel."""
+    source = node.source
+    return node.inverse is not None and not node.indices and (source in outputs or len(source.uses) > 1)
+
+
+def depends_on_more(fusion: Fusion) -> set[Val]:
     """What is not computed element by element from inputs alone, but from reductions, say."""
     found: set[Val] = set()
     for node in fusion.ordered_nodes():

@@ -160,6 +160,7 @@ _BITS: dict[DataType, tuple[str, torch.dtype]] = {
     DataType.Float8_e4m3fn: ("b", torch.int8),
     DataType.Float8_e5m2: ("b", torch.int8),
     DataType.Float8_e8m0fnu: ("b", torch.int8),
+    DataType.Float4_e2m1fn: ("b", torch.int8),
 }
 
 

@@ -181,7 +181,9 @@ def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping
         return outputs[transform][transform.outputs.index(axis)]
 
     loop = [built for built in map(build, source.loop) if built is not None]
-    if target.root is not None:
+    if target.is_placed:
+        loop += [a for a in target.maybe_root if a not in leaves]
+    elif target.root is not None:
         # What the replay did not reach of the logical axes stays as it was.
         made = set(loop)
         for transform in transforms_between(target.maybe_root, loop):

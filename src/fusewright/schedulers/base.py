@@ -117,7 +117,11 @@ def check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
         )
     for tensor in schedule.fusion.tensors():
         is_bound = any(axis.parallel is not ParallelType.serial for axis in tensor.loop)
-        if is_bound or tensor.inline_at or tensor.loop != list(tensor.logical):
+        if (
+            is_bound
+            or tensor.inline_at
+            or tensor.loop != list(tensor.maybe_root if tensor.is_placed else tensor.logical)
+        ):
             raise ScheduleError(
                 f"the scheduler {type_name(scheduler.type)} starts from loops that nothing has changed",
                 given=str(tensor),

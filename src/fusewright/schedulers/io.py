@@ -57,7 +57,9 @@ def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
     for output in fusion.output_tensors():
         if output.definition is None:
             continue
-        if output.uses:
+        if output.is_placed:  # what computes it is the store
+            stores.append(output)
+        elif output.uses:
             stores.append(schedule.cache_fork(output))
         else:
             schedule.cache_before(output)

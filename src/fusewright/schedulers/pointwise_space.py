@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
@@ -37,8 +38,8 @@ def _concrete(tensor: TensorView) -> int:
 
 
 def reference_tensor(fusion: Fusion) -> TensorView | None:
-    """The first output of most dimensions."""
-    candidates = [t for t in fusion.output_tensors() if t.definition is not None]
+    """The first output of most dimensions, of those that are stored where they are computed."""
+    candidates = [t for t in fusion.output_tensors() if t.definition is not None and not t.is_placed]
     return max(candidates, key=_concrete, default=None)
 
 
@@ -51,6 +52,11 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     if reference is None or any(isinstance(n, Reduction) for n in fusion.nodes):
         return "cannot find reference tensor"
     return covering_space(fusion, reference)
+
+
+def _iterated(tensor: TensorView) -> Sequence[IterDomain]:
+    """The dimensions that a tensor is computed along."""
+    return tensor.maybe_root if tensor.is_placed else tensor.shape
 
 
 def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
@@ -68,7 +74,7 @@ def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | st
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
         if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in tensor.shape):
+        if any(not a.is_broadcast and a not in covered.values() for a in _iterated(tensor)):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
         if sizes_differ(covered):
             return f"{tensor.name} has other sizes than the reference tensor {reference.name}"

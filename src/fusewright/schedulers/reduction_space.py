@@ -211,7 +211,7 @@ def _uncovered(
             wanted = concrete if is_reduced else iteration
             if any(a not in covered for a in wanted):
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
-            if any(not a.is_broadcast and a not in covered.values() for a in tensor.logical):
+            if any(not a.is_broadcast and a not in covered.values() for a in tensor.maybe_root):
                 return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
             if sizes_differ(covered):
                 return f"{tensor.name} has other sizes than the reduction {reference.name}"

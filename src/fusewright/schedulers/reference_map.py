@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
-from fusewright.analyze.runs import expression_run, indexed_run
+from fusewright.analyze.runs import expression_run, indexed_run, memory_run
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed, Node
+from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.schedule.propagate import spanning_walk
 from fusewright.sym import Expr
@@ -113,4 +113,17 @@ def _goes_along(index: Expr, dim: int) -> bool:
 def stores(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:
     """The stores of a fusion, one for each output that it computes."""
     outputs = (tensor for tensor in fusion.output_tensors() if tensor.definition is not None)
-    return [Access(tensor, None, maps[tensor]) for tensor in outputs if tensor in maps]
+    return [_store(tensor, maps[tensor]) for tensor in outputs if tensor in maps]
+
+
+def _store(tensor: TensorView, axes: AxisMap) -> Access:
+    node = tensor.definition
+    if not isinstance(node, Stored):
+        return Access(tensor, None, axes)
+    unit = unit_stride_axis(tensor)
+    position = {axis: dim for dim, axis in enumerate(tensor.maybe_root)}
+    runs = {axis: memory_run(tensor, node.map, position[ours], unit) for axis, ours in axes.items()}
+    moved = {axis: run.sizes for axis, run in runs.items() if run is not None and run.moves}
+    along = dict.fromkeys(moved, unit) if unit is not None else {}
+    varying = frozenset(axis for axis, ours in axes.items() if not ours.is_broadcast)
+    return Access(tensor, None, along, varying, moved)

@@ -13,7 +13,7 @@ A kernel takes rows of any length. Blocks do not share one, so a few very long r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -36,16 +36,19 @@ from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Bytes of loads that a thread has in flight: as many as a reduction's.
-INNER_BYTES_IN_FLIGHT = 64
-OUTER_BYTES_IN_FLIGHT = 32
+BYTES_IN_FLIGHT = 64
 # Elements that they are at most: registers and code grow with them.
 MAX_INNER_UNROLL, MAX_OUTER_UNROLL = 8, 16
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
-# Threads down a column, each of which goes through what the others bring.
-MAX_THREADS_A_COLUMN = 32
-# The least of neighbouring elements that a warp should access: two sectors of memory.
+# Threads of an SM that have 48 KiB in flight together, which covers the latency of HBM (Little's law on an
+# H200: 4.8 TB/s at about 800 ns take 29 KiB of each SM), with some to spare for those that wait for others.
+OUTER_THREADS_A_SM = 768
+# Threads down a column, each of which goes through what the others bring; and threads along the columns that
+# make, with those, a block of half the size that a GPU takes.
+MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
+# The least of neighbouring elements that a block should access: two sectors of memory.
 LEAST_ROW_BYTES = 64
 
 
@@ -54,16 +57,18 @@ class ScanSpace:
     """What all tensors of the fusion are iterated over.
 
     Attributes:
-        reference: the scan of most dimensions.
+        reference: a tensor that has all of their dimensions.
         scanned: its dimension that all scans run along.
-        iteration: its other dimensions in the memory order of the main access.
-        maps: of every computed tensor.
-        main: the access to global memory whose order counts: a load of all dimensions, or a store.
+        iteration: its other dimensions in the memory order of the main access; none if all have one point.
+        points: its other dimensions where all of them have one point.
+        accesses: the loads and stores.
+        main: the access whose order counts: a load of all dimensions, or a store.
     """
 
     reference: TensorView
     scanned: IterDomain
     iteration: tuple[IterDomain, ...]
+    points: tuple[IterDomain, ...]
     accesses: tuple[Access, ...]
     main: Access
 
@@ -72,7 +77,7 @@ class ScanSpace:
         """Whether the scanned dimension is the innermost in memory."""
         ordered = [axis for axis in self.main.tensor.allocation if not axis.is_broadcast]
         innermost = ordered[-1] if ordered else None
-        return innermost is self.main.axes.get(self.scanned) or all(a.is_broadcast for a in self.iteration)
+        return not self.iteration or innermost is self.main.axes.get(self.scanned)
 
     @property
     def inner_axis(self) -> IterDomain:
@@ -122,40 +127,41 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     foreign = foreign_node(fusion, Scan)
     if foreign is not None:
         return foreign
-    scans = [node for node in fusion.ordered_nodes() if isinstance(node, Scan)]
+    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
-    lead = max(scans, key=lambda node: _rank(node.output))
-    reference, scanned = lead.output, scanned_root(lead)
+    reference = max((node.output for node in reversed(nodes)), key=_dimensions)
     space = covering_space(fusion, reference)
     if isinstance(space, str):
         return space
+    scanned = _scanned_dimension(space.maps[scans[0].output], scans[0])
     for node in scans:
-        if space.maps[node.output].get(scanned) is not scanned_root(node):
-            return f"scans {reference.name} and {node.output.name} run along different dimensions"
-    rows = [axis for axis in reference.logical if axis is not scanned]
-    misplaced = _misplaced(fusion, rows, space.maps)
-    if misplaced is not None:
-        return f"{misplaced.name} lacks the dimensions of one point of the scan {reference.name}"
+        if _scanned_dimension(space.maps[node.output], node) is not scanned:
+            names = f"{scans[0].output.name} and {node.output.name}"
+            return f"scans {names} run along different dimensions"
+    for tensor in (node.output for node in nodes):
+        if not set(tensor.shape) <= set(space.maps[tensor].values()):
+            return f"{tensor.name} has a dimension of one point that {reference.name} lacks"
     accesses = [*loads(fusion, space.maps), *stores(fusion, space.maps)]
     main = _main_access(accesses, reference)
     place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
+    rows = [axis for axis in reference.shape if axis is not scanned]
     # Outside of those that it lies along are those that it is a broadcast along.
     rows.sort(key=lambda axis: _place(main.axes, place, axis))
-    return ScanSpace(reference, scanned, tuple(rows), tuple(accesses), main)
+    if all(axis.is_broadcast for axis in rows):
+        return ScanSpace(reference, scanned, (), tuple(rows), tuple(accesses), main)
+    return ScanSpace(reference, scanned, tuple(rows), (), tuple(accesses), main)
 
 
-def _misplaced(
-    fusion: Fusion, rows: Sequence[IterDomain], maps: Mapping[TensorView, AxisMap]
-) -> TensorView | None:
-    """A tensor whose loops do not stand where the reference's do.
+def _dimensions(tensor: TensorView) -> tuple[int, int]:
+    """How many dimensions a tensor has, those of one point apart."""
+    return sum(not axis.is_broadcast for axis in tensor.shape), tensor.ndim
 
-    Rows of one point are loops around the scanned ones all the same, for those tensors that have them.
-    """
-    if not rows or not all(axis.is_broadcast for axis in rows):
-        return None
-    computed = (t for node in fusion.ordered_nodes() for t in node.outputs if isinstance(t, TensorView))
-    return next((tensor for tensor in computed if maps[tensor].keys().isdisjoint(rows)), None)
+
+def _scanned_dimension(covered: AxisMap, node: Scan) -> IterDomain:
+    """The reference's dimension that a scan runs along."""
+    return next(axis for axis, ours in covered.items() if ours is scanned_root(node))
 
 
 def _place(axes: AxisMap, place: dict[IterDomain, int], axis: IterDomain) -> int:
@@ -163,13 +169,9 @@ def _place(axes: AxisMap, place: dict[IterDomain, int], axis: IterDomain) -> int
     return -1 if ours is None else place.get(ours, -1)
 
 
-def _rank(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in tensor.logical)
-
-
 def _main_access(accesses: Iterable[Access], reference: TensorView) -> Access:
-    """The first load of every element, or else the first such store: a scan has one, or is stored itself."""
-    wanted = {axis for axis in reference.logical if not axis.is_broadcast}
+    """The first load of every element, or else the first such store: every output is one."""
+    wanted = {axis for axis in reference.shape if not axis.is_broadcast}
     return next(access for access in accesses if access.concrete.issuperset(wanted))
 
 
@@ -211,7 +213,7 @@ def _inner_params(
     full = hardware.sm_count * hardware.max_threads_per_sm
     wanted = max(WARP_SIZE, power_of_two_at_least(ceil_div(full, rows)))
     threads = min(wanted, power_of_two_at_least(vectors), MAX_THREADS_PER_BLOCK)
-    in_flight = max(1, INNER_BYTES_IN_FLIGHT // (width * element_bytes))
+    in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     unroll = max(1, min(in_flight, MAX_INNER_UNROLL, vectors // threads))
     rows_a_block = max(1, min(SMALL_BLOCK // threads, power_of_two_at_least(rows)))
     return ScanParams(
@@ -245,20 +247,18 @@ def _outer_params(
     rows: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
 ) -> ScanParams:
     """`rows` columns, of which neighbours are contiguous."""
-    # Narrower vectors where wider ones would leave SMs without a block, and then narrower blocks.
-    while width > 1 and ceil_div(rows, width * WARP_SIZE) < hardware.sm_count:
-        width //= 2
+    # Narrower blocks where wider ones would leave SMs without any, down to whole sectors of a row.
+    block = width * WARP_SIZE
+    while ceil_div(rows, block) < hardware.sm_count and block * element_bytes > LEAST_ROW_BYTES:
+        block //= 2
+    width = min(width, max(1, block // LEAST_THREADS_ALONG))
     columns = ceil_div(rows, width)
-    threads_x = min(WARP_SIZE, power_of_two_at_least(columns))
-    while ceil_div(columns, threads_x) < hardware.sm_count and (
-        threads_x * width * element_bytes > LEAST_ROW_BYTES
-    ):
-        threads_x //= 2
-    unroll = max(1, min(OUTER_BYTES_IN_FLIGHT // (width * element_bytes), MAX_OUTER_UNROLL, length))
+    threads_x = min(max(1, block // width), power_of_two_at_least(columns))
+    unroll = max(1, min(BYTES_IN_FLIGHT // (width * element_bytes), MAX_OUTER_UNROLL, length))
     # As many threads down a column as fill the GPU, while each has elements.
-    wanted = ceil_div(hardware.sm_count * hardware.max_threads_per_sm, columns)
-    threads_y = min(power_of_two_at_least(wanted), power_of_two_at_least(ceil_div(length, unroll)))
-    threads_y = max(1, min(threads_y, MAX_THREADS_A_COLUMN))
+    wanted = power_of_two_at_least(hardware.sm_count * OUTER_THREADS_A_SM // columns + 1) // 2
+    threads_y = min(wanted, power_of_two_at_least(ceil_div(length, unroll)), MAX_THREADS_A_COLUMN)
+    threads_y = max(1, threads_y)
     if threads_y == 1:
         threads_x = min(SMALL_BLOCK, max(threads_x, power_of_two_at_least(columns)))
     return ScanParams(
@@ -289,12 +289,15 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ScanParams, has_r
 
 
 def _merge_to_rows(schedule: Schedule, space: ScanSpace) -> TensorView:
-    """[..] -> [I, S] on the reference, the rows merged in memory order; S alone if there are none."""
+    """[..] -> [I, S] on the reference, the rows merged in memory order; S alone if they have one point."""
     reference = space.reference
-    order = [*space.iteration, space.scanned]
+    order = [*space.iteration, space.scanned, *space.points]
     positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
     if any(old != new for old, new in positions.items()):
         schedule.reorder(reference, positions)
+    # Not all tensors have the dimensions of one point; those that do loop like the others.
+    for _ in space.points:
+        schedule.merge(reference, 0)
     for _ in range(len(space.iteration) - 1):
         schedule.merge(reference, 0)
     return reference

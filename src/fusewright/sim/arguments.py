@@ -187,7 +187,7 @@ def bind_arguments(
 
 def _scalar(param: ScalarParam, arg: Argument) -> Tensor:
     value = arg.item() if isinstance(arg, Tensor) else arg
-    return torch.full((1, 1), value, dtype=param.dtype.torch)
+    return torch.full((1, 1), value, dtype=param.dtype.values)
 
 
 def _tensor(param: TensorParam | WorkspaceParam, arg: Argument, sizes: Mapping[Symbol, int]) -> _Argument:
@@ -197,6 +197,7 @@ def _tensor(param: TensorParam | WorkspaceParam, arg: Argument, sizes: Mapping[S
         raise SimulationError(
             f"argument `{buffer.name}` must be a CPU tensor of {buffer.dtype.torch}, not {given}"
         )
+    arg = arg.view(buffer.dtype.values)
     in_storage = arg.untyped_storage().nbytes() // arg.element_size() - arg.storage_offset()
     count = max(0, min(evaluate(buffer.size, sizes), in_storage))
     if isinstance(param, TensorParam) and not arg.numel():

@@ -220,7 +220,7 @@ class Machine:
         assert isinstance(operand, IndexValue)
         value = self.index(operand.expr)
         if isinstance(value, Tensor):
-            return value.to(operand.dtype.torch)
+            return value.to(operand.dtype.values)
         return self.constant(value, operand.dtype)
 
     def constant(self, value: bool | int | float | complex, dtype: DataType) -> Tensor:
@@ -228,7 +228,7 @@ class Machine:
         key = (repr(value), dtype)  # unlike the value, tells -0.0 from 0.0 and NaN from nothing
         found = self._constants.get(key)
         if found is None:
-            found = self._constants[key] = torch.full((1, 1), value, dtype=dtype.torch)
+            found = self._constants[key] = torch.full((1, 1), value, dtype=dtype.values)
         return found
 
     def declare(self, buffer: Buffer) -> None:
@@ -255,7 +255,7 @@ class Machine:
         Each time it has a new tag: it starts undefined, but accesses of the time before still race with new
         ones.
         """
-        element = buffer.dtype.torch.itemsize
+        element = buffer.dtype.values.itemsize
         if buffer.offset is None:
             offset = 0
             arena, region = self._arena(buffer, size * element, element)
@@ -271,7 +271,7 @@ class Machine:
             arena, region = self._arena(None, limit, self.program.usage.shared_granule)
         if offset % max(buffer.align, element):
             raise Fault(SimulationError, f"`{buffer.name}` at byte {offset} of shared memory is misaligned")
-        flat = arena.view(buffer.dtype.torch)
+        flat = arena.view(buffer.dtype.values)
         self._tag += 1
         return LinearMemory(
             buffer.name,

@@ -41,7 +41,7 @@ def poison(dtype: DataType) -> float | int | bool:
 
 
 def poisoned(shape: tuple[int, ...], dtype: DataType) -> Tensor:
-    return torch.full(shape, poison(dtype), dtype=dtype.torch)
+    return torch.full(shape, poison(dtype), dtype=dtype.values)
 
 
 class LocalMemory:
@@ -332,9 +332,10 @@ def checked_index(
 
 def check_dtype(name: str, dtype: DataType, value: Tensor) -> None:
     """A Fault if `value` is stored to a buffer of another dtype."""
-    if value.dtype != dtype.torch:
+    if value.dtype != dtype.values:
         raise Fault(
-            SimulationError, f"a value of {value.dtype} is stored to `{name}` of {dtype.torch} without a cast"
+            SimulationError,
+            f"a value of {value.dtype} is stored to `{name}` of {dtype.values} without a cast",
         )
 
 

@@ -58,7 +58,7 @@ def usage_of(kernel: Kernel) -> Usage:
         written.update(written_buffers(stmt))
         needs_whole_grid |= isinstance(stmt, GridReduce)
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
-            shared_granule = min(shared_granule, stmt.buffer.dtype.torch.itemsize)
+            shared_granule = min(shared_granule, stmt.buffer.dtype.values.itemsize)
     return Usage(frozenset(read), frozenset(written), needs_whole_grid, shared_granule, _renewed(kernel))
 
 

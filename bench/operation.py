@@ -1,0 +1,133 @@
+"""What one row of the benchmark of operations is: a Fusewright definition next to the torch function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright import DataType, FusionDefinition
+
+Shape = tuple[int, ...]
+Tensors = tuple[torch.Tensor, ...]
+#: A tensor of a definition: the front end's handle, whose operators build nodes.
+Handle = Any
+
+EPSILON = 1e-5
+KEEP = 0.9  # of dropout
+# A sum of n values of size 1 computed in float32: rounding grows like sqrt(n), and the factor covers the
+# functions (exp, tanh, rsqrt) on the way and partial sums taken one after another.
+FLOAT_ERROR = 64 * 2.0**-24
+# Relative error of an output: half a unit in the last place of bfloat16, and a little for results near a tie
+# that float arithmetic moves to its other side; a few units of float32.
+ROUNDING = {torch.bfloat16: 1.01 * 2.0**-8, torch.float32: 2.0**-20}
+
+
+class Inputs:
+    """Makes the inputs of an operation, the same ones each time."""
+
+    def __init__(self, device: torch.device, seed: int = 0) -> None:
+        self.device = device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """Normally distributed values."""
+        return torch.randn(*shape, device=self.device, dtype=dtype, generator=self._generator)
+
+    def mask(self, *shape: int) -> torch.Tensor:
+        """Bools, True with probability `KEEP`."""
+        return torch.rand(*shape, device=self.device, generator=self._generator) < KEEP
+
+    def indices(self, size: int, *shape: int) -> torch.Tensor:
+        """Indices into a dimension of this size, of type int64."""
+        return torch.randint(size, shape, device=self.device, generator=self._generator)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row of the benchmark.
+
+    define: builds the computation from one handle an input and returns the outputs.
+    reference: the function that a torch user writes; given doubles, it computes in doubles.
+    inputs: the tensors for a shape. shapes: what is measured. small: what the simulator runs in a moment,
+    with rows that vectors divide and rows that they do not. summed: how many values an output adds up
+    without dividing by their number, which sets the absolute error. moved: the least bytes that have to be
+    read and written, where they are not those of all inputs and outputs. static_sizes: the definition states
+    the sizes of its inputs.
+    """
+
+    name: str
+    define: Callable[..., Sequence[Handle]]
+    reference: Callable[..., Any]
+    inputs: Callable[[Shape, Inputs], Tensors]
+    shapes: tuple[Shape, ...]
+    small: tuple[Shape, ...] = ((6, 64), (5, 99))
+    summed: Callable[[Shape], int] = lambda shape: 1
+    moved: Callable[[Tensors, Tensors], int] = lambda inputs, outputs: total_bytes((*inputs, *outputs))
+    static_sizes: bool = False
+
+    def definition(self, inputs: Tensors) -> FusionDefinition:
+        """The operation for inputs of this rank, dtype and memory order; any size unless `static_sizes`."""
+        with FusionDefinition() as fd:
+            handles = (fd.from_pytorch(tensor, static_sizes=self.static_sizes) for tensor in inputs)
+            for output in self.define(fd, *handles):
+                fd.add_output(output)
+        return fd
+
+    def least_bytes(self, inputs: Tensors, outputs: Tensors) -> int:
+        """What any implementation must read and write at least."""
+        return self.moved(inputs, outputs)
+
+    def check(self, shape: Shape, inputs: Tensors, outputs: Sequence[torch.Tensor]) -> float:
+        """Compare with torch in double precision; the largest error, as a fraction of what is allowed.
+
+        Raises:
+            AssertionError: an output is wrong.
+        """
+        expected = as_tuple(self.reference(*(t.double() if t.is_floating_point() else t for t in inputs)))
+        assert len(outputs) == len(expected), f"{len(outputs)} outputs, expected {len(expected)}"
+        atol = FLOAT_ERROR * math.sqrt(self.summed(shape))
+        worst = 0.0
+        for output, reference in zip(outputs, expected):
+            assert output.shape == reference.shape, f"shape {output.shape}, expected {reference.shape}"
+            rtol = ROUNDING[output.dtype]
+            torch.testing.assert_close(output.double(), reference, rtol=rtol, atol=atol)
+            used = (output.double() - reference).abs() / (atol + rtol * reference.abs())
+            worst = max(worst, used.max().item())
+        return worst
+
+
+def total_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def as_tuple(outputs: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
+    return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+
+# ---- what several operations use ---------------------------------------------------------------------------
+
+
+def as_float(fd: FusionDefinition, tensor: Handle) -> Handle:
+    return fd.ops.cast(tensor, dtype=DataType.Float)
+
+
+def as_bf16(fd: FusionDefinition, *tensors: Handle) -> list[Handle]:
+    return [fd.ops.cast(tensor, dtype=DataType.BFloat16) for tensor in tensors]
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Float, or double for the reference."""
+    return tensor if tensor.dtype is torch.float64 else tensor.float()
+
+
+def row(fd: FusionDefinition, reduce: Callable[..., Handle], tensor: Handle) -> Handle:
+    return reduce(tensor, dims=[-1], keepdim=True)
+
+
+def per_column(fd: FusionDefinition, vector: Handle) -> Handle:
+    """[C] as [1, C]."""
+    return fd.ops.broadcast(vector, is_broadcast_dim=[True, False])

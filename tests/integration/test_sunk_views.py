@@ -1,0 +1,64 @@
+"""Reshapes and slices of what follows from a reduction, or is stored as it is, too: stores by index."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fusewright import FusionDefinition
+
+
+def group_norm(ops, x, w, b):
+    rows = ops.reshape(x, [2, 3, -1])
+    var, mean = ops.var_mean(rows, [2], 0, True)
+    y = ops.reshape((rows - mean) * ops.rsqrt(var + 1e-5), [2, 6, 5, 8])
+    channels = [True, False, True, True]
+    return [y * ops.broadcast(w, channels) + ops.broadcast(b, channels)]
+
+
+def softmax_of_merged_rows(ops, x, w, b):
+    rows = ops.reshape(x, [60, 8])
+    e = ops.exp(rows - ops.max(rows, [1], keepdim=True))
+    return [ops.reshape(e / ops.sum(e, [1], keepdim=True), [2, 6, 5, 8])]
+
+
+def reshaped_total(ops, x, w, b):
+    return [ops.reshape(ops.sum(x, [3]), [12, 5]) * 2.0]
+
+
+def part_of_a_total(ops, x, w, b):
+    return [ops.slice(ops.sum(x, [3]), [0, 1, 2], [2, 5, 4]) * 2.0]
+
+
+def all_forms_of_one(ops, x, w, b):
+    y = ops.exp(x)
+    part = ops.slice(y, [0, 1, 0, 2], [2, 3, 5, 6])
+    return [y, ops.reshape(y, [12, 40]), part * 2.0, ops.flip(y, [3])]
+
+
+CASES = {
+    group_norm: lambda x, w, b: [F.group_norm(x, 3, w, b)],
+    softmax_of_merged_rows: lambda x, w, b: [x.softmax(-1)],
+    reshaped_total: lambda x, w, b: [x.sum(3).reshape(12, 5) * 2.0],
+    part_of_a_total: lambda x, w, b: [x.sum(3)[:, 1:5, 2:4] * 2.0],
+    all_forms_of_one: lambda x, w, b: [
+        x.exp(),
+        x.exp().reshape(12, 40),
+        x.exp()[:, 1:3, :, 2:6] * 2.0,
+        x.exp().flip(3),
+    ],
+}
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("body", CASES, ids=lambda f: f.__name__)
+def test_one_kernel_stores_every_shape(target, body, static: bool):
+    inputs = [torch.randn(shape, device=target) for shape in [(2, 6, 5, 8), (6,), (6,)]]
+    with FusionDefinition() as fd:
+        for out in body(fd.ops, *(fd.from_pytorch(t, static_sizes=static) for t in inputs)):
+            fd.add_output(out)
+    outputs = fd.execute(inputs, profile=True)
+    for out, expected in zip(outputs, CASES[body](*inputs), strict=True):
+        torch.testing.assert_close(out, expected)
+    assert fd.profile().segments == 1
