@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, as_int, const, land, symbol
 
@@ -33,11 +33,4 @@ def or_zero(guards: Sequence[Expr], dst: k.Ref, width: int, body: Sequence[k.Stm
 
 def zero(dtype: DataType) -> k.Imm:
     """Zero, or False."""
-    values = {
-        Category.BOOL: False,
-        Category.INT: 0,
-        Category.FLOAT: 0.0,
-        Category.COMPLEX: 0j,
-        Category.PAIR: 0,
-    }
-    return k.Imm(values[dtype.category], dtype)
+    return k.Imm(dtype.zero, dtype)

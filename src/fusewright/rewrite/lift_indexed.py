@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category, DataType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of, value_of
 from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, land
-
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
 
 
 def lift_indexed(
@@ -130,7 +127,7 @@ class _Lift:
         own = IndexMap(indices, pred)
         axes = [self._axis(axis, dim, own) for dim, axis in enumerate(node.output.shape)]
         twin = self.lifted[key] = self.fusion.new_tensor(axes, value.dtype)
-        fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, _zero(value.dtype))
+        fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, value.dtype.zero)
         tensors = node.index_tensors if own.index_numbers else ()
         self._add_read(Indexed(node.kind, value, twin, own, tensors, fill))
         return twin
@@ -150,7 +147,7 @@ class _Lift:
     def _choose(self, element: TensorView) -> None:
         """The output: `element` where the node's predicate holds, else the node's fill."""
         node = self.node
-        fill = node.fill or self.fusion.new_scalar(node.output.dtype, _zero(node.output.dtype))
+        fill = node.fill or self.fusion.new_scalar(node.output.dtype, node.output.dtype.zero)
         used = self.map.pred.free_symbols
         indices = node.index_tensors if any(value_of(s) is not None for s in used) else ()
         self.fusion.add_node(Choose(element, fill, node.output, self.map.pred, indices))
@@ -178,7 +175,3 @@ def _is_same(a: Scalar | None, b: Scalar | None) -> bool:
         return True
     values = [0 if fill is None else fill.value for fill in (a, b)]
     return None not in values and str(complex(values[0])) == str(complex(values[1]))  # type: ignore[arg-type]
-
-
-def _zero(dtype: DataType) -> bool | int | float | complex:
-    return _ZEROS[dtype.category]
