@@ -31,7 +31,8 @@ def reshaped(w: Writer, x: Slot, dims: list[Dim] | None) -> Slot | None:
         return None
     shape = [w.operand_of(d) for d in dims]
     unknown = [i for i, size in enumerate(shape) if size is None]
-    inferred = unknown or ([w.rng.randrange(len(dims))] if dims and w.chance(3) else [])
+    sized = [i for i, d in enumerate(dims) if d is not None]
+    inferred = unknown or ([w.pick(sized)] if sized and w.chance(3) else [])
     if len(unknown) > 1:
         return None
     for at in inferred:
@@ -218,6 +219,7 @@ def rotary(w: Writer) -> None:
     low = w.call("slice", x, [*zeros, 0], [*sizes, half], dims=inner)
     high = low and w.call("slice", x, [*zeros, half], [*sizes, 2 * half], dims=inner)
     high = high and w.call("neg", high, dims=inner)
+    high = high and w.call("cast", high, x.dtype, dims=inner)
     turned = low and high and w.call("cat", [high, low], -1, dims=x.dims)
     if turned:
         combine(w, x, turned)

@@ -164,12 +164,12 @@ class Writer:
         return dim is None or extents_in(dim) <= self.constant
 
     def named(self, dim: Dim) -> Dim:
-        """The dimension of this size: where it is a number, a constant extent or the number itself."""
+        """The dimension of this size: where all know it, a constant extent or the number."""
         if dim is None or dim in self.extents or not self.is_constant(dim):
             return dim
         size = self.size(dim)
         same = (name for name in sorted(self.constant) if self.extents[name] == size)
-        return None if size == 1 else next(same, str(size))
+        return next(same, str(size))
 
     def require(self, condition: str) -> bool:
         """Whether a condition holds of the sizes; all executions are then to meet it."""

@@ -142,7 +142,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     fill: k.Operand | None = None
     named: list[k.Stmt] = []
     if isinstance(node, Indexed):
-        pred, fill = substitute(indices.expression(node.map.pred), {lane: 0}), _fill(ctx, node)
+        pred = substitute(indices.expression(node.map.pred), {lane: 0})
+        fill = _fill(ctx, node, pred)
         # An index that is the same for all lanes is read for the first.
         named = _index_values(ctx, node, node.map.expressions, indices, lane)
     elif isinstance(node, Stored):
@@ -152,7 +153,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     if isinstance(node, Stored):
         each = _predicated_store(dst, src, source.dtype, pred)
     elif pred is not TRUE:
-        each = [k.Copy(dst, src, 1, cache, pred, fill, True)]
+        each = _predicated_load(dst, src, source.dtype, pred, fill, cache)
     statements: list[k.Stmt] = [k.For(lane, vector.extent, tuple(each), unroll=True)]
     if first_src is None:
         if out.memory is not MemoryType.local:
@@ -185,10 +186,10 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     if is_vector_access(node) and loops[-1].is_real:
         return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
     indices = ctx.indices(node)
-    pred, fill = indices.expression(node.map.pred), _fill(ctx, node)
+    pred = indices.expression(node.map.pred)
     src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
-    load = k.Copy(dst, src, pred=pred, fill=fill, fill_is_value=fill is not None)
-    body = [*_index_values(ctx, node, node.map.expressions, indices), load]
+    load = _predicated_load(dst, src, node.source.dtype, pred, _fill(ctx, node, pred))
+    body = [*_index_values(ctx, node, node.map.expressions, indices), *load]
     return [_item(ctx, node, order, loops, _reading(ctx, node, indices, dst, body))]
 
 
@@ -210,8 +211,23 @@ def _predicated_store(dst: k.Ref, src: k.Operand, dtype: DataType, pred: Expr) -
     return [replace(store, pred=pred)] if isinstance(store, k.Copy) else guarded([pred], [store])
 
 
-def _fill(ctx: Context, node: Indexed) -> k.Operand | None:
-    if node.map.pred is TRUE:
+def _predicated_load(
+    dst: k.Ref,
+    src: k.Operand,
+    dtype: DataType,
+    pred: Expr,
+    fill: k.Operand | None,
+    cache: CacheOp = CacheOp.unspecified,
+) -> list[k.Stmt]:
+    load = _assignment(dst, src, dtype, cache)
+    if isinstance(load, k.Copy):
+        return [replace(load, pred=pred, fill=fill, fill_is_value=fill is not None)]
+    return [load] if fill is None else [k.Copy(dst, fill), *guarded([pred], [load])]
+
+
+def _fill(ctx: Context, node: Indexed, pred: Expr) -> k.Operand | None:
+    """What a read by index gives where `pred`, the node's predicate in the kernel, does not hold."""
+    if pred is TRUE:
         return None
     fill = ctx.scalar(node.fill) if node.fill is not None else zero(node.output.dtype)
     return k.Imm(fill.value, node.output.dtype) if isinstance(fill, k.Imm) else fill
