@@ -114,8 +114,8 @@ def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
 
 
 def is_at_hand(operand: k.Operand) -> bool:
-    """Whether every thread may read an operand: it is in a register, and within it in iterations that overrun,
-    too.
+    """Whether every thread may read an operand: it is in a register, and within it in iterations that
+    overrun, too.
     """
     if not isinstance(operand, k.Ref):
         return True
