@@ -52,6 +52,7 @@ def test_pairs_lie_along_the_dimension_that_is_innermost_in_memory(target):
     pairs = every_pair(target).view(16, 16).t()
     wide, again = fd.execute([pairs])
     assert torch.equal(wide, elements(pairs.t()).t())
+    exec(fd.repro_script_for([pairs]), {})
     assert again.stride() == pairs.stride() and torch.equal(again.view(torch.uint8), pairs.view(torch.uint8))
 
 
@@ -152,10 +153,10 @@ def test_a_product_of_quantized_matrices(target):
         fd.add_output(
             fd.ops.scaled_mm(quantized[0][0], turned[0], quantized[0][1], turned[1], dtype=DataType.Float)[0]
         )
-        for handle in (*quantized[0], *quantized[1]):
-            fd.add_output(handle)
-    given = [torch.randn(8, 64, device=target), torch.randn(24, 64, device=target)]
-    out, q, s, w, t = fd.execute(given)
+        for part in (*quantized[0], *quantized[1]):
+            fd.add_output(part)
+    left, right = torch.randn(8, 64, device=target), torch.randn(24, 64, device=target)
+    out, q, s, w, t = fd.execute([left, right])
     wide = [elements(x) * scale.float().repeat_interleave(16, 1) for x, scale in ((q, s), (w, t))]
     torch.testing.assert_close(out, wide[0] @ wide[1].t(), rtol=1e-5, atol=1e-4)
 

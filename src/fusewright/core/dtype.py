@@ -172,6 +172,11 @@ class DataType(enum.Enum):
         return 6.0 if self is DataType.Float4_e2m1fn else torch.finfo(self.torch).max
 
     @property
+    def zero(self) -> PyScalar:
+        """Zero, or False, as the Python number of the type's category; the byte 0 for pairs."""
+        return _ZEROS[self.category]
+
+    @property
     def lowest(self) -> float | int | bool:
         """The least value, and so what a running maximum starts from: -inf where the type has one."""
         return _LIMITS[self][0]
@@ -194,6 +199,14 @@ _REDUCED_FLOATS = frozenset(
         DataType.Float4_e2m1fn,
     }
 )
+
+_ZEROS: dict[Category, PyScalar] = {
+    Category.BOOL: False,
+    Category.INT: 0,
+    Category.FLOAT: 0.0,
+    Category.COMPLEX: 0j,
+    Category.PAIR: 0,
+}
 
 _REAL_PART = {DataType.ComplexFloat: DataType.Float, DataType.ComplexDouble: DataType.Double}
 

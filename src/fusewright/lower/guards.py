@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
-
-_ZEROS = {
-    Category.BOOL: False,
-    Category.INT: 0,
-    Category.FLOAT: 0.0,
-    Category.COMPLEX: 0j,
-    Category.PAIR: 0,
-}
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
@@ -25,7 +17,7 @@ def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
 
 def zero(dtype: DataType) -> k.Imm:
     """Zero, or False: what a register holds where there is nothing to load."""
-    return k.Imm(_ZEROS[dtype.category], dtype)
+    return k.Imm(dtype.zero, dtype)
 
 
 def necessary(guards: Iterable[Expr]) -> list[Expr]:

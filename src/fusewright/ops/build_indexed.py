@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import DataType
 from fusewright.ir import (
     Choose,
     Copy,
@@ -21,12 +21,10 @@ from fusewright.ir import (
 from fusewright.ops.build_elementwise import copied_axes
 from fusewright.sym import ONE, TRUE, ZERO, Expr, floordiv, land, le, lt, product
 
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j, Category.PAIR: 0}
-
 
 def zero_of(fusion: Fusion, dtype: DataType) -> Scalar:
     """Zero, or False, as a scalar that a tensor of `dtype` is filled with."""
-    return fusion.new_scalar(dtype, _ZEROS[dtype.category])
+    return fusion.new_scalar(dtype, dtype.zero)
 
 
 def sized_axis(fusion: Fusion, extent: Expr) -> IterDomain:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap
@@ -19,8 +18,6 @@ from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.lift import depends_on_more, lift_views
 from fusewright.sym import ONE, TRUE, ZERO, Expr
-
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
 
 
 def sink_views(fusion: Fusion) -> Fusion:
@@ -155,7 +152,7 @@ class _Sink:
         twin = self.fusion.new_tensor(axes, value.dtype)
         fill = None
         if own.pred is not TRUE:
-            fill = self.fusion.new_scalar(value.dtype, _ZEROS[value.dtype.category])
+            fill = self.fusion.new_scalar(value.dtype, value.dtype.zero)
         self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=None))
         return twin
 
