@@ -383,11 +383,15 @@ _TAKES_UINT64 = frozenset({Rule.SELECT})
 
 
 #: Types whose elements torch moves on no device or not on every one, and those of as many bits.
-_MOVED_AS = {torch.uint64: torch.int64, torch.float8_e8m0fnu: torch.uint8}
+_MOVED_AS = {
+    torch.uint64: torch.int64,
+    torch.float8_e8m0fnu: torch.uint8,
+    torch.float4_e2m1fn_x2: torch.uint8,
+}
 
 
 def movable(values: torch.Tensor) -> torch.Tensor:
-    """The same memory in a type that torch can select elements of and store by index."""
+    """The same memory in a type that torch can copy, select elements of and store by index."""
     plain = _MOVED_AS.get(values.dtype)
     return values if plain is None else values.view(plain)
 
