@@ -32,7 +32,7 @@ from fusewright.cuda.spelling import (
     type_name,
 )
 from fusewright.cuda.states import StateStruct
-from fusewright.kernel.access import written_buffers
+from fusewright.kernel.access import is_at_hand, written_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -508,16 +508,12 @@ def _combine(printer: KernelPrinter, stmt: Combine) -> None:
         return
     pred = printer.expr(stmt.pred)
     target, is_assignment, value = text.partition(" = ")
-    if is_assignment and all(_is_in_register(operand) for operand in stmt.src):
+    if is_assignment and all(map(is_at_hand, stmt.src)):
         printer.required.add("select")
         printer.line(f"{target} = {call('fw::select', pred, value, target)};")
         return
     with printer.nested(f"if ({pred})"):
         printer.line(text + ";")
-
-
-def _is_in_register(operand: Operand) -> bool:
-    return not isinstance(operand, Ref) or operand.buffer.space is Space.LOCAL
 
 
 def _reduce_collectively(

@@ -31,6 +31,7 @@ from fusewright.ir.node import (
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
+from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
@@ -108,7 +109,7 @@ def _in_registers(
     for position, value in enumerate(operands):
         if isinstance(value, k.Ref) and work.pred is not k.TRUE:
             divisor = op.spelling(dtype).divides and position + 1 == len(operands)
-            if divisor or value.buffer.space is not k.Space.LOCAL:
+            if divisor or not is_at_hand(value):
                 name = f"{value.buffer.name}_{len(ctx.registers)}"
                 register = k.Ref(ctx.register(name, value.buffer.dtype, 1), ZERO)
                 away = replace(work, fill=k.Imm(1, value.buffer.dtype)) if divisor else work
@@ -169,7 +170,7 @@ def _assignment(
 
 def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
     """One access: what lies in memory is read under the predicate."""
-    if isinstance(src, k.Ref) and src.buffer.space is not k.Space.LOCAL:
+    if isinstance(src, k.Ref) and not is_at_hand(src):
         return work.load(dst, src, width, cache)
     return k.Copy(dst, src, width, cache)
 
