@@ -63,7 +63,7 @@ def gather(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -> Tens
 
     An index out of range finds 0.
     """
-    along = _checked_dim("gather", arg, index, dim)
+    along = checked_dim("gather", arg, index, dim)
     axes = [fusion.copy_axis(axis) for axis in index.shape]
     places = own_positions(index)
     inside = [
@@ -77,7 +77,7 @@ def gather(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -> Tens
 @op(aliases={"arg1": "arg"})
 def take_along_axis(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -> TensorView:
     """As gather, but other dimensions of `arg` and `index` are equal, or of size 1 and broadcast."""
-    along = _checked_dim("take_along_axis", arg, index, dim)
+    along = checked_dim("take_along_axis", arg, index, dim)
     axes = []
     for i, (ours, theirs) in enumerate(zip(arg.shape, index.shape)):
         if i != along and not ours.is_broadcast and not theirs.is_broadcast:
@@ -87,7 +87,7 @@ def take_along_axis(fusion: Fusion, arg: TensorView, index: TensorView, dim: int
     return _found(fusion, "TakeAlongAxis", arg, axes, places, along, index)
 
 
-def _checked_dim(name: str, arg: TensorView, index: TensorView, dim: int) -> int:
+def checked_dim(name: str, arg: TensorView, index: TensorView, dim: int) -> int:
     rank = arg.ndim
     if index.ndim != rank:
         raise RankError(
