@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 
 
 def group_norm(ops, x, w, b):
@@ -37,10 +37,18 @@ def all_forms_of_one(ops, x, w, b):
     return [y, ops.reshape(y, [12, 40]), part * 2.0, ops.flip(y, [3])]
 
 
+def loss_of_a_class(ops, x, w, b):
+    rows = ops.reshape(x, [60, 8])
+    total = ops.log(ops.sum(ops.exp(rows), [1], keepdim=True))
+    which = ops.full([60, 1], 5, DataType.Int)
+    return [ops.take_along_axis(rows - total, which, 1)]
+
+
 CASES = {
     group_norm: lambda x, w, b: [F.group_norm(x, 3, w, b)],
     softmax_of_merged_rows: lambda x, w, b: [x.softmax(-1)],
     reshaped_total: lambda x, w, b: [x.sum(3).reshape(12, 5) * 2.0],
+    loss_of_a_class: lambda x, w, b: [x.reshape(60, 8).log_softmax(1)[:, 5:6]],
     part_of_a_total: lambda x, w, b: [x.sum(3)[:, 1:5, 2:4] * 2.0],
     all_forms_of_one: lambda x, w, b: [
         x.exp(),

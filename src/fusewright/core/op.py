@@ -82,12 +82,15 @@ class Spelling:
         snippets: the device snippets (`cuda/snippets/*.cuh`) that the text needs.
         precise: the spelling to use once a row, where accuracy is worth more than a few instructions (see
             `ir.Node.reduced`); None: this one.
+        divides: whether the last operand divides an integer, so that C leaves undefined what happens where it
+            is 0: a compiler may take it for granted that it never is.
     """
 
     cuda: str
     torch: Callable[..., torch.Tensor]
     snippets: tuple[str, ...] = ()
     precise: Spelling | None = None
+    divides: bool = False
 
     def render(self, operands: Sequence[str], dtype: DataType) -> Code:
         """The CUDA expression for `operands`, with `dtype` as the compute type."""

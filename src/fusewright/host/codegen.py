@@ -29,6 +29,7 @@ from fusewright.host.ir import (
     ReadHostTensor,
     Return,
     Snapshot,
+    View,
 )
 from fusewright.ir import Scalar, TensorView, Val
 from fusewright.runtime.arguments import Pointer, Value, Workspace
@@ -57,14 +58,14 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     """Writes and compiles the function `run(inputs)`.
 
     It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
-    and `dtype_T3`. Of a tensor that is an input: `bytes_T3` from its first element to the end of its last,
-    negative if it has none. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if
-    it is converted, `alloc_work<i>_<j>` if it is a workspace. Of segment i that torch computes: `call_i`,
-    `refused_i`, which raises what is wrong for an error of torch, and for each tensor T3 that it makes
-    `lay_out_T3`. Of a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed. Besides:
-    `draw`, `empty`, `stream`, `current_device`, `device_index`, `on_device`, `copy_into`, `conjugated`,
-    `no_storage`, `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the
-    function itself.
+    and `dtype_T3`; of one that is a view: `shape_T3`, `stride_T3` and `offset_T3`. Of a tensor that is an
+    input: `bytes_T3` from its first element to the end of its last, negative if it has none. Of launch i:
+    `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is converted, `alloc_work<i>_<j>`
+    if it is a workspace. Of segment i that torch computes: `call_i`, `refused_i`, which raises what is wrong
+    for an error of torch, and for each tensor T3 that it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
+    signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
+    `device_index`, `on_device`, `copy_into`, `conjugated`, `view`, `no_storage`, `records_gradients`,
+    `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -200,6 +201,10 @@ class _Writer:
         source = f"old_{op.source.name}" if op.old else op.source.name
         return [f"copy_into({op.target.name}, {source})"]
 
+    def view(self, op: View) -> list[str]:
+        name = op.tensor.name
+        return [f"{name} = view({op.source.name}, shape_{name}, stride_{name}, offset_{name})"]
+
     def free(self, op: Free) -> list[str]:
         return [f"del {op.tensor.name}"]
 
@@ -218,6 +223,7 @@ _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     Evaluate: _Writer.evaluate,
     Snapshot: _Writer.snapshot,
     CopyInto: _Writer.copy_into,
+    View: _Writer.view,
     Free: _Writer.free,
     Return: _Writer.return_,
 }

@@ -15,8 +15,9 @@ from typing import ClassVar
 from fusewright.core.enums import CacheOp, LoadStoreOpType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.index_map import IndexMap
+from fusewright.ir.placement import Placement
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.sym import Expr
+from fusewright.sym import Expr, Symbol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,12 @@ class Node:
             axis.is_broadcast or position in iterated
             for axis, position in zip(self.output.maybe_root, positions)
         )
+
+    def placement(
+        self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
+    ) -> Placement | None:
+        """Where its output, of this shape, stands in the memory of its input; None: it has its own."""
+        return source.relabeled(self.axis_map(0), shape) if self.traits.relabel else None
 
     def copy(self, values: Mapping[Val, Val]) -> Node:
         """The same node over other values; those not in `values` stay."""
@@ -303,6 +310,11 @@ class Expand(Node):
     def __init__(self, source: TensorView, output: TensorView) -> None:
         super().__init__((source,), (output,))
 
+    def placement(
+        self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
+    ) -> Placement | None:
+        return source.expanded(shape)
+
 
 class Indexed(Node):
     """Each element is the one of inputs[0] that `map` names, or a fill where there is none.
@@ -375,6 +387,11 @@ class Indexed(Node):
             else None
             for dim, axis in zip(same, root)
         )
+
+    def placement(
+        self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
+    ) -> Placement | None:
+        return source.indexed(self.map, shape, sizes)
 
     def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         self.map = self.map.resized(rename, [axis.extent for axis in self.output.logical])

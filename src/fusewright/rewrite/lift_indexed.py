@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of, value_of
-from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node
+from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ops.build_elementwise import copy_tensor
-from fusewright.sym import ONE, TRUE, ZERO, And, Expr, land
+from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
 def lift_indexed(
@@ -28,6 +28,60 @@ def lift_indexed(
     if isinstance(above, Indexed):
         return lift.over_indexed(above)
     return lift.over_elements(above)
+
+
+def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
+    """Whether an indexed read of what follows from reductions needs of their results the rows in order alone.
+
+    So `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` less what belongs to row i.
+    """
+    return _in_order(node.source, IndexMap(node.map.indices, node.map.pred), node.output, reduced)
+
+
+def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[Val]) -> bool:
+    above = value.definition
+    if value not in reduced:
+        return True
+    assert above is not None
+    if above.traits.relabel or isinstance(above, Expand):
+        source = above.inputs[0]
+        assert isinstance(source, TensorView)
+        indices: list[Expr] = [ZERO] * source.ndim
+        for index, dim in zip(read.indices, above.axis_map(0)):
+            if dim is not None and not source.shape[dim].is_broadcast:
+                indices[dim] = index
+        return _in_order(source, IndexMap(tuple(indices), read.pred), out, reduced)
+    if above.traits.pointwise and above.traits.carries_relabels and not isinstance(above, Iota):
+        operands = [v for v in above.inputs if isinstance(v, TensorView) and not v.is_cpu]
+        return all(_in_order(v, _restricted(read, v), out, reduced) for v in operands)
+    # A result: each of its dimensions is one of what is read, the others have one point there.
+    return not above.traits.indexed and _relabel_dims(value, read, out) is not None
+
+
+def _restricted(read: IndexMap, value: TensorView) -> IndexMap:
+    indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, read.indices))
+    return IndexMap(indices, _about(read.pred, indices))
+
+
+def _relabel_dims(value: TensorView, read: IndexMap, out: TensorView) -> list[int | None] | None:
+    """The dimension of `value` that each of `out` is, where a read of it is no more than a relabeling."""
+    dims: list[int | None] = [None] * out.ndim
+    for dim, (axis, index) in enumerate(zip(value.shape, read.indices)):
+        if axis.is_broadcast:
+            continue
+        place = position_of(index) if isinstance(index, Symbol) else None
+        if place is None or dims[place] is not None or out.shape[place].extent is not axis.extent:
+            return None
+        dims[place] = dim
+    return None if _about(read.pred, read.indices) is not TRUE else dims
+
+
+def as_relabel(fusion: Fusion, node: Indexed) -> Node:
+    """A read of a whole result in its own order, as the relabeling that it is."""
+    dims = _relabel_dims(node.source, node.map, node.output)
+    assert dims is not None
+    fusion.remove_node(node)
+    return fusion.add_node(Relabel(node.source, node.output, dims))
 
 
 class _Lift:

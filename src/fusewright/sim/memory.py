@@ -21,6 +21,10 @@ from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
 from fusewright.sim.races import AccessLog, Conflict
 
+Filled = bool | Tensor
+"""Where a register holds a fill that stands for no value, or what was computed from one: nowhere, everywhere,
+or in the lanes of a mask."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -52,16 +56,50 @@ class LocalMemory:
         self._values: list[Tensor | None] = [None] * size
         # Where the element was written: nowhere, everywhere, or in the lanes of a mask.
         self._written: list[bool | Tensor] = [False] * size
+        self._filled: list[Filled] = [False] * size
+        self._has_fills = False
 
     def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
         index = checked_index(self.name, self.size, index, width, access.active, aligned=False)
         return [self._load(index + k, access.active) for k in range(width)]
 
-    def store(self, index: Lanes, values: Sequence[Tensor], access: Access) -> None:
+    def store(
+        self, index: Lanes, values: Sequence[Tensor], access: Access, filled: Sequence[Filled] = ()
+    ) -> None:
         index = checked_index(self.name, self.size, index, len(values), access.active, aligned=False)
         for k, value in enumerate(values):
             check_dtype(self.name, self.dtype, value)
             self._store(index + k, value, access.active)
+            self._mark(index + k, filled[k] if filled else False, access.active)
+
+    def filled(self, index: Lanes, width: int, active: Activity) -> list[Filled]:
+        """Which of the elements hold fills, in the active lanes."""
+        if not self._has_fills:
+            return [False] * width
+        index = checked_index(self.name, self.size, index, width, active, aligned=False)
+        return [self._filled_at(index + k, active) for k in range(width)]
+
+    def _filled_at(self, index: Lanes, active: Activity) -> Filled:
+        result: Filled = False
+        for element, part in self._split(index, active):
+            mark = self._filled[element]
+            if mark is not False:
+                here = torch.as_tensor(mark) if part.mask is None else part.mask & torch.as_tensor(mark)
+                result = here if result is False else result | here
+        return result
+
+    def _mark(self, index: Lanes, filled: Filled, active: Activity) -> None:
+        if not self._has_fills and filled is False:
+            return
+        self._has_fills = True
+        for element, part in self._split(index, active):
+            old = self._filled[element]
+            if old is filled:
+                continue
+            if part.mask is None:
+                self._filled[element] = filled
+            else:
+                self._filled[element] = torch.where(part.mask, torch.as_tensor(filled), torch.as_tensor(old))
 
     def forget(self, index: Lanes, keep: Tensor, active: Activity) -> None:
         """Make the element that active lanes address undefined where `keep` is false."""
