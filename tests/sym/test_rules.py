@@ -185,12 +185,14 @@ def _remainder_of_remainder(n: Integers) -> list[z3.BoolRef]:
 
 
 def _recombine(n: Integers) -> list[z3.BoolRef]:
-    (x,) = n.any("x")
+    x, c = n.any("x", "c")
     y, z = n.positive("y", "z")
     quotient, remainder = n.divmod(x, y)
     _, digit = n.divmod(quotient, z)
     _, joined = n.divmod(x, y * z)
+    _, congruent = n.divmod(x + c * y, y)
     return [
+        congruent == remainder,
         quotient * y + remainder == x,
         digit * y <= (z - 1) * y,
         digit * y + remainder == joined,
@@ -240,6 +242,8 @@ def test_rule_holds_for_all_integers(statement: Statement) -> None:
         ((i // 4) * 4 + i % 4, i),
         ((s // A) * A + s % A, s),
         (((i // 2) % 3) * 2 + i % 2, i % 6),
+        ((64 * a + k) // 63 * 63 + (64 * a + k) % 63, 64 * a + k),
+        (((64 * a + k) // 63 % 9) * 63 * K + (64 * a + k) % 63 * K, (64 * a + k) % 567 * K),
         ((i // A % B) * A * K + (i % A) * K, (i % (A * B)) * K),
         ((4 * i + j) % V, (4 * i) % V + j),
         ((4 * i + j) // V, (4 * i) // V),
