@@ -9,6 +9,7 @@ division.py (the rewrite rules) and prover.py (what can be proved from symbols' 
 """
 
 from fusewright.sym import operators as _operators  # noqa: F401  (binds Expr's operators)
+from fusewright.sym.bitwise import bitxor
 from fusewright.sym.division import add, ceildiv, ceildiv_parts, floordiv, is_nonneg_dividend, mod, mul, sub
 from fusewright.sym.nodes import (
     FALSE,
@@ -31,6 +32,7 @@ from fusewright.sym.nodes import (
     Not,
     Or,
     Symbol,
+    Xor,
     as_expr,
     as_int,
     const,
@@ -64,9 +66,11 @@ __all__ = [
     "Not",
     "Or",
     "Symbol",
+    "Xor",
     "add",
     "as_expr",
     "as_int",
+    "bitxor",
     "bounds",
     "build",
     "ceildiv",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import TypeVar
 
+from fusewright.sym.bitwise import bitxor
 from fusewright.sym.division import add, floordiv, mod, mul
 from fusewright.sym.nodes import Const, Expr, Symbol, as_expr, const
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum
@@ -19,6 +22,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
     "mod": mod,
     "min": minimum,
     "max": maximum,
+    "xor": bitxor,
     "lt": lt,
     "le": le,
     "eq": eq,
@@ -34,6 +38,7 @@ _EVALUATORS: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b,
     "min": lambda *args: min(args),
     "max": lambda *args: max(args),
+    "xor": lambda *args: reduce(operator.xor, args),
     "lt": lambda a, b: int(a < b),
     "le": lambda a, b: int(a <= b),
     "eq": lambda a, b: int(a == b),
