@@ -242,13 +242,22 @@ def _index_values(
 def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Choose)
     indices = ctx.indices(node)
-    dst = ctx.result(node.output, indices)
-    chosen = k.IndexValue(indices.expression(node.pred), DataType.Bool)
-    dtype = node.output.dtype.compute
+    dst, pred = ctx.result(node.output, indices), indices.expression(node.pred)
     first, second = (ctx.operand(node, i, indices) for i in range(2))
-    choice = k.Compute(ELEMENTWISE["where"], dst, (chosen, first, second), dtype)
+    choice: k.Stmt
+    if all(k.operand_dtype(each) is dst.buffer.dtype for each in (first, second)) and _can_fill(second):
+        choice = k.Copy(dst, first, pred=pred, fill=second, fill_is_value=True)  # nothing is converted
+        choice = choice if pred is not TRUE else k.Copy(dst, first)
+    else:
+        operands = (k.IndexValue(pred, DataType.Bool), first, second)
+        choice = k.Compute(ELEMENTWISE["where"], dst, operands, node.output.dtype.compute)
     body = [*_index_values(ctx, node, (node.pred,), indices), choice]
     return [_item(ctx, node, order, ctx.loops.of(node), _reading(ctx, node, indices, dst, body))]
+
+
+def _can_fill(operand: k.Operand) -> bool:
+    """Whether a copy can take the operand where its source does not count."""
+    return not isinstance(operand, k.Ref) or operand.buffer.space is k.Space.LOCAL
 
 
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:

@@ -26,6 +26,8 @@ def divided_sizes(fusion: Fusion, space: PointwiseSpace, break_point: int) -> tu
 
     Those of them that are the size of a dimension, of which a schedule can assume something.
     """
+    if any(axis.extent is ZERO for axis in space.axes):
+        return ()  # nothing is computed
     indices = {**_merged(space.axes[:break_point], "row"), **_merged(space.axes[break_point:], "column")}
     found: set[Symbol] = set()
     seen: set[Expr] = set()
