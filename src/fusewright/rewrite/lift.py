@@ -66,7 +66,7 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
             continue
         work += made
         if not source.uses and source not in outputs and above in fusion.nodes:
-            _remove_dead(fusion, above, outputs)
+            remove_dead(fusion, above, outputs)
     return fusion
 
 
@@ -87,7 +87,8 @@ def depends_on_more(fusion: Fusion) -> set[Val]:
     return found
 
 
-def _remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
+def remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
+    """Removes a node and all that only it uses, if nothing uses it."""
     stack = [node]
     while stack:
         dead = stack.pop()
