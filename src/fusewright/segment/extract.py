@@ -80,7 +80,9 @@ class Extractor:
         for node in nodes:
             for value in (*node.inputs, *node.outputs):
                 if value not in values:
-                    values[value] = copy_value(value, axes)
+                    own = values[value] = copy_value(value, axes)
+                    if isinstance(own, TensorView):
+                        own.memory = MemoryType.local  # until the group hands it on
             twin = node.copy(values)
             if isinstance(twin, Copy):
                 twin.segment = False
