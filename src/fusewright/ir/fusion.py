@@ -15,7 +15,7 @@ from fusewright.ir.index_map import computed_parts, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol, as_int, const, replace, substitute, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, is_nonneg, replace, substitute, symbol
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
 # a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
@@ -240,13 +240,14 @@ class Fusion:
     def _computed(self) -> list[Expr]:
         """Extents, and parts of index expressions, that are more than sums of products of sizes.
 
-        A minimum or a quotient of sizes is one number to a kernel: the host computes it once a call.
+        A minimum, a quotient or a difference of sizes is one number to a kernel, and known not to be
+        negative: the host computes it once a call.
         """
         found: dict[Expr, None] = {}
         for axis in self.axes():
-            found.update(
-                (e, None) for e in (axis.extent, axis.expanded) if e is not None and computed_parts(e)
-            )
+            for e in (axis.extent, axis.expanded):
+                if e is not None and (computed_parts(e) or not is_nonneg(e)):
+                    found[e] = None
         for node in self.nodes:
             for e in node.index_expressions():
                 found.update(dict.fromkeys(computed_parts(e)))
