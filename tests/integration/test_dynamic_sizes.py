@@ -62,12 +62,12 @@ def test_sizes_that_become_0_or_1(name: str, target: torch.device, printed: list
 
 def test_scalars_that_are_sizes(target: torch.device, printed: list[Any]) -> None:
     with FusionDefinition() as fd:
-        x, n, m = fd.define_tensor([-1, 1]), fd.define_scalar(Int), fd.define_scalar(Int)
-        fd.add_output(fd.ops.full([n, m], 2.0, DataType.Float))
-        fd.add_output(fd.ops.iota(n, m, 3))
-        fd.add_output(fd.ops.expand(x, [-1, n]) * 2.0)
-        fd.add_output(fd.ops.broadcast_in_dim(x, [n, x.size(0), 1], [1, 2]) + 1.0)
-        fd.add_output(fd.ops.ge(fd.ops.uniform(0.0, 1.0, [x.size(0), n], rng_seed=m, rng_offset=0 * m), 0.0))
+        t, a, b = fd.define_tensor([-1, 1]), fd.define_scalar(Int), fd.define_scalar(Int)
+        fd.add_output(fd.ops.full([a, b], 2.0, DataType.Float))
+        fd.add_output(fd.ops.iota(a, b, 3))
+        fd.add_output(fd.ops.expand(t, [-1, a]) * 2.0)
+        fd.add_output(fd.ops.broadcast_in_dim(t, [a, t.size(0), 1], [1, 2]) + 1.0)
+        fd.add_output(fd.ops.ge(fd.ops.uniform(0.0, 1.0, [t.size(0), a], rng_seed=b, rng_offset=0 * b), 0.0))
     counts = []
     for rows, n, m in ((4, 5, 3), (1, 1, 7), (0, 3, 1), (4, 0, 0), (4, 300, 2), (4, 304, 9), (4, 5, 3)):
         x = torch.randn(rows, 1, device=target)
@@ -86,14 +86,14 @@ def test_scalars_that_are_sizes(target: torch.device, printed: list[Any]) -> Non
 
 def test_arithmetic_of_sizes(target: torch.device) -> None:
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1])
-        n, shape = x.size(1), fd.ops.shape(x)
-        fd.add_output(fd.ops.sum(x, 1) / n)
-        fd.add_output(x * (n + x.size(0) * 2) - shape[0])
+        t = fd.define_tensor([-1, -1])
+        last, shape = t.size(1), fd.ops.shape(t)
+        fd.add_output(fd.ops.sum(t, 1) / last)
+        fd.add_output(t * (last + t.size(0) * 2) - shape[0])
         fd.add_output(fd.ops.full(shape, 3.0, DataType.Float))
-        fd.add_output(fd.ops.full([x.size(0) * n, n / 2, fd.ops.maximum(n, 3), n % 4], 1, Int))
-        fd.add_output(fd.ops.reshape(fd.ops.exp(x), [shape.at(0) * n]))
-        fd.add_output(fd.ops.slice(x, [0, n / 2], [shape[0], n]) * 1.0)
+        fd.add_output(fd.ops.full([t.size(0) * last, last / 2, fd.ops.maximum(last, 3), last % 4], 1, Int))
+        fd.add_output(fd.ops.reshape(fd.ops.exp(t), [shape.at(0) * last]))
+        fd.add_output(fd.ops.slice(t, [0, last / 2], [shape[0], last]) * 1.0)
     for rows, n in ((4, 6), (1, 6), (4, 1), (1, 1), (0, 3), (40, 61)):
         x = torch.randn(rows, n, device=target)
         expected = [
