@@ -58,8 +58,14 @@ def _copy(fusion: Fusion, tensor: TensorView) -> TensorView:
 
 
 def choose(fusion: Fusion, first: TensorView, second: Val, pred: Expr) -> TensorView:
-    """`first` where `pred`, over positions, holds, else `second`: a tensor of the same sizes, or a scalar."""
-    axes = [fusion.copy_axis(axis) for axis in first.shape]
+    """`first` where `pred`, over positions, holds, else `second`: a tensor of the same sizes, or a scalar.
+
+    Along a dimension that shows copies of one element the results differ: it has its size there.
+    """
+    axes = [
+        fusion.copy_axis(axis) if axis.expanded is None else sized_axis(fusion, axis.expanded)
+        for axis in first.shape
+    ]
     out = fusion.new_tensor(axes, first.dtype)
     fusion.add_node(Choose(first, second, out, pred))
     return out
@@ -121,6 +127,8 @@ def reshape_map(source: Sequence[Expr], target: Sequence[Expr], places: Sequence
     `places`: the position in the target along each of its dimensions.
     """
     indices: list[Expr] = [ZERO] * len(source)
+    if ZERO in source or ZERO in target:  # of no elements
+        return IndexMap(tuple(indices), TRUE)
     for ours, theirs in regrouped(source, target):
         linear: Expr = ZERO
         for dim in theirs:

@@ -380,8 +380,9 @@ def roll(fusion: Fusion, arg: TensorView, shifts: Dims, dims: Dims) -> TensorVie
 
 def _rolled(step: int, size: Expr) -> Callable[[Expr], Expr]:
     # The shift is brought into the range first: no position is negative then.
-    shift = mod(const(-step), size)
-    return lambda place: mod(place + shift, size)
+    length = maximum(size, ONE)  # without elements any index does
+    shift = mod(const(-step), length)
+    return lambda place: mod(place + shift, length)
 
 
 @op()
@@ -406,7 +407,7 @@ def repeat(fusion: Fusion, arg: TensorView, repeats: Shape) -> TensorView:
 
 
 def _wrapped(size: Expr) -> Callable[[Expr], Expr]:
-    return lambda place: mod(place, size)
+    return lambda place: mod(place, maximum(size, ONE))
 
 
 @op()

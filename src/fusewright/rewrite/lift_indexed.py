@@ -180,7 +180,8 @@ class _Lift:
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
         pred = _about(self.map.pred, indices)
-        key = value, indices, pred, tuple(node.index_tensors)
+        shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
+        key = value, indices, pred, tuple(node.index_tensors), shape
         known = self.lifted.get(key)
         if known is not None and known.definition is not None:
             return known
