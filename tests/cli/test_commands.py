@@ -23,9 +23,10 @@ SECTIONS = re.compile(r"^(?=.+ ─{20,}$)", re.MULTILINE)
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`fusewright <arguments>` on the simulator."""
+    path = os.pathsep.join([str(SRC), *filter(None, sys.path)])
     return subprocess.run(
         [sys.executable, "-m", "fusewright.cli", *arguments],
-        env={**os.environ, "PYTHONPATH": str(SRC), "CUDA_VISIBLE_DEVICES": "", **environment},
+        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

@@ -69,17 +69,25 @@ def test_scalars_that_are_sizes(target: torch.device, printed: list[Any]) -> Non
         fd.add_output(fd.ops.broadcast_in_dim(x, [n, x.size(0), 1], [1, 2]) + 1.0)
         fd.add_output(fd.ops.ge(fd.ops.uniform(0.0, 1.0, [x.size(0), n], rng_seed=m, rng_offset=0 * m), 0.0))
     counts = []
-    for rows, n, m in ((4, 5, 3), (1, 1, 7), (0, 3, 1), (4, 0, 0), (4, 300, 2), (4, 304, 9), (4, 5, 3)):
-        x = torch.randn(rows, 1, device=target)
+    for rows, width, start in (
+        (4, 5, 3),
+        (1, 1, 7),
+        (0, 3, 1),
+        (4, 0, 0),
+        (4, 300, 2),
+        (4, 304, 9),
+        (4, 5, 3),
+    ):
+        given = torch.randn(rows, 1, device=target)
         expected = [
-            torch.full((n, m), 2.0),
-            torch.arange(n) * 3 + m,
-            x.expand(-1, n) * 2,
-            x.expand(n, -1, -1) + 1,
-            torch.ones(rows, n, dtype=torch.bool),
+            torch.full((width, start), 2.0),
+            torch.arange(width) * 3 + start,
+            given.expand(-1, width) * 2,
+            given.expand(width, -1, -1) + 1,
+            torch.ones(rows, width, dtype=torch.bool),
         ]
         before = len(printed)
-        _check(fd, [x, n, m], [e.to(target) for e in expected])
+        _check(fd, [given, width, start], [e.to(target) for e in expected])
         counts.append(len(printed) - before)
     assert counts[-1] == 0 and sum(counts) < 12, counts
 
@@ -94,18 +102,18 @@ def test_arithmetic_of_sizes(target: torch.device) -> None:
         fd.add_output(fd.ops.full([x.size(0) * n, n / 2, fd.ops.maximum(n, 3), n % 4], 1, Int))
         fd.add_output(fd.ops.reshape(fd.ops.exp(x), [shape.at(0) * n]))
         fd.add_output(fd.ops.slice(x, [0, n / 2], [shape[0], n]) * 1.0)
-    for rows, n in ((4, 6), (1, 6), (4, 1), (1, 1), (0, 3), (40, 61)):
-        x = torch.randn(rows, n, device=target)
+    for rows, width in ((4, 6), (1, 6), (4, 1), (1, 1), (0, 3), (40, 61)):
+        given = torch.randn(rows, width, device=target)
         expected = [
-            x.mean(1),
-            x * (n + 2 * rows) - rows,
-            torch.full_like(x, 3.0),
-            torch.ones(rows * n, n // 2, max(n, 3), n % 4, device=target),
-            x.exp().reshape(-1),
-            x[:, n // 2 :],
+            given.mean(1),
+            given * (width + 2 * rows) - rows,
+            torch.full_like(given, 3.0),
+            torch.ones(rows * width, width // 2, max(width, 3), width % 4, device=target),
+            given.exp().reshape(-1),
+            given[:, width // 2 :],
         ]
-        _check(fd, [x], expected)
-        fd.validate([x])
+        _check(fd, [given], expected)
+        fd.validate([given])
 
 
 def test_a_negative_size_is_refused(target: torch.device) -> None:

@@ -70,3 +70,18 @@ def test_one_kernel_stores_every_shape(target, body, static: bool):
     for out, expected in zip(outputs, CASES[body](*inputs), strict=True):
         torch.testing.assert_close(out, expected)
     assert fd.profile().segments == 1
+
+
+def test_a_reshaped_input_is_read_again_rather_than_stored(target):
+    """By the kernel after an outer sum, in a shape of its own."""
+    x = torch.randn(6, 5, 8, device=target, dtype=torch.bfloat16)
+    with FusionDefinition() as fd:
+        rows = fd.ops.cast(fd.ops.reshape(fd.from_pytorch(x), [12, -1]), DataType.Float)
+        less = fd.ops.reshape(rows - fd.ops.sum(rows, [0]), [6, 40])
+        fd.add_output(fd.ops.cast(less, DataType.BFloat16))
+    (out,) = fd.execute([x], profile=True)
+    wide = x.double().reshape(12, 20)
+    torch.testing.assert_close(out.double(), (wide - wide.sum(0)).reshape(6, 40), rtol=1e-2, atol=1e-3)
+    total, less = fd.profile().kernel_profiles
+    assert total.output_bytes == 20 * 4
+    assert less.input_bytes == x.numel() * 2 + 20 * 4

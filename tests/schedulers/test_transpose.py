@@ -195,7 +195,7 @@ def test_layouts_of_inputs(target: torch.device, dtype: torch.dtype) -> None:
     """A transposed input is in the second group as a permuted one is; padding only changes strides."""
 
     def add(fd: FusionDefinition, x: Any, y: Any) -> None:
-        fd.add_output(fd.ops.cast(x + y, y.dtype))
+        fd.add_output(fd.ops.cast(y + x, y.dtype))  # which lies as y
 
     y = random(96, 70, dtype=dtype).to(target)
     for x in (

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fusewright.core.dtype import integers_of
 from fusewright.host.ir import (
     Allocate,
     AllocateWorkspace,
@@ -86,6 +87,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
             lines += writer.check_storage(value)
             if value.dtype.is_complex and not value.is_cpu:
                 lines.append(f"if {value.name}.is_conj(): {value.name} = conjugated({value.name})")
+        elif value not in program.static:
+            lines += writer.check_integer(value)
     lines.append("s = stream()" if has_stream else "s = 0")
     for operation in program.operations:
         lines += writer.write(operation)
@@ -144,6 +147,16 @@ class _Writer:
         name = tensor.name
         end = f"bytes_{name} + {name}.storage_offset() * {tensor.dtype.torch.itemsize}"
         return [f"if len({name}.untyped_storage()) < {end}: no_storage({name})"]
+
+    def check_integer(self, scalar: Val) -> list[str]:
+        """A launch refuses a float beyond the range of its type, but may round or wrap an integer."""
+        if scalar.dtype.is_bool:
+            return []
+        name, (low, high) = self.input_name(scalar), integers_of(scalar.dtype)
+        return [
+            f"if {name}.__class__ is int and not {low} <= {name} <= {high}:",
+            f"{_INDENT}raise OverflowError({name!r})",
+        ]
 
     def read_host_tensor(self, op: ReadHostTensor) -> list[str]:
         return [f"value_{op.tensor.name} = {op.tensor.name}.item()"]

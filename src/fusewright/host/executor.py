@@ -148,7 +148,7 @@ class FusionExecutor:
         try:
             return program.run(inputs)
         except Exception:
-            # Scalars are no part of the key, so one beyond its type's range shows only when it is packed: a
+            # Scalars are no part of the key, so one beyond its type's range shows only in the program: a
             # check of the inputs then tells which.
             self._binder.bind(self._binder.flatten(inputs), setting.device)
             raise

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from fusewright.core.errors import InputError, ScheduleError
+from fusewright.core.op import movable
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
@@ -415,7 +416,7 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
 def _copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
     """Writes a result into an input as a kernel would: unseen by autograd."""
     with torch.inference_mode():
-        target.copy_(source)
+        movable(target).copy_(movable(source))
 
 
 def _view(

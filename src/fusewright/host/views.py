@@ -27,6 +27,8 @@ class OutputViews:
             chain = _chain(fusion, output.tensor)
             if chain is None or output.alias is not None or chain[0] in written:
                 continue
+            if not all(use.traits.view or use.traits.indexed for use in output.tensor.uses):
+                continue  # a kernel may hand it on to others, in memory of its own
             self._chains[output.tensor] = fusion.inputs.index(chain[0]), chain[1]
         self._inputs = fusion.inputs
 

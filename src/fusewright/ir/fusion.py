@@ -243,13 +243,14 @@ class Fusion:
     def _computed(self) -> list[Expr]:
         """Extents, and parts of index expressions, that are more than sums of products of sizes.
 
-        A minimum or a quotient of sizes is one number to a kernel: the host computes it once a call. So is an
-        extent that could be negative by its expression, as it is not.
+        A minimum, a quotient or a difference of sizes is one number to a kernel, and known not to be
+        negative: the host computes it once a call.
         """
         found: dict[Expr, None] = {}
         for axis in self.axes():
-            extents = (e for e in (axis.extent, axis.expanded) if e is not None)
-            found.update((e, None) for e in extents if computed_parts(e) or not is_nonneg(e))
+            for e in (axis.extent, axis.expanded):
+                if e is not None and (computed_parts(e) or not is_nonneg(e)):
+                    found[e] = None
         for node in self.nodes:
             for e in node.index_expressions():
                 found.update(dict.fromkeys(computed_parts(e)))

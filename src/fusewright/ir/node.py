@@ -207,9 +207,12 @@ class Scan(Node):
 
 
 class Copy(Node):
-    """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`."""
+    """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`.
 
-    __slots__ = ("kind", "cache", "segment")
+    ordered: whether the definition states the memory order of its output.
+    """
+
+    __slots__ = ("kind", "cache", "segment", "ordered")
     traits = Traits(pointwise=True, move=True, carries_relabels=True)
 
     def __init__(
@@ -219,11 +222,13 @@ class Copy(Node):
         kind: LoadStoreOpType = LoadStoreOpType.set,
         cache: CacheOp = CacheOp.unspecified,
         segment: bool = False,
+        ordered: bool = False,
     ) -> None:
         super().__init__((source,), (output,))
         self.kind = kind
         self.cache = cache
         self.segment = segment
+        self.ordered = ordered
 
     def parameters(self) -> dict[str, object]:
         # The kind of copy shows only where it is no plain one; the label tells a segment boundary.

@@ -21,6 +21,7 @@ from fusewright.ir.index_map import position_of
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan, Stored
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.sym import Expr
 
 
 def verify_fusion(fusion: Fusion, after: str = "definition") -> None:

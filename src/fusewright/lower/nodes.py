@@ -302,7 +302,7 @@ def _index_values(
     """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
     vector.
     """
-    first = node.inputs.index(node.index_tensors[0]) if node.index_tensors else 0
+    first = 1 if isinstance(node, Indexed) else 2  # of the index operands
     used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
     found: list[k.Stmt] = []
     for s in sorted(used, key=lambda s: s.name):

@@ -136,6 +136,8 @@ def reshape_map(source: Sequence[Expr], target: Sequence[Expr], places: Sequence
     `places`: the position in the target along each of its dimensions.
     """
     indices: list[Expr] = [ZERO] * len(source)
+    if ZERO in source or ZERO in target:  # of no elements
+        return IndexMap(tuple(indices), TRUE)
     for ours, theirs in regrouped(source, target):
         linear: Expr = ZERO
         for dim in theirs:

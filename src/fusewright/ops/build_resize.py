@@ -8,7 +8,15 @@ from fusewright.core.errors import DtypeError, RankError, ShapeError
 from fusewright.ir import Fusion, Indexed, IndexMap, Scalar, TensorView, position
 from fusewright.ops.build_elementwise import convert, copy_tensor, insert_axes
 from fusewright.ops.build_factory import scalar_of
-from fusewright.ops.build_indexed import choose, indexed, own_positions, remainder, sized_axis, within, zero_of
+from fusewright.ops.build_indexed import (
+    choose,
+    indexed,
+    own_positions,
+    remainder,
+    sized_axis,
+    within,
+    zero_of,
+)
 from fusewright.ops.build_shape import extent_of, known_size, wrap_dims, wrap_index
 from fusewright.ops.registry import Dims, ScalarLike, Shape, op
 from fusewright.sym import (

@@ -35,7 +35,13 @@ def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
 
     So `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` less what belongs to row i.
     """
-    return _in_order(node.source, IndexMap(node.map.indices, node.map.pred), node.output, reduced)
+    above = node.source.definition
+    if node.source in reduced and above is not None and not above.traits.pointwise:
+        dims = _relabel_dims(node.source, node.map, node.output)
+        return dims is not None and all(
+            axis.is_broadcast or dim is not None for axis, dim in zip(node.output.shape, dims)
+        )
+    return _in_order(node.source, node.map, node.output, reduced)
 
 
 def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[Val]) -> bool:
@@ -168,8 +174,8 @@ class _Lift:
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
         pred = _about(self.map.pred, indices)
-        sizes = tuple((axis.extent, axis.is_broadcast) for axis in node.output.shape)
-        key = value, indices, pred, tuple(node.index_tensors), sizes
+        shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
+        key = value, indices, pred, tuple(node.index_tensors), shape
         known = self.lifted.get(key)
         if known is not None and known.definition is not None:
             return known

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
+from fusewright.core.op import movable, selected
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
@@ -124,9 +125,7 @@ class LocalMemory:
                     problem = f"element {element} of `{self.name}` is read and was never written"
                     raise Fault(UninitializedReadError, problem, lane, index=element)
             assert value is not None
-            result = (
-                value if result is None else torch.where(torch.as_tensor(index == element), value, result)
-            )
+            result = value if result is None else selected(torch.as_tensor(index == element), value, result)
         assert result is not None  # some lane is active, and its index is in bounds
         return result
 
@@ -136,7 +135,7 @@ class LocalMemory:
                 self._values[element], self._written[element] = value, True
                 continue
             old, written = self._values[element], self._written[element]
-            self._values[element] = torch.where(
+            self._values[element] = selected(
                 part.mask, value, poisoned((1, 1), self.dtype) if old is None else old
             )
             if written is False:
@@ -227,10 +226,10 @@ class LinearMemory:
             self._note_write(self._region, positions, width, access)
         compressed = [access.active.compress(value) for value in values]
         if width == 1:
-            _writable(self._flat)[positions] = _writable(compressed[0])
+            movable(self._flat)[positions] = movable(compressed[0])
         else:
-            vectors = torch.stack([_writable(value) for value in compressed], dim=-1)
-            _writable(self._rows(width))[_divide(positions, width)] = vectors
+            vectors = torch.stack([movable(value) for value in compressed], dim=-1)
+            movable(self._rows(width))[_divide(positions, width)] = vectors
 
     def clobber(self) -> None:
         """Undefine the contents, with a barrier before and after: a collective used them as scratch."""
@@ -375,14 +374,6 @@ def check_dtype(name: str, dtype: DataType, value: Tensor) -> None:
             SimulationError,
             f"a value of {value.dtype} is stored to `{name}` of {dtype.values} without a cast",
         )
-
-
-_STORED_AS = {torch.uint64: torch.int64, torch.float8_e8m0fnu: torch.uint8}
-
-
-def _writable(values: Tensor) -> Tensor:
-    """The same bits in a type that torch can store by index, which it cannot for some."""
-    return values.view(_STORED_AS.get(values.dtype, values.dtype))
 
 
 def _divide(positions: Tensor, width: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import SimulationError
-from fusewright.core.op import ReductionOp, converted
+from fusewright.core.op import ReductionOp, converted, selected
 from fusewright.kernel.ir import (
     Alloc,
     Combine,
@@ -123,7 +123,7 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     if reading is None:
         values, filled = [fill] * width, [of_fill] * width
     elif reading.mask is not None:
-        values = [torch.where(reading.mask, value, fill) for value in values]
+        values = [selected(reading.mask, value, fill) for value in values]
         filled = [chosen_fills(reading.mask, one, of_fill) for one in filled]
     store(machine, dst, values, filled, machine.active)
 
