@@ -1,4 +1,4 @@
-"""Moved elements where sizes are 0 or shown by copies, tensors meet themselves, and types change on the way."""
+"""Moved elements: sizes of 0, copies of one element, tensors that meet themselves, types that change."""
 
 from __future__ import annotations
 
