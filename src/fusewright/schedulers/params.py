@@ -162,7 +162,8 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
     inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
     grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block. split_block is not
-    available: threads lie along the columns.
+    available: threads lie along the columns. assumed_sizes: of the sizes by which the kernel divides indices
+    (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
     """
 
     break_point: int = 0
@@ -172,9 +173,13 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: int = 1
     unroll_factor_inner: int = 1
     unroll_factor_outer: int = 1
+    assumed_sizes: tuple[int, ...] = ()
 
     def validate(self) -> None:
         HeuristicParams.validate(self)
+        for size in self.assumed_sizes:
+            if size < 1:
+                raise ParamsError(path="assumed_sizes", expected="sizes of 1 or more", given=size)
         if self.break_point < 0:
             raise ParamsError(path="break_point", expected="0 or more", given=self.break_point)
         _vector("vectorization_factor", self.vectorization_factor)

@@ -43,7 +43,7 @@ from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, mini
 from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
 from fusewright.sym.text import to_function, to_python, to_text
-from fusewright.sym.traversal import build, evaluate, fold, product, replace, substitute
+from fusewright.sym.traversal import build, defined, evaluate, fold, product, replace, substitute
 
 __all__ = [
     "FALSE",
@@ -78,6 +78,7 @@ __all__ = [
     "const",
     "divides",
     "eq",
+    "defined",
     "evaluate",
     "floordiv",
     "fold",

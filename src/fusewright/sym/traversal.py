@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from fusewright.sym.bitwise import bitxor
 from fusewright.sym.division import add, floordiv, mod, mul
-from fusewright.sym.nodes import Const, Expr, Symbol, as_expr
+from fusewright.sym.nodes import Const, Expr, Symbol, as_expr, const
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum
 
 ResultT = TypeVar("ResultT")
@@ -113,6 +113,15 @@ def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) 
             found = e if same else _CONSTRUCTORS[e.kind](*args)
         memo[e] = found
     return found
+
+
+def defined(e: Expr) -> Expr:
+    """`e`, a divisor of zero taken for one: a value even where `e` has none, which then nobody needs."""
+    args = [defined(arg) for arg in e.args]
+    if e.kind in ("floordiv", "mod"):
+        args[1] = _CONSTRUCTORS["max"](args[1], const(1))
+    same = all(new is old for new, old in zip(args, e.args))
+    return e if same else _CONSTRUCTORS[e.kind](*args)
 
 
 def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:
