@@ -344,20 +344,39 @@ def _matching_whole(terms: dict[Expr, int], remainder: Mod, factor: Expr) -> tup
     x, a = remainder.args
     if not is_positive_divisor(a):
         return None
-    quotient = floordiv(x, a)
     stride = multiply(factor, a)
-    partner = multiply(stride, quotient)
-    if partner.terms and all(terms.get(core) == coefficient for core, coefficient in partner.terms):
-        if partner.constant == 0:
-            return mul(factor, x), partner
-        return None
-    for core in terms:
-        for digit in core.factors:
+    for whole, quotient in _wholes(terms, remainder):
+        partner = multiply(stride, quotient)
+        if partner.terms and _contains(terms, partner):
+            if partner.constant == 0:
+                return mul(factor, whole), partner
+            continue
+        for digit in (factor for core in terms for factor in core.factors):
             if isinstance(digit, Mod) and digit.dividend is quotient and is_positive_divisor(digit.divisor):
                 partner = multiply(stride, digit)
-                if all(terms.get(c) == coefficient for c, coefficient in partner.terms):
-                    return mul(factor, mod(x, multiply(a, digit.divisor))), partner
+                if _contains(terms, partner):
+                    return mul(factor, mod(whole, multiply(a, digit.divisor))), partner
     return None
+
+
+def _contains(terms: dict[Expr, int], part: Expr) -> bool:
+    return all(terms.get(core) == coefficient for core, coefficient in part.terms)
+
+
+def _wholes(terms: dict[Expr, int], remainder: Mod) -> list[tuple[Expr, Expr]]:
+    """(y, y // a) for the dividends y that `remainder`, x % a, may be of: x itself, and those in `terms`.
+
+    A remainder has lost multiples of `a` from its dividend that a quotient still has.
+    """
+    x, a = remainder.args
+    found = [(x, floordiv(x, a))]
+    for factor in (factor for core in terms for factor in core.factors):
+        quotient = factor.dividend if isinstance(factor, Mod) else factor
+        if not isinstance(quotient, FloorDiv) or quotient.divisor is not a or quotient is found[0][1]:
+            continue
+        if mod(quotient.dividend, a) is remainder:
+            found.append((quotient.dividend, quotient))
+    return found
 
 
 def _has_remainder(e: Expr) -> bool:
