@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, host, launch_overhead, throughput
+from bench import accuracy, code_size, host, launch_overhead, throughput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     accuracy.add_arguments(
         what.add_parser("accuracy", help="errors of every operation in ulp, beside torch's own")
     )
+    code_size.add_arguments(
+        what.add_parser("code-size", help="instructions per element of some operations; needs no GPU")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -30,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if parsed.what == "accuracy":
         return accuracy.run(parsed)
+    if parsed.what == "code-size":
+        return code_size.run(parsed)
     if parsed.what == "host":
         return host.run(parsed)
     if parsed.what == "operations":

@@ -19,6 +19,7 @@ import torch
 from bench.operation import Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
+from fusewright import FusionCache
 
 # Modes of torch.compile: kernels by heuristics, and the fastest of many. Neither replays graphs.
 DEFAULT = "default"
@@ -107,6 +108,8 @@ def measure(operation: Operation, shape: Shape, copies: Copies, modes: Collectio
         AssertionError: the result is wrong.
     """
     inputs = operation.inputs(shape, Inputs(torch.device("cuda")))
+    # A definition that has seen another shape has general kernels. torch.compile is told one shape, too.
+    FusionCache.reset()
     torch.cuda.synchronize()
     start = time.perf_counter()
     fd = operation.definition(inputs)

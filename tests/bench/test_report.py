@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bench.__main__ import main
+from bench.code_size import Size, count
 from bench.report import markdown_table, text_table
 from bench.throughput import Row
 
@@ -50,3 +51,37 @@ def test_host_runs_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "first call/nvrtc" in content["first_call"]
     assert "| silu_mul | 64x64 |" in (tmp_path / "host.md").read_text()
     assert "Python part" in capsys.readouterr().out
+
+
+SASS = """
+        /*0000*/                   LDG.E R0, [R2.64] ;
+.L_x_1:
+        /*0010*/              @!P0 LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
+        /*0020*/                   FADD R0, R0, R4 ;
+        /*0030*/               @P0 BRA `(.L_x_1) ;
+.L_x_2:
+        /*0040*/                   BRA `(.L_x_2);
+        /*0050*/                   NOP;
+"""
+PTX = """
+    ld.global.nc.f32 %f1, [%rd1];
+$L__BB0_1:
+    @%p1 bra $L__BB0_2;
+    ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];
+$L__BB0_2:
+    add.f32 %f1, %f1, %f2;
+    @%p2 bra $L__BB0_1;
+    ret;
+"""
+
+
+def test_the_loop_that_loads_most_is_counted() -> None:
+    assert count(SASS, "SASS") == Size("SASS", 5, 3, 16, 1)
+    assert count(PTX, "PTX") == Size("PTX", 6, 4, 16, 2)
+    assert count("        /*0000*/   EXIT ;", "SASS") == Size("SASS", 1, 1, 0, 0)
+
+
+def test_code_size_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["code-size", "transpose_add"]) == 0
+    printed = capsys.readouterr().out
+    assert "instructions of" in printed and "| transpose_add | 8192x16384 | transpose |" in printed

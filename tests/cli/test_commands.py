@@ -23,9 +23,10 @@ SECTIONS = re.compile(r"^(?=.+ ─{20,}$)", re.MULTILINE)
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`fusewright <arguments>` on the simulator."""
+    path = os.pathsep.join([str(SRC), *filter(None, sys.path)])
     return subprocess.run(
         [sys.executable, "-m", "fusewright.cli", *arguments],
-        env={**os.environ, "PYTHONPATH": str(SRC), "CUDA_VISIBLE_DEVICES": "", **environment},
+        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
@@ -140,6 +141,7 @@ THROUGH_TORCH = {
     *("matmul", "linear", "grouped_mm", "scaled_mm"),
     *("sdpfa_fwd", "sdpfa_bwd"),
     *("argsort", "sort", "topk"),
+    *("scatter", "index_put_accumulate", "embedding_bwd"),
 }
 
 
@@ -149,7 +151,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
     return json.loads(capsys.readouterr().out)
 
 
-def test_only_contractions_attention_and_sorting_go_through_torch(
+def test_only_contractions_attention_sorting_and_scattering_go_through_torch(
     listed: dict[str, dict[str, object]],
 ) -> None:
     assert list(listed) == list(OPS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import fractions
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -218,11 +219,20 @@ def test_options_that_are_no_names(option: str, names: Any) -> None:
         fd.execute([torch.ones(2)], **{option: names})
 
 
-@pytest.mark.parametrize("dtype", [DataType.Double, DataType.Float, DataType.Int, DataType.ComplexDouble])
-@pytest.mark.parametrize("number", [10**400, 10**5000, 10**30, -(2**64), 2**64], ids=lambda n: n.bit_length())
-def test_integers_of_more_than_64_bits_are_no_scalars(dtype: DataType, number: int) -> None:
+HUGE = [10**400, 10**5000, 10**30, -(2**64), 2**64]
+SCALAR_TYPES = (DataType.Double, DataType.Float, DataType.Int, DataType.ComplexDouble)
+
+
+@pytest.mark.parametrize(
+    "number, dtype",
+    [*itertools.product(HUGE, SCALAR_TYPES), (-1, DataType.UInt64), (10**5, DataType.Half)],
+    ids=lambda x: x.bit_length() if isinstance(x, int) and not isinstance(x, DataType) else str(x),
+)
+def test_integers_beyond_the_type_or_64_bits_are_no_scalars(number: int, dtype: DataType) -> None:
+    """Nor once a program is bound, whose launch may have packed them: as a float, or modulo 2**64."""
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.full([2], fd.define_scalar(dtype), dtype))
+    fd.execute([1])
     for _ in range(2):
         with pytest.raises(InputError, match="is not compatible with the expected data type"):
             fd.execute([number])
@@ -274,7 +284,7 @@ def test_negative_constants_of_unsigned_types_and_infinities_fit() -> None:
         with FusionDefinition() as fd:
             fd.add_output(fd.ops.full([2], value, dtype))
         expected = torch.full((2,), value, dtype=dtype.torch)
-        torch.testing.assert_close(fd.execute([])[0], expected, equal_nan=True)
+        torch.testing.assert_close(fd.execute([])[0].cpu(), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint16, torch.quint8])

@@ -6,6 +6,7 @@ import random
 
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.programs import Program
+from tests.fuzz.shaping import SHAPING
 from tests.fuzz.writer import COMPLEX, DISCRETE, FLOATS, SIZES, Flavour, Writer
 
 LONG_SIZES = (500, 1000, 1024, 1025, 2048, 3000)
@@ -16,6 +17,7 @@ SQUARE_SIZES = (1, 2, 5, 8, 16, 17, 32, 33, 64)
 
 POINTWISE = ("unary", "unary", "binary", "binary", "ternary", "cast")
 SHAPES = ("permute", "broadcast", "squeeze", "expand", "back", "order", "factory")
+MOVES = (*SHAPING, "reshape", "slice", "join", "find", "pad")
 ALL_TYPES = (*FLOATS, *DISCRETE)
 EVERYTHING = (
     *POINTWISE,
@@ -28,6 +30,13 @@ EVERYTHING = (
     "normalize",
     "scan",
     "twice",
+    "reshape",
+    "slice",
+    "pad",
+    "join",
+    "turn",
+    "find",
+    "grouped",
 )
 
 #: Each with its weight.
@@ -35,6 +44,22 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     "pointwise": (6, Flavour(POINTWISE, ALL_TYPES, max_calls=16, layouts=False)),
     "layouts": (10, Flavour((*POINTWISE, "narrow", "permute", "back"), aliases=0.2)),
     "shapes": (10, Flavour((*SHAPES, "unary", "binary"), ALL_TYPES, max_rank=4)),
+    "moves": (16, Flavour((*MOVES, *POINTWISE[1:], "permute", "back"), ALL_TYPES, max_calls=8, indices=1)),
+    "moved_rows": (
+        12,
+        Flavour(
+            (*MOVES, "reduce", "reduce", "normalize", "boundary", "unary", "binary"), max_calls=9, indices=1
+        ),
+    ),
+    "found": (8, Flavour(("find", "find", "find", *SHAPING, "unary", "binary", "reduce"), indices=3)),
+    "grouped": (
+        8,
+        Flavour(
+            ("grouped", "grouped", "heads", "reshape", "unary", "binary"),
+            sizes=(1, 2, 4, 6, 8, 16, 32, 60, 64, 128),
+            max_calls=10,
+        ),
+    ),
     "discrete": (4, Flavour((*POINTWISE, "reduce", "back"), DISCRETE)),
     "complex": (5, Flavour(("unary", "binary", "binary", "reduce", "permute", "order", "rejoin"), COMPLEX)),
     "reductions": (10, Flavour(("unary", "binary", "cast", "reduce", "several", "permute"), max_rank=4)),
@@ -68,9 +93,9 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     ),
     "degenerate": (
         8,
-        Flavour(EVERYTHING, (*FLOATS, *COMPLEX), sizes=DEGENERATE_SIZES, aliases=0.2, squares=0.2),
+        Flavour(EVERYTHING, (*FLOATS, *COMPLEX), sizes=DEGENERATE_SIZES, aliases=0.2, squares=0.2, indices=1),
     ),
-    "everything": (12, Flavour(EVERYTHING, ALL_TYPES, max_calls=20, outputs=5, aliases=0.2)),
+    "everything": (12, Flavour(EVERYTHING, ALL_TYPES, max_calls=20, outputs=5, aliases=0.2, indices=1)),
     "large": (
         5,
         Flavour(
@@ -89,4 +114,4 @@ def draw(seed: int, number: int) -> tuple[str, Program]:
     """Program `number` of a seed, with the name of its flavour."""
     rng = random.Random(f"{seed}:{number}")
     name = rng.choices(_NAMES, _WEIGHTS)[0]
-    return name, Writer(rng, FLAVOURS[name][1]).write(KINDS)
+    return name, Writer(rng, FLAVOURS[name][1]).write(KINDS | SHAPING)

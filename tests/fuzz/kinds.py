@@ -10,8 +10,9 @@ import torch
 
 from fusewright import DataType
 from tests.fuzz.bounded import KEEPS_BOOLS, UNARY
+from tests.fuzz.dims import Dim
 from tests.fuzz.programs import Extent
-from tests.fuzz.writer import COMPLEX, FLOATS, STORED, Dim, Slot, Writer
+from tests.fuzz.writer import COMPLEX, FLOATS, STORED, Slot, Writer
 
 # On integers silu is not defined.
 INTEGER_UNARY = tuple(name for name in UNARY if name != "silu")
@@ -45,7 +46,7 @@ def joined(*slots: Slot) -> tuple[Dim, ...]:
     return tuple(next((d for d in column if d is not None), None) for column in zip(*padded))
 
 
-def _without(dims: tuple[Dim, ...], over: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
+def without(dims: tuple[Dim, ...], over: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
     if keepdim:
         return tuple(None if i in over else d for i, d in enumerate(dims))
     return tuple(d for i, d in enumerate(dims) if i not in over)
@@ -202,10 +203,10 @@ def _permuted(w: Writer, x: Slot) -> Slot | None:
 def broadcast(w: Writer) -> None:
     x = w.any(lambda s: s.ndim < min(MAX_RANK, w.flavour.max_rank + 1) and not s.value.scalar)
     if x is not None:
-        _widened(w, x, w.rng.randint(0, x.ndim))
+        widened(w, x, w.rng.randint(0, x.ndim))
 
 
-def _widened(w: Writer, x: Slot, at: int) -> Slot | None:
+def widened(w: Writer, x: Slot, at: int) -> Slot | None:
     """`x` with a dimension of size 1 more."""
     flags = [i == at for i in range(x.ndim + 1)]
     return w.call("broadcast", x, flags, dims=(*x.dims[:at], None, *x.dims[at:]))
@@ -270,7 +271,7 @@ def factory(w: Writer) -> None:
 # ---- reductions --------------------------------------------------------------------------------------------
 
 
-def _reduced_dims(w: Writer, x: Slot) -> tuple[int, ...]:
+def reduced_dims(w: Writer, x: Slot) -> tuple[int, ...]:
     style = w.pick(("last", "last", "first", "all", "some"))
     if style == "last":
         return (x.ndim - 1,)
@@ -284,7 +285,7 @@ def _reduced_dims(w: Writer, x: Slot) -> tuple[int, ...]:
 def reduce(w: Writer) -> None:
     x = w.tensor()
     if x is not None:
-        reduced(w, x, _reduced_dims(w, x), w.chance(2))
+        reduced(w, x, reduced_dims(w, x), w.chance(2))
 
 
 def reduced(w: Writer, x: Slot, over: tuple[int, ...], keepdim: bool) -> Slot | None:
@@ -303,7 +304,7 @@ def reduced(w: Writer, x: Slot, over: tuple[int, ...], keepdim: bool) -> Slot | 
     if name in POSITIONS:  # along one dimension, or among all
         over = over if len(over) == 1 else tuple(range(x.ndim))
         args = (over[0] if len(over) < x.ndim else w.pick((None, 0)) if x.ndim == 1 else None,)
-    return w.call(name, x, *args, keepdim=keepdim, dims=_without(x.dims, over, keepdim))
+    return w.call(name, x, *args, keepdim=keepdim, dims=without(x.dims, over, keepdim))
 
 
 def several(w: Writer) -> None:
@@ -311,7 +312,7 @@ def several(w: Writer) -> None:
     x = w.tensor()
     if x is not None:
         for _ in range(w.rng.randint(2, 3)):
-            reduced(w, x, _reduced_dims(w, x), w.chance(2))
+            reduced(w, x, reduced_dims(w, x), w.chance(2))
 
 
 def rejoin(w: Writer) -> None:
@@ -323,7 +324,7 @@ def rejoin(w: Writer) -> None:
     product = combine(w, x, y)
     if product is None or not product.ndim:
         return
-    over = _reduced_dims(w, product)
+    over = reduced_dims(w, product)
     total = reduced(w, product, over, keepdim=over != (0,) or w.chance(2))
     if total is not None:
         other = w.pick([s for s in (product, x, y) if aligned(s, total)] or [2.0])
@@ -340,8 +341,8 @@ def gradient(w: Writer) -> None:
     if product is None:
         return
     outer, inner = tuple(range(dy.ndim - 1)), (dy.ndim - 1,)
-    weight = w.call("sum", product, outer, dims=_without(dy.dims, outer, False))
-    row = w.call("sum", product, inner, keepdim=True, dims=_without(dy.dims, inner, True))
+    weight = w.call("sum", product, outer, dims=without(dy.dims, outer, False))
+    row = w.call("sum", product, inner, keepdim=True, dims=without(dy.dims, inner, True))
     if row is not None:
         scaled = w.call("mul", x, row, dims=joined(x, row))
         if scaled is not None:
@@ -355,18 +356,18 @@ def normalize(w: Writer) -> None:
     x = w.tensor(lambda s: s.is_float)
     if x is None:
         return
-    over = _reduced_dims(w, x) if w.chance(2) else (x.ndim - 1,)
-    kept = _without(x.dims, over, True)
+    over = reduced_dims(w, x) if w.chance(2) else (x.ndim - 1,)
+    kept = without(x.dims, over, True)
     if len(over) == 1 and w.chance(3):
         w.call(w.pick(("softmax", "log_softmax")), x, over[0], dims=x.dims)
         return
     up = w.call("cast", x, DataType.Float, dims=x.dims)
-    out = None if up is None else w.pick((_softmax, _layer_norm, _rms_norm))(w, up, over, kept)
+    out = None if up is None else w.pick((softmax, layer_norm, _rms_norm))(w, up, over, kept)
     if out is not None and w.chance(2):
         w.call("cast", out, x.dtype, dims=x.dims)
 
 
-def _softmax(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) -> Slot | None:
+def softmax(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) -> Slot | None:
     top = w.call("max", x, over, keepdim=True, dims=kept)
     shifted = top and w.call("sub", x, top, dims=x.dims)
     powers = shifted and w.call("exp", shifted, dims=x.dims)
@@ -374,7 +375,7 @@ def _softmax(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) -
     return total and w.call("div", powers, total, dims=x.dims)
 
 
-def _layer_norm(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) -> Slot | None:
+def layer_norm(w: Writer, x: Slot, over: tuple[int, ...], kept: tuple[Dim, ...]) -> Slot | None:
     average = w.call("var_mean", x, over, 0, keepdim=True, dims=kept)
     variance = average and w.slots[-2]
     safe = variance and w.call("add", variance, 1e-5, dims=kept)
@@ -469,7 +470,7 @@ def _pairwise(w: Writer) -> None:
         return
     at = w.rng.randrange(x.ndim)
     # `x` along dimension `at`, and along the next one
-    row, column = _widened(w, x, at), _widened(w, x, at + 1)
+    row, column = widened(w, x, at), widened(w, x, at + 1)
     if row is not None and column is not None and aligned(row, column):
         _meet(w, *((row, column) if w.chance(2) else (column, row)))
 
@@ -490,7 +491,7 @@ def _transposed(w: Writer) -> None:
 
 def _with_broadcast(w: Writer) -> None:
     x = w.tensor(lambda s: s.ndim < MAX_RANK and s.value.data.numel() <= 100)
-    wide = None if x is None else _widened(w, x, w.rng.randint(0, x.ndim))
+    wide = None if x is None else widened(w, x, w.rng.randint(0, x.ndim))
     if x is not None and wide is not None and aligned(x, wide):
         _meet(w, x, wide)
 
@@ -499,7 +500,7 @@ def _meet(w: Writer, x: Slot, y: Slot) -> None:
     """The two combined; at times the result is reduced, and each of them used for something else."""
     both = combine(w, x, y)
     if both is not None and w.chance(2):
-        reduced(w, both, _reduced_dims(w, both), w.chance(2))
+        reduced(w, both, reduced_dims(w, both), w.chance(2))
     for operand in (x, y):
         if w.chance(3):
             combine(w, operand, True if operand.dtype is DataType.Bool else 2)
@@ -521,7 +522,7 @@ def boundary(w: Writer) -> None:
     if y is None:
         return
     for _ in range(w.rng.randint(1, 2)):
-        reduced(w, y, _reduced_dims(w, y), w.chance(2))
+        reduced(w, y, reduced_dims(w, y), w.chance(2))
     if y.ndim > 1 and w.chance(2):
         _permuted(w, y)
 

@@ -43,6 +43,7 @@ from tests.fuzz.bounded import (
     where,
     widened,
 )
+from tests.fuzz.moves import MOVES, moved
 from tests.fuzz.scans import SCANS, scan
 
 # ---- reductions --------------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ def logsumexp(arg: Bounded, dims: int | Sequence[int], keepdim: bool = False) ->
     result = torch.float32 if category(arg.dtype) < 2 else arg.dtype
     out = convert(binary("add", unary("log", total), top), result)
     over = () if keepdim else _dims(arg, dims)
-    return _moved(out, lambda t: t.squeeze(over))
+    return moved(out, lambda t: t.squeeze(over))
 
 
 # ---- contractions and sorting ------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ def matmul(a: Bounded, b: Bounded) -> Bounded:
 
 
 def linear(a: Bounded, b: Bounded) -> Bounded:
-    return matmul(a, _moved(b, lambda t: t.mT))
+    return matmul(a, moved(b, lambda t: t.mT))
 
 
 def sort(arg: Bounded, dim: int = -1, descending: bool = False) -> tuple[Bounded, Bounded]:
@@ -252,14 +253,10 @@ def topk(
     arg: Bounded, k: int, dim: int, largest: bool = True, sorted: bool = True
 ) -> tuple[Bounded, Bounded]:
     values, places = sort(arg, dim, largest)
-    return _moved(values, lambda t: t.narrow(dim, 0, k)), _moved(places, lambda t: t.narrow(dim, 0, k))
+    return moved(values, lambda t: t.narrow(dim, 0, k)), moved(places, lambda t: t.narrow(dim, 0, k))
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
-
-
-def _moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    return Bounded(move(x.data), move(x.error))
 
 
 def broadcast(x: Bounded, flags: Sequence[bool]) -> Bounded:
@@ -268,7 +265,7 @@ def broadcast(x: Bounded, flags: Sequence[bool]) -> Bounded:
             t = t.unsqueeze(dim) if new else t
         return t
 
-    return _moved(x, move)
+    return moved(x, move)
 
 
 def broadcast_in_dim(x: Bounded, shape: Sequence[int], dims: Sequence[int]) -> Bounded:
@@ -276,15 +273,15 @@ def broadcast_in_dim(x: Bounded, shape: Sequence[int], dims: Sequence[int]) -> B
 
 
 def expand(x: Bounded, shape: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.expand(list(shape)))
+    return moved(x, lambda t: t.expand(list(shape)))
 
 
 def squeeze(x: Bounded, dims: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.squeeze(tuple(dims)) if dims else t)
+    return moved(x, lambda t: t.squeeze(tuple(dims)) if dims else t)
 
 
 def permute(x: Bounded, dims: Sequence[int]) -> Bounded:
-    return _moved(x, lambda t: t.permute(list(dims)))
+    return moved(x, lambda t: t.permute(list(dims)))
 
 
 def stride_order(x: Bounded, order: Sequence[int]) -> Bounded:
@@ -345,6 +342,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     "permute": permute,
     "stride_order": stride_order,
     "segment_set": segment_set,
+    **MOVES,
     "full": full,
     "iota": iota,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
@@ -41,16 +41,17 @@ class Input:
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor that is passed: see `values.strided`."""
+    """A tensor that is passed: see `values.strided`. below: of index tensors."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
     seed: int
     conj: bool = False
+    below: int | None = None
 
     def make(self, dtype: DataType) -> torch.Tensor:
-        return strided(dtype.torch, self.shape, self.strides, self.offset, self.seed, self.conj)
+        return strided(dtype.torch, self.shape, self.strides, self.offset, self.seed, self.conj, self.below)
 
 
 Argument = TensorArgument | bool | int | float | complex
@@ -65,23 +66,20 @@ class Ref:
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of one dimension of an input, as an operand."""
+    """The size of one dimension of a value, as an operand."""
 
-    input: int
+    value: int
     dim: int
 
 
 @dataclass(frozen=True)
 class Call:
-    """`fd.ops.<op>(*args, **kwargs)`; it makes one value, or two."""
+    """`fd.ops.<op>(*args, **kwargs)`; `results`: how many values it makes, in a tuple if not just one."""
 
     op: str
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def results(self) -> int:
-        return 2 if self.op in ("var_mean", "sort", "topk") else 1
+    results: int = 1
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def _handles(value: Any, made: Sequence[Any]) -> Any:
     if isinstance(value, Ref):
         return made[value.index]
     if isinstance(value, Extent):
-        return made[value.input].size(value.dim)
+        return made[value.value].size(value.dim)
     return [_handles(item, made) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -177,19 +175,19 @@ def evaluate(program: Program, given: Sequence[Any]) -> list[Bounded]:
     found = [input_value(spec, value) for spec, value in zip(program.inputs, given)]
     for call in program.calls:
         results = OPERATIONS[call.op](
-            *[operand(arg, found.__getitem__, given) for arg in call.args], **dict(call.kwargs)
+            *[operand(arg, found.__getitem__) for arg in call.args], **dict(call.kwargs)
         )
         found += results if isinstance(results, tuple) else (results,)
     return found
 
 
-def operand(value: Any, value_of: Callable[[int], Any], given: Sequence[Any]) -> Any:
+def operand(value: Any, value_of: Callable[[int], Bounded]) -> Any:
     """An argument of a call as `OPERATIONS` take it."""
     if isinstance(value, Ref):
         return value_of(value.index)
     if isinstance(value, Extent):
-        return given[value.input].shape[value.dim]
-    return [operand(v, value_of, given) for v in value] if isinstance(value, (list, tuple)) else value
+        return value_of(value.value).data.shape[value.dim]
+    return [operand(v, value_of) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def written_value(program: Program, output: Output, found: Sequence[Bounded]) -> Bounded:
@@ -208,7 +206,9 @@ def to_json(program: Program) -> dict[str, Any]:
             [i.dtype.name, i.form, list(i.shape), _plain(i.contiguity), list(i.stride_order)]
             for i in program.inputs
         ],
-        "calls": [[c.op, [_plain(a) for a in c.args], _plain(dict(c.kwargs))] for c in program.calls],
+        "calls": [
+            [c.op, [_plain(a) for a in c.args], _plain(dict(c.kwargs)), c.results] for c in program.calls
+        ],
         "outputs": [[o.value, _plain(o.stride_order), o.alias] for o in program.outputs],
         "executions": [[_plain(a) for a in execution] for execution in program.executions],
     }
@@ -218,7 +218,7 @@ def from_json(data: dict[str, Any]) -> Program:
     """The program that `to_json` gave."""
     return Program(
         [Input(DataType[i[0]], i[1], tuple(i[2]), _object(i[3]), tuple(i[4])) for i in data["inputs"]],
-        [Call(c[0], tuple(map(_object, c[1])), tuple(_object(c[2]).items())) for c in data["calls"]],
+        [Call(c[0], tuple(map(_object, c[1])), tuple(_object(c[2]).items()), c[3]) for c in data["calls"]],
         [Output(o[0], _object(o[1]), o[2]) for o in data["outputs"]],
         [[_object(a) for a in execution] for execution in data["executions"]],
     )
@@ -228,13 +228,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Ref):
         return {"ref": value.index}
     if isinstance(value, Extent):
-        return {"extent": [value.input, value.dim]}
+        return {"extent": [value.value, value.dim]}
     if isinstance(value, DataType):
         return {"dtype": value.name}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, TensorArgument):
-        return {"tensor": [list(value.shape), list(value.strides), value.offset, value.seed, value.conj]}
+        return {"tensor": [_plain(part) for part in astuple(value)]}
     if isinstance(value, dict):
         return {name: _plain(v) for name, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -293,7 +293,9 @@ def to_script(program: Program, device: str = "cpu") -> str:
 
 def _argument_text(spec: Input, argument: Argument, device: str) -> str:
     if isinstance(argument, TensorArgument):
-        more = (", conj=True" if argument.conj else "") + ("" if device == "cpu" else f", device={device!r}")
+        more = ", conj=True" if argument.conj else ""
+        more += "" if argument.below is None else f", below={argument.below}"
+        more += "" if device == "cpu" else f", device={device!r}"
         shape, strides = list(argument.shape), list(argument.strides)
         return f"strided({spec.dtype.torch}, {shape}, {strides}, {argument.offset}, {argument.seed}{more})"
     return (
@@ -322,7 +324,7 @@ def _operand_text(value: Any, names: Sequence[str]) -> str:
     if isinstance(value, Ref):
         return names[value.index]
     if isinstance(value, Extent):
-        return f"{names[value.input]}.size({value.dim})"
+        return f"{names[value.value]}.size({value.dim})"
     if isinstance(value, DataType):
         return f"DataType.{value.name}"
     if isinstance(value, (list, tuple)):

@@ -35,7 +35,13 @@ class Refusal:
 
 
 #: The generator writes valid programs, so that there is little here. Whatever it does not list is a finding.
-REFUSALS: tuple[Refusal, ...] = ()
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal(
+        "ShapeError",
+        "^(chunk|split): the number of parts depends on the size",
+        "of two inputs of one size only one states it",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,11 @@ def _fewer_outputs(program: Program, execution: int) -> Iterator[Program]:
 
 
 def _fewer_calls(program: Program, execution: int) -> Iterator[Program]:
-    """Each call left out, one of its operands taken in its place."""
+    """What one call gives alone; or a call left out, one of its operands taken in its place."""
     starts = _first_results(program)
+    for start in starts[:-1]:  # those that come after it are left out
+        if [o.value for o in program.outputs] != [start]:
+            yield without_unused(replace(program, outputs=[Output(start)]))
     for position in reversed(range(len(program.calls))):
         call, start = program.calls[position], starts[position]
         for other in dict.fromkeys(_refs(call.args)):
@@ -86,18 +89,19 @@ def _refs(value: Any) -> list[int]:
     return [i for v in value for i in _refs(v)] if isinstance(value, (list, tuple)) else []
 
 
-def _extents(value: Any) -> list[int]:
-    if isinstance(value, Extent):
-        return [value.input]
-    return [i for v in value for i in _extents(v)] if isinstance(value, (list, tuple)) else []
+def _mentioned(value: Any) -> list[int]:
+    """The values that an argument is, or is a size of."""
+    if isinstance(value, (Ref, Extent)):
+        return [value.index if isinstance(value, Ref) else value.value]
+    return [i for v in value for i in _mentioned(v)] if isinstance(value, (list, tuple)) else []
 
 
-def _mapped(value: Any, refs: Callable[[int], int], inputs: Callable[[int], int]) -> Any:
+def _mapped(value: Any, number: Callable[[int], int]) -> Any:
     if isinstance(value, Ref):
-        return Ref(refs(value.index))
+        return Ref(number(value.index))
     if isinstance(value, Extent):
-        return Extent(inputs(value.input), value.dim)
-    return tuple(_mapped(v, refs, inputs) for v in value) if isinstance(value, (list, tuple)) else value
+        return Extent(number(value.value), value.dim)
+    return tuple(_mapped(v, number) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def _substituted(program: Program, places: dict[int, int]) -> Program:
@@ -106,7 +110,7 @@ def _substituted(program: Program, places: dict[int, int]) -> Program:
     def other(index: int) -> int:
         return places.get(index, index)
 
-    calls = [Call(c.op, _mapped(c.args, other, lambda i: i), c.kwargs) for c in program.calls]
+    calls = [replace(c, args=_mapped(c.args, other)) for c in program.calls]
     return replace(program, calls=calls, outputs=[replace(o, value=other(o.value)) for o in program.outputs])
 
 
@@ -118,7 +122,7 @@ def without_unused(program: Program) -> Program:
     for position in reversed(range(len(program.calls))):
         call = program.calls[position]
         if any(starts[position] + k in needed for k in range(call.results)):
-            needed |= {*_refs(call.args), *_extents(call.args)}
+            needed |= {*_mentioned(call.args)}
             kept.insert(0, position)
     number: dict[int, int] = {}
     for index in range(inputs):
@@ -129,7 +133,7 @@ def without_unused(program: Program) -> Program:
     count = len(number)
     for position in kept:
         call = program.calls[position]
-        calls.append(Call(call.op, _mapped(call.args, number.__getitem__, number.__getitem__), call.kwargs))
+        calls.append(replace(call, args=_mapped(call.args, number.__getitem__)))
         for k in range(call.results):
             number[starts[position] + k] = count
             count += 1
@@ -174,7 +178,8 @@ def _resized_tensor(tensor: TensorArgument, sizes: dict[int, int]) -> TensorArgu
             strides[dim] = max(span + tensor.strides[dim] - expected, 1)
             expected = tensor.strides[dim] * max(tensor.shape[dim], 1)
             span = strides[dim] * max(shape[dim], 1)
-    return replace(tensor, shape=shape, strides=tuple(strides))
+    below = tensor.below and sizes.get(tensor.below, tensor.below)
+    return replace(tensor, shape=shape, strides=tuple(strides), below=below)
 
 
 def _plainer(program: Program, execution: int) -> Iterator[Program]:

@@ -8,9 +8,14 @@ from collections.abc import Sequence
 import torch
 
 
-def values(dtype: torch.dtype, count: int, seed: int) -> torch.Tensor:
-    """`count` random values: small integers, bools, or floats and complex numbers around 0."""
+def values(dtype: torch.dtype, count: int, seed: int, below: int | None = None) -> torch.Tensor:
+    """`count` random values: small integers, bools, or floats and complex numbers around 0.
+
+    below: integers from 0 on that are below it, instead.
+    """
     generator = torch.Generator().manual_seed(seed)
+    if below is not None:
+        return torch.randint(0, below, (count,), generator=generator).to(dtype)
     if dtype is torch.bool:
         return torch.randint(0, 2, (count,), generator=generator).bool()
     if not dtype.is_floating_point and not dtype.is_complex:
@@ -34,13 +39,14 @@ def strided(
     offset: int,
     seed: int,
     conj: bool = False,
+    below: int | None = None,
     device: str = "cpu",
 ) -> torch.Tensor:
     """A tensor of random values with these strides, `offset` elements into its storage.
 
-    conj: whether it is a lazily conjugated view.
+    conj: whether it is a lazily conjugated view. below: see `values`.
     """
-    storage = values(dtype, offset + span(shape, strides), seed).to(device)
+    storage = values(dtype, offset + span(shape, strides), seed, below).to(device)
     tensor = storage.as_strided(list(shape), list(strides), offset)
     return tensor.conj() if conj else tensor
 

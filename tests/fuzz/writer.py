@@ -4,8 +4,8 @@ Each call is evaluated with torch as it is written (see `bounded`). So the next 
 and types, and a call whose result would tell nothing (overflow, or an error as large as the value) is left
 out.
 
-Dimensions are known by the names of the program's extents: whatever sizes an execution gives those, a program
-whose names agree is valid.
+Dimensions are known by names that speak of the program's extents (see `dims`): whatever sizes an execution
+gives those, a program whose names agree is valid, where it also meets what its calls require of the sizes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from fusewright import DataType
 from tests.fuzz.bounded import Bounded
+from tests.fuzz.dims import Dim, extents_in, factors, size_of, value_of
 from tests.fuzz.layouts import Layout, declare, plain_layout, random_layout
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.programs import (
@@ -50,16 +51,18 @@ DISCRETE = (DataType.Int, DataType.Int32, DataType.Bool)
 STORED = (DataType.Float8_e4m3fn, DataType.Float8_e5m2)
 DATATYPE = {d.torch: d for d in (*FLOATS, *COMPLEX, *DISCRETE, *STORED)}
 
-Dim = str | None  # the name of an extent of the program, or None for a dimension that is a broadcast
+# What moves elements: of indices it makes indices.
+MOVES = ("set", "permute", "broadcast", "squeeze", "expand", "reshape", "slice", "flip", "segment_set")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A value that later calls may use."""
+    """A value that later calls may use. below: the size of what it holds indices into, if it does."""
 
     index: int
     value: Bounded
     dims: tuple[Dim, ...]
+    below: str | None = None
 
     @property
     def dtype(self) -> DataType:
@@ -96,6 +99,7 @@ class Flavour:
         outputs: how many there are at most.
         aliases: how likely it is that an output is written into an input that has its shape.
         squares: how likely it is that two dimensions of an input are the same extent.
+        indices: how many inputs hold indices at most.
     """
 
     kinds: tuple[str, ...]
@@ -109,6 +113,7 @@ class Flavour:
     outputs: int = 3
     aliases: float = 0.1
     squares: float = 0.1
+    indices: int = 0
 
 
 class Writer:
@@ -124,7 +129,8 @@ class Writer:
         self.layouts: list[Layout | None] = []
         self.extents: dict[str, int] = {}
         self.constant: set[str] = set()  # extents that an input declares with their size
-        self.sources: dict[str, Extent] = {}  # inputs whose sizes extents are
+        self.sources: dict[str, Extent] = {}  # dimensions of values that have sizes of these names
+        self.required: list[str] = []  # of the extents, in every execution
 
     # ---- drawing
 
@@ -148,12 +154,55 @@ class Writer:
         """A value with dimensions."""
         return self.any(lambda s: s.ndim > 0 and accepts(s))
 
+    # ---- sizes
+
+    def size(self, dim: Dim) -> int:
+        return size_of(dim, self.extents)
+
+    def is_constant(self, dim: Dim) -> bool:
+        """Whether the definition knows the size."""
+        return dim is None or extents_in(dim) <= self.constant
+
+    def named(self, dim: Dim) -> Dim:
+        """The dimension of this size: where all know it, a constant extent or the number."""
+        if dim is None or dim in self.extents or not self.is_constant(dim):
+            return dim
+        size = self.size(dim)
+        same = (name for name in sorted(self.constant) if self.extents[name] == size)
+        return next(same, str(size))
+
+    def require(self, condition: str) -> bool:
+        """Whether a condition holds of the sizes; all executions are then to meet it."""
+        if not value_of(condition, self.extents):
+            return False
+        self.required.append(condition)
+        return True
+
+    def operand_of(self, dim: Dim) -> Any:
+        """A number, the size of some value, or a product of such; None: this size has no operand."""
+        if dim is None or (self.is_constant(dim) and (dim not in self.sources or self.chance(2))):
+            return self.size(dim)
+        if dim in self.sources:
+            return self.sources[dim]
+        names = factors(dim)
+        parts = [self.operand_of(name) for name in names] if len(names) > 1 else [None]
+        if None in parts:
+            return None
+        result = parts[0]
+        for part in parts[1:]:
+            result = self.call("mul", result, part, dims=())
+            if result is None:
+                return None
+        return result
+
     # ---- inputs
 
     def write(self, kinds: dict[str, Callable[[Writer], None]]) -> Program:
         self._draw_extents()
         for i in range(self.rng.randint(1, 3)):
             self._tensor(first=i == 0)
+        for _ in range(self.rng.randint(0, self.flavour.indices)):
+            self._indices()
         if self.chance(5):
             self._scalar()
         wanted = self.rng.randint(1, self.flavour.max_calls)
@@ -187,7 +236,28 @@ class Writer:
             self.rng.shuffle(names)
         self._declare(names, len(self.program.inputs))
 
-    def _declare(self, dims: list[Dim], index: int) -> None:
+    def _indices(self) -> None:
+        """An input that holds indices into a dimension of another: a list, or of the shape of one."""
+        sources = [s for s in self.slots if any(d and self.size(d) for d in s.dims)]
+        if not sources:
+            return
+        source = self.pick(sources)
+        at = self.pick([i for i, d in enumerate(source.dims) if d and self.size(d)])
+        below = source.dims[at]
+        dims: list[Dim] = list(source.dims)
+        if self.chance(1.5):
+            dims[at] = name = "xyzuvw"[len(self.extents.keys() & set("xyzuvw"))]
+            self.extents[name] = self.pick(
+                [n for n in self.flavour.sizes if n <= 2 * self.size(below)] or [1]
+            )
+        if self.chance(2):
+            dims = [dims[at]]
+        elif self.chance(3):
+            dims = [d if i == at or self.chance(2) else None for i, d in enumerate(dims)]
+        if self.require(f"{below} > 0"):
+            self._declare(dims, len(self.program.inputs), below)
+
+    def _declare(self, dims: list[Dim], index: int, below: str | None = None) -> None:
         shape = [1 if d is None else self.extents[d] for d in dims]
         form = "define_tensor"
         if dims and not self.chance(2):
@@ -204,9 +274,10 @@ class Writer:
         for at, dim in enumerate(dims):
             if dim and form == "define_tensor" and self.chance(12):
                 declared[at] = self.extents[dim]
-        spec, layout, tensor = declare(
-            self.rng, self.pick(self.flavour.dtypes), form, layout, shape, declared
-        )
+        dtypes = self.flavour.dtypes if below is None else (DataType.Int, DataType.Int32)
+        spec, layout, tensor = declare(self.rng, self.pick(dtypes), form, layout, shape, declared)
+        if below is not None:
+            tensor = replace(tensor, below=self.size(below))
         # Where the definition says 1, it is a broadcast.
         if form == "define_tensor":
             named = [d if size != 1 else None for d, size in zip(dims, declared)]
@@ -217,7 +288,7 @@ class Writer:
         for at, dim in enumerate(named):
             if dim is not None:
                 self.sources.setdefault(dim, Extent(index, at))
-        self._add_input(spec, tensor, layout, tuple(named))
+        self._add_input(spec, tensor, layout, tuple(named), below)
 
     def _scalar(self) -> None:
         dtype = self.pick((DataType.Double, DataType.Int, DataType.Float))
@@ -225,32 +296,47 @@ class Writer:
         self._add_input(Input(dtype, form), scalar_value(self.rng, dtype), None, ())
 
     def _add_input(
-        self, spec: Input, argument: Argument, layout: Layout | None, dims: tuple[Dim, ...]
+        self,
+        spec: Input,
+        argument: Argument,
+        layout: Layout | None,
+        dims: tuple[Dim, ...],
+        below: str | None = None,
     ) -> None:
         self.program.inputs.append(spec)
         self.program.executions[0].append(argument)
         self.layouts.append(layout)
         self.made.append(made := make_argument(spec, argument))
-        self.slots.append(Slot(len(self.slots), input_value(spec, made), dims))
+        self.slots.append(Slot(len(self.slots), input_value(spec, made), dims, below))
 
     # ---- calls
 
-    def call(self, op: str, *args: Any, dims: tuple[Dim, ...], **kwargs: Any) -> Slot | None:
-        """Evaluates and appends a call whose Slots become Refs; None if its result would tell nothing."""
+    def call(
+        self, op: str, *args: Any, dims: tuple[Dim, ...] | list[tuple[Dim, ...]], **kwargs: Any
+    ) -> Slot | None:
+        """Evaluates and appends a call whose Slots become Refs; None if its result would tell nothing.
+
+        dims: of the result; a list of several if results differ.
+        """
         limit = 2 * max(self.flavour.elements, MAX_ELEMENTS)
-        if math.prod(self.extents[d] for d in dims if d is not None) > limit:
+        all_dims = dims if isinstance(dims, list) else [dims]
+        if any(math.prod(self.size(d) for d in each) > limit for each in all_dims):
             return None  # before it takes all memory
         refs = tuple(_as_ref(a) for a in args)
-        given = [operand(a, lambda i: self.slots[i].value, self.made) for a in refs]
+        given = [operand(a, lambda i: self.slots[i].value) for a in refs]
         result = OPERATIONS[op](*given, **kwargs)
         values = result if isinstance(result, tuple) else (result,)
         if any(v.data.numel() > limit or v.known < LEAST_KNOWN for v in values):
             return None
-        self.used |= {a.index for a in args if isinstance(a, Slot)}
-        self.program.calls.append(Call(op, refs, tuple(kwargs.items())))
-        for value in values:
-            assert len(dims) == value.data.ndim
-            self.slots.append(Slot(len(self.slots), value, dims))
+        self.used |= _used(args)
+        self.program.calls.append(Call(op, refs, tuple(kwargs.items()), len(values)))
+        below = args[0].below if op in MOVES and isinstance(args[0], Slot) else None
+        for value, each in zip(values, all_dims if isinstance(dims, list) else all_dims * len(values)):
+            assert tuple(value.data.shape) == tuple(map(self.size, each)), (op, each, value.data.shape)
+            for at, dim in enumerate(each):
+                if dim is not None:
+                    self.sources.setdefault(dim, Extent(len(self.slots), at))
+            self.slots.append(Slot(len(self.slots), value, each, below))
         return self.slots[-1]
 
     # ---- outputs
@@ -302,8 +388,10 @@ class Writer:
                 if layout is None or not isinstance(first, TensorArgument):
                     arguments.append(scalar_value(self.rng, spec.dtype))
                     continue
-                shape = [1 if d is None else sizes[d] for d in slot.dims]
-                arguments.append(layout.argument(self.rng, shape))
+                argument = layout.argument(self.rng, [size_of(d, sizes) for d in slot.dims])
+                if slot.below is not None:
+                    argument = replace(argument, below=size_of(slot.below, sizes))
+                arguments.append(argument)
             self._conjugate(arguments)
             self.program.executions.append(arguments)
 
@@ -321,17 +409,21 @@ class Writer:
         limit = 2 * max(self.flavour.elements, MAX_ELEMENTS)
         for _ in range(SIZE_DRAWS):
             sizes = {
-                name: size if name in self.constant or self.chance(4) else self._size()
+                name: size if name in self.constant or self.chance(4) else self._size(name)
                 for name, size in self.extents.items()
             }
             # A size of 0 hides what the others are.
-            counts = [math.prod(max(sizes[d], 1) for d in s.dims if d) for s in self.slots]
-            if max(counts, default=0) <= limit:
+            shown = {name: max(size, 1) for name, size in sizes.items()}
+            counts = [math.prod(max(size_of(d, shown), 1) for d in s.dims) for s in self.slots]
+            if max(counts, default=0) <= limit and all(value_of(c, sizes) for c in self.required):
                 return sizes
         return dict(self.extents)
 
-    def _size(self) -> int:
-        return self.pick((0, 1)) if self.chance(DEGENERATE) else self.pick(self.flavour.sizes)
+    def _size(self, name: str) -> int:
+        sizes = (0, 1) if self.chance(DEGENERATE) else self.flavour.sizes
+        own = [c for c in self.required if extents_in(c) == {name}]
+        fitting = [n for n in sizes if all(value_of(c, {name: n}) for c in own)]
+        return self.pick(fitting or [self.extents[name]])
 
 
 def scalar_value(rng: random.Random, dtype: DataType) -> Any:
@@ -343,6 +435,12 @@ def may_convert(source: Slot, target: Slot) -> bool:
     return source.is_complex == target.is_complex and (
         source.dtype is target.dtype or target.is_float or (not source.is_float)
     )
+
+
+def _used(value: Any) -> set[int]:
+    if isinstance(value, Slot):
+        return {value.index}
+    return {i for v in value for i in _used(v)} if isinstance(value, (list, tuple)) else set()
 
 
 def _as_ref(value: Any) -> Any:

@@ -19,6 +19,7 @@ from fusewright.core.errors import (
     ShapeError,
     UnsupportedHardwareError,
 )
+from fusewright.ops.library import LIBRARY
 
 Tensor = torch.Tensor
 HALF = DataType.Half
@@ -103,6 +104,24 @@ def test_a_bias_and_a_mask_are_broadcast(target: torch.device) -> None:
     torch.testing.assert_close(fd.execute([q, k, v, bias, mask])[0].double(), expected, rtol=3e-3, atol=3e-3)
 
 
+def test_calls_of_torchs_kernels_by_their_shapes() -> None:
+    """What a GPU runs, on tensors without memory."""
+    q, k, v = (
+        torch.empty(2, 3, n, e, dtype=torch.half, device="meta") for n, e in ((7, 12), (9, 12), (9, 4))
+    )
+    scalars = 0.0, True, None
+    forward = LIBRARY["sdpfa_fwd"].function("cuda", terms=0, scaled=True)
+    backward = LIBRARY["sdpfa_bwd"].function("cuda", scaled=True)
+    out, logsumexp, seed, offset = forward(q, k, v, *scalars)
+    assert out.shape == (2, 3, 7, 4) and logsumexp.shape == (2, 3, 7)
+    assert (seed.shape, offset.shape) == ((2,), ()) and seed.dtype == offset.dtype == torch.uint64
+    grads = backward(out, q, k, v, out, logsumexp, *scalars[:2], seed, offset, None)
+    assert [g.shape for g in grads] == [q.shape, k.shape, v.shape]
+    biased = LIBRARY["sdpfa_fwd"].function("cuda", terms=1, scaled=True)
+    out, logsumexp, seed, offset = biased(q, k, v, q.new_empty(1, 3, 7, 9), *scalars)
+    assert out.shape == (2, 3, 7, 4) and logsumexp.shape == (2, 3, 7) and seed.shape == (2,)
+
+
 def test_what_was_dropped_follows_from_the_seed(target: torch.device) -> None:
     """With values of 1 an element is the sum of the weights that stayed over 1 - p, as gradients see them."""
     q, k = drawn(target, torch.float16, (1, 1, 64, 32), (1, 1, 64, 32))
@@ -169,6 +188,35 @@ def test_grouped_products(case: int, dtype: torch.dtype, target: torch.device) -
     bounds = {"rtol": 0.02, "atol": 0.1} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
     assert out.dtype == dtype and out.is_contiguous()
     torch.testing.assert_close(out.double(), expected, **bounds)
+
+
+@pytest.mark.parametrize("case", range(len(GROUPS)))
+@pytest.mark.parametrize("transposed", [False, True])
+def test_groups_begin_at_aligned_addresses(
+    case: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU torch asserts it: so no group begins within a row, whatever the order in memory."""
+    made = torch._grouped_mm
+    called = []
+
+    def grouped(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
+        cut = [(a, -1), (b, -2)] if a.ndim == b.ndim else [(a, -2)]
+        for matrix, dim in cut:
+            assert matrix.stride(dim) * matrix.element_size() % 16 == 0
+        assert a.ndim <= b.ndim and a.data_ptr() % 16 == 0 and b.data_ptr() % 16 == 0
+        called.append(offs.dtype)
+        return made(a, b, offs=offs)
+
+    monkeypatch.setattr(torch, "_grouped_mm", grouped)
+    a, b = drawn(torch.device("cpu"), torch.bfloat16, *GROUPS[case])
+    if transposed:
+        a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
+    ends = torch.tensor([ENDS[case], {0: a.shape[-1], 1: b.shape[-1]}.get(case, a.shape[0])])
+    out = LIBRARY["grouped_mm"].function("cuda")(a, b, ends)
+    assert called == [torch.int32]
+    torch.testing.assert_close(
+        out.double(), by_group(a.double(), b.double(), ENDS[case]), rtol=0.02, atol=0.1
+    )
 
 
 @pytest.mark.parametrize("case", range(3))

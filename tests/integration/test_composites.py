@@ -89,10 +89,10 @@ def test_normalizations_of_rows_are_one_kernel_each(target: torch.device) -> Non
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_is_one_kernel_and_writes_its_statistics(training: bool, target: torch.device) -> None:
     x = torch.randn(6, 5, 4, 9).half()
-    weight, bias, mean, variance = torch.randn(5), torch.randn(5), torch.randn(5), torch.rand(5) + 0.5
+    weight, bias, mean, variance = torch.randn(5), torch.randn(5), torch.randn(5), torch.rand(5).half() + 0.5
     wide = [t.to(torch.float64, copy=True) for t in (x, mean, variance, weight, bias)]
     wanted = F.batch_norm(*wide, training, 0.3, 1e-4)
-    running = [mean.to(target), variance.half().to(target)]
+    running = [mean.to(target), variance.to(target)]
     inputs = [t.to(target) for t in (x, weight, bias)]
 
     def define(ops: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: Any) -> Any:

@@ -229,3 +229,57 @@ def test_one_definition_serves_homes_of_any_alignment(target: torch.device) -> N
         assert torch.equal(x, expected)
         _check_equal(columns, expected.double().sum(0))
         _check_equal(rows, expected.double().sum(1))
+
+
+# ---- the memory format that results keep -------------------------------------------------------------------
+
+
+def _format_cases() -> dict[str, tuple[list[torch.Tensor], Any, Any]]:
+    x = _integers((2, 8, 5, 6), torch.device("cpu"))
+    last, turned = (
+        x.to(memory_format=torch.channels_last),
+        x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1),
+    )
+    bias, image = _integers((8, 1, 1), x.device), _integers((5, 6), x.device)
+    return {
+        "relu": ([last], lambda o, a: o.relu(a), torch.relu),
+        "permuted": ([turned], lambda o, a: o.relu(a) * 2.0, lambda a: a.relu() * 2),
+        "first of two": ([last, x], lambda o, a, b: o.add(a, b), torch.add),
+        "row-major first": ([x, last], lambda o, a, b: o.add(a, b), torch.add),
+        "bias": ([bias, last], lambda o, a, b: o.mul(a, b), torch.mul),
+        "image": ([image, last], lambda o, a, b: o.mul(a, b), torch.mul),
+        "copy": ([last], lambda o, a: o.set(a), torch.clone),
+        "where": (
+            [last, turned],
+            lambda o, a, b: o.where(a > b, b, 0.0),
+            lambda a, b: torch.where(a > b, b, 0.0),
+        ),
+        "squeezed": ([last[:1]], lambda o, a: -o.squeeze(a, [0]), lambda a: -a.squeeze(0)),
+    }
+
+
+@pytest.mark.parametrize("name", _format_cases())
+def test_elementwise_results_lie_as_torchs(name: str, target: torch.device) -> None:
+    given, build, reference = _format_cases()[name]
+    inputs = [x.to(target) for x in given]
+    with FusionDefinition() as fd:
+        out = build(fd.ops, *map(fd.from_pytorch, inputs))
+        fd.add_output(out)
+        fd.add_output(fd.ops.sum(fd.ops.segment_set(out), [out.ndim - 1]))
+    found, total = fd.execute(inputs)
+    expected = reference(*inputs)
+    assert torch.equal(found, expected)
+    assert found.stride() == expected.stride()
+    assert torch.equal(total, expected.sum(-1))
+
+
+def test_a_stated_order_wins_over_the_inputs(target: torch.device) -> None:
+    x = _integers((2, 8, 5, 6), target).to(memory_format=torch.channels_last)
+    with FusionDefinition() as fd:
+        t = fd.from_pytorch(x)
+        fd.add_output(t * 2.0, stride_order=[3, 2, 1, 0])
+        fd.add_output(fd.ops.stride_order(t, [3, 2, 1, 0]))
+        fd.add_output(fd.ops.permute(t * 2.0, [0, 2, 3, 1]))  # a permutation is a change of layout
+    doubled, copy, permuted = fd.execute([x])
+    for out, expected in ((doubled, 2 * x), (copy, x), (permuted, 2 * x.permute(0, 2, 3, 1))):
+        assert torch.equal(out, expected) and out.is_contiguous()

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 
 
 def group_norm(ops, x, w, b):
@@ -37,10 +37,18 @@ def all_forms_of_one(ops, x, w, b):
     return [y, ops.reshape(y, [12, 40]), part * 2.0, ops.flip(y, [3])]
 
 
+def loss_of_a_class(ops, x, w, b):
+    rows = ops.reshape(x, [60, 8])
+    total = ops.log(ops.sum(ops.exp(rows), [1], keepdim=True))
+    which = ops.full([60, 1], 5, DataType.Int)
+    return [ops.take_along_axis(rows - total, which, 1)]
+
+
 CASES = {
     group_norm: lambda x, w, b: [F.group_norm(x, 3, w, b)],
     softmax_of_merged_rows: lambda x, w, b: [x.softmax(-1)],
     reshaped_total: lambda x, w, b: [x.sum(3).reshape(12, 5) * 2.0],
+    loss_of_a_class: lambda x, w, b: [x.reshape(60, 8).log_softmax(1)[:, 5:6]],
     part_of_a_total: lambda x, w, b: [x.sum(3)[:, 1:5, 2:4] * 2.0],
     all_forms_of_one: lambda x, w, b: [
         x.exp(),
@@ -62,3 +70,18 @@ def test_one_kernel_stores_every_shape(target, body, static: bool):
     for out, expected in zip(outputs, CASES[body](*inputs), strict=True):
         torch.testing.assert_close(out, expected)
     assert fd.profile().segments == 1
+
+
+def test_a_reshaped_input_is_read_again_rather_than_stored(target):
+    """By the kernel after an outer sum, in a shape of its own."""
+    x = torch.randn(6, 5, 8, device=target, dtype=torch.bfloat16)
+    with FusionDefinition() as fd:
+        rows = fd.ops.cast(fd.ops.reshape(fd.from_pytorch(x), [12, -1]), DataType.Float)
+        less = fd.ops.reshape(rows - fd.ops.sum(rows, [0]), [6, 40])
+        fd.add_output(fd.ops.cast(less, DataType.BFloat16))
+    (out,) = fd.execute([x], profile=True)
+    wide = x.double().reshape(12, 20)
+    torch.testing.assert_close(out.double(), (wide - wide.sum(0)).reshape(6, 40), rtol=1e-2, atol=1e-3)
+    total, less = fd.profile().kernel_profiles
+    assert total.output_bytes == 20 * 4
+    assert less.input_bytes == x.numel() * 2 + 20 * 4

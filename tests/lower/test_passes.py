@@ -11,13 +11,13 @@ from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.lower.passes import PASSES
-from fusewright.lower.passes.guards import merge_guards
+from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import MAX_UNROLL, unroll_register_loops
 from fusewright.ops.reductions import SUM
 from fusewright.sim import SimOptions, simulate
-from fusewright.sym import as_int, const, evaluate, floordiv, lt, mod, symbol
+from fusewright.sym import as_int, const, evaluate, floordiv, land, lt, mod, symbol
 from tests.kernel import builders as b
 from tests.lower.statements import I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
 
@@ -30,32 +30,32 @@ SMALL, OTHER = lt(T, N), lt(T, 7)
 
 def test_neighbours_under_one_condition_share_it():
     body = (k.If(SMALL, (LOAD,)), k.If(SMALL, (STORE,)), k.If(OTHER, (STORE,)))
-    result = merge_guards(kernel(*body)).body[-2:]
+    result = gather_guards(kernel(*body)).body[-2:]
     assert [s.cond for s in result] == [SMALL, OTHER] and result[0].body == (LOAD, STORE)
 
 
 def test_what_stands_between_keeps_guards_apart():
     body = (k.If(SMALL, (LOAD,)), k.Barrier(), k.If(SMALL, (STORE,)))
-    assert lines(merge_guards(kernel(*body))) == lines(kernel(*body))
+    assert lines(gather_guards(kernel(*body))) == lines(kernel(*body))
 
 
 def test_nested_guards_merge_too():
     nested = k.If(SMALL, (k.If(OTHER, (LOAD,)), k.If(OTHER, (STORE,))))
-    (outer,) = merge_guards(kernel(nested)).body[-1:]
-    assert len(outer.body) == 1 and outer.body[0].body == (LOAD, STORE)
+    (outer,) = gather_guards(kernel(nested)).body[-1:]
+    assert outer.cond is land(SMALL, OTHER) and outer.body == (LOAD, STORE)
 
 
 def test_a_guard_leaves_the_loop_that_does_not_change_it():
-    (moved,) = merge_guards(kernel(loop(4, k.If(SMALL, (LOAD,))))).body[-1:]
+    (moved,) = gather_guards(kernel(loop(4, k.If(SMALL, (LOAD,))))).body[-1:]
     assert isinstance(moved, k.If) and isinstance(moved.body[0], k.For)
     dependent = loop(4, k.If(lt(T + I, N), (LOAD,)))
-    assert isinstance(merge_guards(kernel(dependent)).body[-1], k.For)
+    assert isinstance(gather_guards(kernel(dependent)).body[-1], k.For)
 
 
 def test_a_guard_never_moves_around_a_collective():
     reduce = k.BlockReduce(SUM, (b.at(R),), (b.at(R, 1),), (b.BX,), k.TRUE, (S,))
     stays = loop(4, k.If(SMALL, (reduce,)))
-    assert isinstance(merge_guards(kernel(stays)).body[-1], k.For)
+    assert isinstance(gather_guards(kernel(stays)).body[-1], k.For)
 
 
 # ---- unrolling

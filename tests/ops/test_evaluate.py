@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.dtype import DataType
-from fusewright.ir import Fusion, Relabel, Scalar, TensorView
+from fusewright.ir import Fusion, Relabel, Scalar, Stored, TensorView
 from fusewright.lower.nodes import RULES as LOWERED
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_factory import iota
@@ -23,6 +24,22 @@ from tests.ir.kinds import HOST_KINDS, KINDS
 def test_every_kind_of_node_is_evaluated_and_lowered():
     assert set(RULES) == set(KINDS)
     assert set(LOWERED) == set(KINDS) - set(HOST_KINDS), "kinds that the host does not compute run in kernels"
+
+
+def test_what_is_stored_elsewhere_is_scattered():
+    """A reshape and a slice of a sum move to its store when the segment is rewritten."""
+    with FusionDefinition() as fd:
+        total = fd.ops.sum(fd.define_tensor([-1, 3], contiguity=True), [1])
+        fd.add_output(fd.ops.reshape(total, [2, 5]) * 2.0)
+        fd.add_output(fd.ops.slice(total, [2], [9], [3]))
+        fd.add_output(fd.ops.set(total))
+    x = torch.randn(10, 3)
+    fusion, _ = fd._finished().fusion.clone()
+    canonicalize(fusion)
+    assert any(isinstance(node, Stored) for node in fusion.nodes)
+    expected = [2 * x.sum(1).view(2, 5), x.sum(1)[2:9:3], x.sum(1)]
+    for out, wanted in zip(evaluate_fusion(fusion, [x]), expected):
+        torch.testing.assert_close(out, wanted)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

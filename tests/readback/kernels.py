@@ -282,13 +282,18 @@ class _Reader:
         self, op: ReductionOp, dtype: DataType, lines: _Lines, into: list[Matcher], values: list[Matcher]
     ) -> None:
         """The next statement combines `values` into `into`."""
+        found = lines.peek()
+        if found is not None and found.kind == "assign":
+            self.check_combined(op, dtype, ("assign", *lines.take("assign").parts), into, values)
+        else:
+            self.check_combined(op, dtype, lines.take("call").parts[0], into, values)
+
+    def check_combined(
+        self, op: ReductionOp, dtype: DataType, e: Expression, into: list[Matcher], values: list[Matcher]
+    ) -> None:
         form = parse_form(op.combining(dtype).cuda, (("T", dtype.cuda),))
         operands = {f"a{i}": a for i, a in enumerate(into)} | {f"b{i}": b for i, b in enumerate(values)}
-        if form[0] == "assign":
-            target, value = lines.take("assign").parts
-            match(form, ("assign", target, value), operands)
-        else:
-            match(form, lines.take("call").parts[0], operands)
+        match(form, e, operands)
 
     def collective(
         self, stmt: BlockReduce | GridReduce, lines: _Lines, call: Callable[[_Lines, str, Struct], None]
@@ -551,7 +556,16 @@ def _combine(reader: _Reader, stmt: Combine, lines: _Lines) -> None:
     op, names = stmt.op, reader.names
     into: list[Matcher] = [lambda e, ref=ref: check_element(names, e, ref) for ref in stmt.dst]  # type: ignore[misc]
     dtype = reader.reduced(op, stmt.dst)
+    found = lines.peek()
+    if stmt.pred is not TRUE and found is not None and found.kind == "if":
+        names.index(lines.take("if").parts[0], stmt.pred)
+        inner = _Lines(reader, found.body)
+        _combine(reader, replace(stmt, pred=TRUE), inner)
+        inner.end()
+        return
     if stmt.width > 1:
+        if stmt.pred is not TRUE:
+            raise Mismatch("the predicate is lost")
         [run] = stmt.src
         assert isinstance(run, Ref)
         form = parse_form(op.combine_run, (("W", str(stmt.width)),))
@@ -559,7 +573,21 @@ def _combine(reader: _Reader, stmt: Combine, lines: _Lines) -> None:
         operands["x"] = lambda e: check_address(names, e, run)
         match(form, lines.take("call").parts[0], operands)
         return
-    reader.combined(op, dtype, lines, into, reader.contributions(op, dtype, stmt.src))
+    if stmt.pred is TRUE:
+        reader.combined(op, dtype, lines, into, reader.contributions(op, dtype, stmt.src))
+        return
+    if any(isinstance(operand, Ref) and operand.buffer.space is not Space.LOCAL for operand in stmt.src):
+        raise Mismatch("memory is read where the predicate does not hold")
+    # dst = fw::select(pred, the combination, dst)
+    target, value = lines.take("assign").parts
+    if value[:3] != ("call", "fw::select", ()) or len(value[3]) != 3:
+        raise Mismatch("the predicate is lost")
+    pred, combination, other = value[3]
+    names.index(pred, stmt.pred)
+    into[0](other)
+    reader.check_combined(
+        op, dtype, ("assign", target, combination), into, reader.contributions(op, dtype, stmt.src)
+    )
 
 
 def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:

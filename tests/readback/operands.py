@@ -157,7 +157,7 @@ def _constant(key: str, value: PyScalar, source: DataType, target: DataType) -> 
         bits = 32 if source is DataType.Int32 else 64
         value = int(value.real) % 2**bits  # constants of the IR may be written out of range
         value = value if source is DataType.UInt64 or value < 2 ** (bits - 1) else value - 2**bits
-    tensor = torch.tensor(value, dtype=source.torch)
+    tensor = torch.tensor(value, dtype=source.values)
     result = converted_tensor(tensor, target)
     return (result.float() if target.is_reduced_float else result).item()
 

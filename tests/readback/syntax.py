@@ -58,6 +58,7 @@ _NUMBERS = {
     "fw::e5m2",
     "fw::e8m0",
     "fw::e2m1",
+    "fw::e2m1_x2",
     "fw::index_t",
     "fw::complex",
 }

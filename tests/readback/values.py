@@ -88,6 +88,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
+    "^": lambda a, b: a ^ b,
 }
 
 
@@ -120,6 +121,8 @@ def converted(given: Value, type_: str) -> Value:
         return _number(type_, value)
     if type_.startswith("fw::complex<") and source in (*_FLOATS, *_BITS):
         return type_, complex(converted(given, type_[len("fw::complex<") : -1])[1])
+    if type_ == "fw::e2m1_x2" and source == "int" and 0 <= int(value.real) < 256:
+        return type_, value  # a byte
     if type_.startswith("fw::") and source == "float":
         return given[0] and type_, value
     raise Undefined(f"{source} as {type_}")

@@ -146,7 +146,7 @@ def test_normalization_with_rfactor_and_vectors(target: torch.device, length: in
     wide = x.double()
     variance, mean = torch.var_mean(wide, 1, correction=0, keepdim=True)
     assert_close(out, (wide - mean) * torch.rsqrt(variance + 1e-5), length)
-    assert "fw::load<4>" in fd.last_cuda_code() and "fw::store<4>" in fd.last_cuda_code()
+    assert "fw::load_or<4>" in fd.last_cuda_code() and "fw::store<4>" in fd.last_cuda_code()
 
 
 # ---- mistakes ----------------------------------------------------------------------------------------------

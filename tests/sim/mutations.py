@@ -81,12 +81,14 @@ def condition_of(stmt: Stmt) -> Expr | None:
     """What decides which threads take part in a statement."""
     if isinstance(stmt, If):
         return stmt.cond
-    return stmt.pred if isinstance(stmt, (BlockReduce, GridReduce)) else None
+    return stmt.pred if isinstance(stmt, (Copy, Combine, BlockReduce, GridReduce)) else None
 
 
 def with_condition(stmt: Stmt, condition: Expr) -> Stmt:
     name = "cond" if isinstance(stmt, If) else "pred"
     changed: dict[str, Any] = {name: condition}
+    if isinstance(stmt, Copy) and condition is TRUE:
+        changed |= {"fill": None, "fill_is_value": False}
     return dataclasses.replace(stmt, **changed)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,15 +17,18 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     Buffer,
+    Combine,
     Compute,
     Copy,
     For,
     GridReduce,
     If,
     Imm,
+    IndexValue,
     Init,
     Kernel,
     Let,
+    LetValue,
     Param,
     Ref,
     Stmt,
@@ -333,7 +336,7 @@ def test_a_block_reduction_ignores_lanes_without_predicate_and_clobbers_its_work
     with pytest.raises(UninitializedReadError, match="element 0 of `s`"):
         case.run(case.load(), case.put(), *reduce, case.get())
     small = shared("small", F32, THREADS - 1)
-    with pytest.raises(OutOfBoundsError, match="`small` has 7 elements, but the reduction needs 8"):
+    with pytest.raises(OutOfBoundsError, match="`small` has 7 elements, but the collective needs 8"):
         case.run(case.load(), Alloc(small), *_block_sum(case, small))
 
 
@@ -388,7 +391,7 @@ def test_a_grid_reduction_needs_its_scratch_and_all_blocks() -> None:
     case = GridCase()
     with pytest.raises(SimulationError, match="`semaphore` is not zero when the reduction starts"):
         case.run_grid(case.reduce, semaphore=1)
-    with pytest.raises(OutOfBoundsError, match="`partials` has 1 elements, but the reduction needs 2"):
+    with pytest.raises(OutOfBoundsError, match="`partials` has 1 elements, but the collective needs 2"):
         case.run_grid(case.reduce, partials=1)
     with pytest.raises(SimulationError, match=r"reached by other blocks .* block \(1, 0, 0\)"):
         case.run_grid(If(eq(B, 0), (case.reduce,)))
@@ -438,3 +441,68 @@ def test_a_vector_race_names_the_element(case: Case) -> None:
     with pytest.raises(RaceError, match=r"writes element [0-7] of `s`"):
         case.run(*fill, vectors)
     case.run(*fill, If(lt(T, 2), (vectors,)))
+
+
+# ---- fills ------------------------------------------------------------------------------------
+
+
+INSIDE = lt(LANE, LANES - 3)
+ZERO = Imm(0.0, F32)
+
+
+def _filled(case: Case, is_value: bool = False) -> Copy:
+    return Copy(at(case.r), at(case.x.buffer, LANE), pred=INSIDE, fill=ZERO, fill_is_value=is_value)
+
+
+@pytest.mark.parametrize(
+    ("what", "end"),
+    [
+        ("stored to `y`", lambda case: Copy(at(case.y.buffer, LANE), at(case.r, 1))),
+        ("stored to `s`", lambda case: Copy(at(case.s, T), at(case.r, 1))),
+        ("reduced", lambda case: Combine(SUM, (at(case.r, 2),), (at(case.r, 1),))),
+        (
+            "reduced",
+            lambda case: BlockReduce(SUM, (at(case.r, 2),), (at(case.r, 1),), (BX,), TRUE, (case.s,)),
+        ),
+    ],
+)
+def test_a_fill_reaches_no_result(case: Case, what: str, end: Callable[[Case], Stmt]) -> None:
+    """Nor what is computed from it, unless it is a pad or the lane is kept out."""
+    clear = Init(SUM, (at(case.r, 2),))
+    computed = Compute(ADD, at(case.r, 1), (at(case.r), Imm(1.0, F32)), F32)
+    case.run(clear, _filled(case, is_value=True), computed, end(case))
+    last = end(case)
+    if not isinstance(last, BlockReduce) or last.pred is TRUE:
+        case.run(clear, _filled(case), computed, replace(last, pred=INSIDE))
+    with pytest.raises(SimulationError, match=f"a fill, which stands for no value, is {what}") as caught:
+        case.run(clear, _filled(case), computed, end(case))
+    assert caught.value.facts["block"] == (1, 0, 0) and caught.value.facts["thread"] == (5, 0, 0)
+
+
+def test_a_fill_is_no_index_and_a_new_value_is_no_fill(case: Case) -> None:
+    row = symbol("row", lo=-1, hi=LANES - 1)
+    index = local("index", DataType.Int)
+    held = [
+        Alloc(index),
+        Copy(at(index), IndexValue(LANE, DataType.Int), pred=INSIDE, fill=Imm(0, DataType.Int)),
+    ]
+    with pytest.raises(SimulationError, match="is an index"):
+        case.run(*held, LetValue(row, at(index), const(LANES)))
+    case.run(*held, LetValue(row, at(index), const(LANES), INSIDE))
+    case.run(_filled(case), case.load(), case.store())
+    case.run(
+        _filled(case),
+        Copy(at(case.r, 1), at(case.r), pred=INSIDE, fill=Imm(2.0, F32), fill_is_value=True),
+        Copy(at(case.y.buffer, LANE), at(case.r, 1)),
+    )
+
+
+@pytest.mark.parametrize("pred", [lt(LANE, LANES - 3), lt(LANE, 0)])
+def test_memory_is_not_touched_where_a_predicate_does_not_hold(case: Case, pred: Expr) -> None:
+    far = LANE + 3
+    case.run(
+        Init(SUM, (at(case.r, 2),)),
+        Copy(at(case.r), at(case.x.buffer, far), pred=pred, fill=ZERO),
+        Combine(SUM, (at(case.r, 2),), (at(case.x.buffer, far),), pred=pred),
+        Copy(at(case.y.buffer, far), at(case.r), pred=pred),
+    )

@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Combine,
+    Copy,
     GridReduce,
     Kernel,
     LetValue,
@@ -35,6 +36,7 @@ from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import SimOptions
 from fusewright.sim.activity import Activity
 from fusewright.sim.machine import Machine
+from fusewright.sim.memory import Filled
 from fusewright.sim.statements import input_dtype, load_states
 from tests.sim.launches import Launch, launches_of
 from tests.sim.mutation_cases import CASES
@@ -109,11 +111,14 @@ def is_implied(trial: Trial, mutant: Mutant) -> bool:
 def writes_registers_alone(trial: Trial, mutant: Mutant) -> bool:
     """More threads fill registers of their own, with what they read within bounds.
 
-    No statement reads them: in the right kernel they are unwritten there, which the simulator reports.
+    Nothing depends on them: in the right kernel they are unwritten there, or hold a fill, and the simulator
+    reports where either reaches a result. What takes part in a reduction is another matter.
     """
     written = [buffer for stmt in walk((mutant.stmt,)) for buffer in written_buffers(stmt)]
-    collective = any(isinstance(stmt, (BlockReduce, BlockScan, GridReduce)) for stmt in walk((mutant.stmt,)))
-    return not collective and all(buffer.space is Space.LOCAL for buffer in written)
+    reduces = any(
+        isinstance(stmt, (Combine, BlockReduce, BlockScan, GridReduce)) for stmt in walk((mutant.stmt,))
+    )
+    return not reduces and all(buffer.space is Space.LOCAL for buffer in written)
 
 
 def contributes_the_identity(trial: Trial, mutant: Mutant) -> bool:
@@ -149,7 +154,11 @@ def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
     store = Machine.store
 
     def record(
-        machine: Machine, ref: Ref, values: Sequence[torch.Tensor], active: Activity | None = None
+        machine: Machine,
+        ref: Ref,
+        values: Sequence[torch.Tensor],
+        active: Activity | None = None,
+        filled: Sequence[Filled] = (),
     ) -> None:
         if ref.buffer.space is not Space.LOCAL:
             lanes = machine.active if active is None else active
@@ -158,7 +167,7 @@ def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
                 columns = lanes.lanes, index + k, lanes.compress(value)
                 rows = zip(*[column.tolist() for column in columns])
                 found.update((ref.buffer.name, *row) for row in rows)
-        store(machine, ref, values, active)
+        store(machine, ref, values, active, filled)
 
     with mock.patch.object(Machine, "store", record):
         launch.run(kernel)
@@ -177,6 +186,9 @@ def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:
     def on_statement(stmt: Stmt, machine: Machine) -> None:
         refs = (*read_refs(stmt), *written_refs(stmt))
         in_memory = any(ref.buffer.space is not Space.LOCAL for ref in refs)
+        pred = condition_of(stmt) if isinstance(stmt, (Copy, Combine)) else None
+        if pred is not None and machine.active.narrow(machine.index(pred)) is None:
+            return
         if in_memory or isinstance(stmt, (Combine, BlockReduce, BlockScan, GridReduce, Barrier)):
             executed[type(stmt)] += 1
 

@@ -22,6 +22,7 @@ __all__ = [
     "PyScalar",
     "dtype_of_python_type",
     "fits",
+    "integers_of",
     "from_torch",
     "of_python_value",
     "promote",
@@ -172,6 +173,11 @@ class DataType(enum.Enum):
         return 6.0 if self is DataType.Float4_e2m1fn else torch.finfo(self.torch).max
 
     @property
+    def zero(self) -> PyScalar:
+        """Zero, or False, as the Python number of the type's category; the byte 0 for pairs."""
+        return _ZEROS[self.category]
+
+    @property
     def lowest(self) -> float | int | bool:
         """The least value, and so what a running maximum starts from: -inf where the type has one."""
         return _LIMITS[self][0]
@@ -194,6 +200,14 @@ _REDUCED_FLOATS = frozenset(
         DataType.Float4_e2m1fn,
     }
 )
+
+_ZEROS: dict[Category, PyScalar] = {
+    Category.BOOL: False,
+    Category.INT: 0,
+    Category.FLOAT: 0.0,
+    Category.COMPLEX: 0j,
+    Category.PAIR: 0,
+}
 
 _REAL_PART = {DataType.ComplexFloat: DataType.Float, DataType.ComplexDouble: DataType.Double}
 
@@ -280,18 +294,28 @@ def from_torch(dtype: torch.dtype) -> DataType:
     return found
 
 
+def integers_of(dtype: DataType) -> tuple[int, int]:
+    """The least and the greatest integer that a scalar of the type may be given as."""
+    if dtype.is_integral:
+        limits = torch.iinfo(dtype.torch)
+        return limits.min, limits.max
+    low, high = -INT64_MAX - 1, 2**64 - 1
+    if dtype.is_bool:
+        return low, high
+    largest = int(dtype.largest)
+    return max(low, -largest), min(high, largest)
+
+
 def fits(value: PyScalar, dtype: DataType) -> bool:
     """Whether the type's range includes the number; infinities and NaN are in that of every float.
 
     Everything is in that of Bool, and an integer has at most 64 bits whatever the type.
     """
-    if isinstance(value, int) and not -INT64_MAX - 1 <= value <= _LIMITS[DataType.UInt64][1]:
-        return False
+    low, high = integers_of(dtype)
+    if isinstance(value, int) or dtype.is_integral:
+        return low <= value.real <= high
     if dtype.is_bool:
         return True
-    if dtype.is_integral:
-        limits = torch.iinfo(dtype.torch)
-        return limits.min <= value.real <= limits.max
     limit = dtype.largest
     return all(not math.isfinite(part) or abs(part) <= limit for part in (value.real, value.imag))
 

@@ -30,7 +30,9 @@ __all__ = [
     "Spelling",
     "States",
     "converted",
+    "movable",
     "result_dtype",
+    "selected",
 ]
 
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
@@ -82,12 +84,15 @@ class Spelling:
         snippets: the device snippets (`cuda/snippets/*.cuh`) that the text needs.
         precise: the spelling to use once a row, where accuracy is worth more than a few instructions (see
             `ir.Node.reduced`); None: this one.
+        divides: whether the last operand divides an integer, so that C leaves undefined what happens where it
+            is 0: a compiler may take it for granted that it never is.
     """
 
     cuda: str
     torch: Callable[..., torch.Tensor]
     snippets: tuple[str, ...] = ()
     precise: Spelling | None = None
+    divides: bool = False
 
     def render(self, operands: Sequence[str], dtype: DataType) -> Code:
         """The CUDA expression for `operands`, with `dtype` as the compute type."""
@@ -375,6 +380,27 @@ def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[
 
 
 _TAKES_UINT64 = frozenset({Rule.SELECT})
+
+
+#: Types whose elements torch moves on no device or not on every one, and those of as many bits.
+_MOVED_AS = {
+    torch.uint64: torch.int64,
+    torch.float8_e8m0fnu: torch.uint8,
+    torch.float4_e2m1fn_x2: torch.uint8,
+}
+
+
+def movable(values: torch.Tensor) -> torch.Tensor:
+    """The same memory in a type that torch can copy, select elements of and store by index."""
+    plain = _MOVED_AS.get(values.dtype)
+    return values if plain is None else values.view(plain)
+
+
+def selected(condition: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Elements of `first` where the condition holds, else of `second`, which has the same type."""
+    if first.dtype not in _MOVED_AS:
+        return torch.where(condition, first, second)
+    return torch.where(condition, movable(first), movable(second)).view(first.dtype)
 
 
 def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:

@@ -32,7 +32,7 @@ from fusewright.cuda.spelling import (
     type_name,
 )
 from fusewright.cuda.states import StateStruct
-from fusewright.kernel.access import written_buffers
+from fusewright.kernel.access import is_at_hand, written_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -493,15 +493,27 @@ def _init(printer: KernelPrinter, stmt: Init) -> None:
 
 
 def _combine(printer: KernelPrinter, stmt: Combine) -> None:
+    """Where a predicate only chooses between two values of a register, the machine needs no branch."""
     dtype = printer.reduced(stmt.op, stmt.dst)
     into = [printer.element(ref) for ref in stmt.dst]
     if stmt.width > 1:
         [run] = stmt.src
         assert isinstance(run, Ref)
-        printer.line(stmt.op.render_run(into, printer.address(run), stmt.width) + ";")
+        text = stmt.op.render_run(into, printer.address(run), stmt.width)
+    else:
+        values = printer.contributions(stmt.op, dtype, stmt.src)
+        text = stmt.op.combining(dtype).render(into, values, dtype)
+    if stmt.pred is TRUE:
+        printer.line(text + ";")
         return
-    values = printer.contributions(stmt.op, dtype, stmt.src)
-    printer.line(stmt.op.combining(dtype).render(into, values, dtype) + ";")
+    pred = printer.expr(stmt.pred)
+    target, is_assignment, value = text.partition(" = ")
+    if is_assignment and all(map(is_at_hand, stmt.src)):
+        printer.required.add("select")
+        printer.line(f"{target} = {call('fw::select', pred, value, target)};")
+        return
+    with printer.nested(f"if ({pred})"):
+        printer.line(text + ";")
 
 
 def _reduce_collectively(

@@ -350,8 +350,12 @@ class FusionDefinition(Inspected, CalledByTorch):
         disable: Sequence[str],
         stream: io.StringIO | None = None,
         profile: bool = False,
+        views: bool = True,
     ) -> list[torch.Tensor]:
-        """`execute` of flat inputs, here and now; `stream` takes the dumps."""
+        """`execute` of flat inputs, here and now; `stream` takes the dumps.
+
+        `views`: whether outputs may be views of inputs.
+        """
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
         options, tracer = self._options, self._tracer
@@ -365,7 +369,12 @@ class FusionDefinition(Inspected, CalledByTorch):
         try:
             if not profile:
                 return executor.execute(
-                    arguments, device=place, options=options, tracer=tracer, user_schedule=schedule
+                    arguments,
+                    device=place,
+                    options=options,
+                    tracer=tracer,
+                    user_schedule=schedule,
+                    views=views,
                 )
             outputs, self._profile = executor.profile(
                 arguments,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fusewright.core.errors import DefinitionError, ExecutionOrderError
+from fusewright.core.op import movable
 from fusewright.core.options import Options
 from fusewright.frontend.cache import CachedDefinition
 from fusewright.frontend.comparison import check_outputs
@@ -142,7 +143,9 @@ class Inspected:
         Raises:
             AssertionError: an output differs by more than `getValTolerances` allows.
         """
-        kept = [x.clone() if isinstance(x, torch.Tensor) else x for x in flattened(inputs)]
+        kept = [
+            movable(x).clone().view(x.dtype) if isinstance(x, torch.Tensor) else x for x in flattened(inputs)
+        ]
         device = execute_options.get("device")
         states = random_states(place_of(kept, None if device is None else device_named(device)))
         start = states.position()

@@ -229,7 +229,8 @@ def _run(
     fd = _definition(handle)
     operator = _operator(fd)
     inputs = operator.merged(read, written, numbers)
-    outputs = fd._execute(inputs, device, automatic, tuple(enable), tuple(disable))
+    # What an operator of torch returns must not share memory with what it is given.
+    outputs = fd._execute(inputs, device, automatic, tuple(enable), tuple(disable), views=False)
     return [outputs[i] for i in operator.fresh]
 
 

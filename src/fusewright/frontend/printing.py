@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -132,6 +132,9 @@ def _input_text(value: Input) -> str:
         return number_text(tensor)
     sizes, strides = tensor.sizes, tensor.strides
     options = f"dtype={tensor.dtype}, device='{tensor.device}'"
+    if tensor.dtype == DataType.Float4_e2m1fn_x2.torch:  # of which torch makes none but from bytes
+        bytes_ = _input_text(replace(tensor, dtype=DataType.Float4_e2m1fn_x2.values))
+        return f"{bytes_}.view({tensor.dtype})"
     if strides == _row_major(sizes):
         return f"torch.testing.make_tensor({sizes}, {options})"
     # As many elements as the strides reach over.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_n
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
 from fusewright.runtime.hardware import default_device
-from fusewright.sym import Expr, Symbol, as_int, evaluate, product, to_function
+from fusewright.sym import ZERO, Expr, Symbol, as_int, evaluate, is_nonneg, le, product, to_function
 
 INT32_MAX = 2**31 - 1
 
@@ -86,7 +86,9 @@ class Binder:
         ]
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
-        self._checks = to_function([condition for condition, _ in fusion.checks])
+        #: what must hold for the sizes of a call, and what is said where it does not
+        self._conditions = [*fusion.checks, *_differences(sizes)]
+        self._checks = to_function([condition for condition, _ in self._conditions])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs with lists and tuples among them (vectors) unpacked.
@@ -186,7 +188,7 @@ class Binder:
                 raise ShapeError(
                     f"{size} and {same}: a conflict was found with 2 different sizes", expected=b, given=a
                 )
-        for (condition, message), holds in zip(self.fusion.checks, self._checks(sizes)):
+        for (condition, message), holds in zip(self._conditions, self._checks(sizes)):
             if not holds:
                 raise ShapeError(message, expected=str(condition), given=_size_values(condition, sizes))
 
@@ -215,6 +217,15 @@ class Binder:
                 extents = [evaluate(axis.visible_extent, sizes) for axis in tensor.logical]
                 check_offsets(tensor.name, tensor.dtype, extents)
         return DataType.Int if wide else DataType.Int32
+
+
+def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
+    """The condition that each computed size is no less than 0, where that does not follow."""
+    return [
+        (le(ZERO, size), f"{size} is used as a size, and is negative")
+        for size in sizes
+        if not isinstance(size, Symbol) and not is_nonneg(size)
+    ]
 
 
 def _is_same(named: torch.device, place: torch.device) -> bool:

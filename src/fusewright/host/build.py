@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fusewright.host.ir import (
     Allocate,
@@ -18,6 +18,7 @@ from fusewright.host.ir import (
     Return,
     Snapshot,
     Step,
+    View,
 )
 from fusewright.host.scalars import closure
 from fusewright.ir import Fusion, Node, RandomState, Scalar, TensorView, Val
@@ -29,6 +30,7 @@ def build_program(
     steps: Sequence[Step],
     in_place: dict[TensorView, TensorView],
     static: frozenset[Val],
+    views: Mapping[TensorView, TensorView],
 ) -> HostProgram:
     """The program of these steps, in order.
 
@@ -36,6 +38,7 @@ def build_program(
         in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
             are computed in memory of their own and copied.
         static: scalars that a signature fixes.
+        views: outputs that are views of inputs, and of which.
     """
     setup, operations = _scalars(fusion, steps, static)
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
@@ -45,7 +48,7 @@ def build_program(
     targets = {copy.target for copy in copies} | set(in_place.values())
     snapshots = [c.source for c in copies if c.source in inputs and c.source in targets]
     operations += [Snapshot(tensor) for tensor in dict.fromkeys(snapshots)]
-    owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden}
+    owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden} - views.keys()
     kept = owned | {copy.source for copy in copies}
     last = {tensor: i for i, step in enumerate(steps) for tensor in _touched(step)}
     for i, step in enumerate(steps):
@@ -60,6 +63,7 @@ def build_program(
         done = [t for t in _touched(step) if last[t] == i and t not in kept | inputs and t not in in_place]
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
+    operations += [View(tensor, source) for tensor, source in views.items()]
     operations.append(Return(tuple(returned)))
     memory = {**in_place, **{copy.source: copy.target for copy in copies if copy.source not in inputs}}
     return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static, setup)

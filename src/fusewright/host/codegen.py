@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fusewright.core.dtype import integers_of
 from fusewright.host.ir import (
     Allocate,
     AllocateWorkspace,
@@ -29,6 +30,7 @@ from fusewright.host.ir import (
     ReadHostTensor,
     Return,
     Snapshot,
+    View,
 )
 from fusewright.ir import Scalar, TensorView, Val
 from fusewright.runtime.arguments import Pointer, Value, Workspace
@@ -57,14 +59,14 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     """Writes and compiles the function `run(inputs)`.
 
     It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
-    and `dtype_T3`. Of a tensor that is an input: `bytes_T3` from its first element to the end of its last,
-    negative if it has none. Of launch i: `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if
-    it is converted, `alloc_work<i>_<j>` if it is a workspace. Of segment i that torch computes: `call_i`,
-    `refused_i`, which raises what is wrong for an error of torch, and for each tensor T3 that it makes
-    `lay_out_T3`. Of a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed. Besides:
-    `draw`, `empty`, `stream`, `current_device`, `device_index`, `on_device`, `copy_into`, `conjugated`,
-    `no_storage`, `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the
-    function itself.
+    and `dtype_T3`; of one that is a view: `shape_T3`, `stride_T3` and `offset_T3`. Of a tensor that is an
+    input: `bytes_T3` from its first element to the end of its last, negative if it has none. Of launch i:
+    `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is converted, `alloc_work<i>_<j>`
+    if it is a workspace. Of segment i that torch computes: `call_i`, `refused_i`, which raises what is wrong
+    for an error of torch, and for each tensor T3 that it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
+    signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
+    `device_index`, `on_device`, `copy_into`, `conjugated`, `view`, `no_storage`, `records_gradients`,
+    `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -85,6 +87,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
             lines += writer.check_storage(value)
             if value.dtype.is_complex and not value.is_cpu:
                 lines.append(f"if {value.name}.is_conj(): {value.name} = conjugated({value.name})")
+        elif value not in program.static:
+            lines += writer.check_integer(value)
     lines.append("s = stream()" if has_stream else "s = 0")
     for operation in program.operations:
         lines += writer.write(operation)
@@ -144,6 +148,16 @@ class _Writer:
         end = f"bytes_{name} + {name}.storage_offset() * {tensor.dtype.torch.itemsize}"
         return [f"if len({name}.untyped_storage()) < {end}: no_storage({name})"]
 
+    def check_integer(self, scalar: Val) -> list[str]:
+        """A launch refuses a float beyond the range of its type, but may round or wrap an integer."""
+        if scalar.dtype.is_bool:
+            return []
+        name, (low, high) = self.input_name(scalar), integers_of(scalar.dtype)
+        return [
+            f"if {name}.__class__ is int and not {low} <= {name} <= {high}:",
+            f"{_INDENT}raise OverflowError({name!r})",
+        ]
+
     def read_host_tensor(self, op: ReadHostTensor) -> list[str]:
         return [f"value_{op.tensor.name} = {op.tensor.name}.item()"]
 
@@ -200,6 +214,10 @@ class _Writer:
         source = f"old_{op.source.name}" if op.old else op.source.name
         return [f"copy_into({op.target.name}, {source})"]
 
+    def view(self, op: View) -> list[str]:
+        name = op.tensor.name
+        return [f"{name} = view({op.source.name}, shape_{name}, stride_{name}, offset_{name})"]
+
     def free(self, op: Free) -> list[str]:
         return [f"del {op.tensor.name}"]
 
@@ -218,6 +236,7 @@ _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     Evaluate: _Writer.evaluate,
     Snapshot: _Writer.snapshot,
     CopyInto: _Writer.copy_into,
+    View: _Writer.view,
     Free: _Writer.free,
     Return: _Writer.return_,
 }

@@ -20,6 +20,7 @@ from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.plan import (
+    NO_VIEWS,
     BoundProgram,
     LaunchError,
     LaunchPlan,
@@ -32,6 +33,7 @@ from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.selection import Partitions, Selection
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
+from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
@@ -88,7 +90,9 @@ class FusionExecutor:
         self._binder = Binder(fusion)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
-        self._partitions = Partitions(fusion, self.registry)
+        self._views = OutputViews(fusion)
+        #: by the outputs that kernels do not compute
+        self._partitions: OnceCache[frozenset[TensorView], Partitions] = OnceCache(MAX_SETTINGS)
         self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
@@ -106,6 +110,7 @@ class FusionExecutor:
         options: Options | None = None,
         tracer: Tracer | None = None,
         user_schedule: FinishedSchedule | None = None,
+        views: bool = True,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
 
@@ -116,6 +121,7 @@ class FusionExecutor:
             inputs: one an input of the fusion; lists and tuples among them are unpacked.
             device: where to run if no input is a tensor.
             user_schedule: of the whole fusion; makes one kernel instead of the automatic segments.
+            views: whether outputs may be views of inputs; a user's schedule computes them all.
 
         Raises:
             InputError, DtypeError, ShapeError, DeviceError, ContiguityError: inputs that do not fit.
@@ -125,10 +131,11 @@ class FusionExecutor:
         setting = self._latest
         if (
             setting.device is not device
+            or setting.views is not views
             or (options is not None and options is not setting.options)
             or (options is None and setting.options is not self.options)
         ):
-            setting = self._latest = self._setting(options or self.options, device)
+            setting = self._latest = self._setting(options or self.options, device, views)
         try:
             key = self.signature(inputs)
             program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
@@ -141,7 +148,7 @@ class FusionExecutor:
         try:
             return program.run(inputs)
         except Exception:
-            # Scalars are no part of the key, so one beyond its type's range shows only when it is packed: a
+            # Scalars are no part of the key, so one beyond its type's range shows only in the program: a
             # check of the inputs then tells which.
             self._binder.bind(self._binder.flatten(inputs), setting.device)
             raise
@@ -215,7 +222,7 @@ class FusionExecutor:
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
-        return self._partitions.find(tracer or Tracer())
+        return self._partitions_without(frozenset()).find(tracer or Tracer())
 
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
@@ -223,8 +230,19 @@ class FusionExecutor:
 
     # ---- a call with a new signature
 
-    def _setting(self, options: Options, device: torch.device | None) -> _Setting:
-        setting = self._settings.get((options.key(), device), lambda: _Setting(options, device))
+    def _partitions_without(self, outputs: frozenset[TensorView]) -> Partitions:
+        """Of what is left for kernels when these outputs are computed otherwise."""
+
+        def make() -> Partitions:
+            kept = [o for o in self.fusion.outputs if o.tensor not in outputs]
+            fusion = self.fusion.with_outputs(kept) if outputs else self.fusion
+            return Partitions(fusion, self.registry)
+
+        return self._partitions.get(outputs, make)
+
+    def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> _Setting:
+        key = options.key(), device, views
+        setting = self._settings.get(key, lambda: _Setting(options, device, views))
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options
         return setting
@@ -310,11 +328,13 @@ class FusionExecutor:
                 memory.place(in_place_candidates(self.fusion, steps, memory))
 
         required = self._excluded_by(setting.options)
-        selection = Selection(self._partitions, start, plan_, make, repro, tracer, required)
+        views = self._views.find(binding) if setting.views else NO_VIEWS
+        partitions = self._partitions_without(frozenset(views))
+        selection = Selection(partitions, start, plan_, make, repro, tracer, required)
         while True:
             plans = selection.plans()
             try:
-                return self._bind(place, plans, binding, memory, tracer)
+                return self._bind(place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -330,12 +350,13 @@ class FusionExecutor:
         binding: Binding,
         memory: Memory,
         tracer: Tracer,
+        views: Views = NO_VIEWS,
     ) -> BoundProgram:
         kernels = [plan.op.kernel for plan in plans if isinstance(plan, LaunchPlan)]
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(plans, binding, memory, tracer)
+            return place.programs.bind(plans, binding, memory, tracer, views)
 
     def _place(self, setting: _Setting, device: torch.device) -> _DeviceState:
         def make() -> _DeviceState:
@@ -460,11 +481,12 @@ class _DeviceState:
 
 
 class _Setting:
-    """What calls with the same options and device share."""
+    """What calls with the same options and device share. `views`: whether outputs may be views of inputs."""
 
-    def __init__(self, options: Options, device: torch.device | None) -> None:
+    def __init__(self, options: Options, device: torch.device | None, views: bool) -> None:
         self.options = options
         self.device = device
+        self.views = views
         self.compiler = KernelCompiler(options)
         self.constant_sizes = not options.disabled("constant_sizes")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call

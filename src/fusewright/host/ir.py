@@ -139,6 +139,17 @@ class CopyInto:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """Makes an output that is a view of an input: no copy."""
+
+    tensor: TensorView
+    source: TensorView
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name} = view of {self.source.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Free:
     """Drops a tensor after its last use."""
 
@@ -171,6 +182,7 @@ Operation = (
     | Evaluate
     | Snapshot
     | CopyInto
+    | View
     | Free
     | Return
 )

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from fusewright.core.errors import InputError, ScheduleError
+from fusewright.core.op import movable
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
@@ -21,6 +22,7 @@ from fusewright.host.layout import Layout
 from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import Fusion, Scalar, TensorView, Val
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
@@ -37,6 +39,7 @@ from fusewright.sym import Symbol, to_function
 MAX_TEMPLATES = 1024
 MAX_WORKSPACES = 1024
 
+NO_VIEWS: Views = {}
 # Bytes that a tensor without elements needs of its storage, wherever in it it starts.
 NO_BYTES = -(2**63)
 
@@ -304,13 +307,15 @@ class Programs:
         binding: Binding,
         memory: Memory,
         tracer: Tracer,
+        views: Views = NO_VIEWS,
     ) -> BoundProgram:
         """The function for calls that `binding` describes, which follows these plans in order."""
         plans = tuple(plans)
+        viewed = {tensor: source for tensor, (source, _) in views.items()}
         in_place = in_place_outputs(self.fusion, plans, memory)
         memory.place(in_place)
-        key = plans, tuple(in_place)
-        template = self._templates.get(key, lambda: self._write(plans, in_place, tracer))
+        key = plans, tuple(in_place), tuple(viewed)
+        template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, tracer))
         names = dict(template.constants)
         values = dict(binding.values)
         for result, function, operands in template.setup:
@@ -323,6 +328,9 @@ class Programs:
                 names[f"bytes_{value.name}"] = spanned or NO_BYTES
         for tensor, shape, strides in template.allocated:
             names[shape], names[strides], _ = memory.of(tensor)
+        for tensor, (_, place) in views.items():
+            names[f"shape_{tensor.name}"], names[f"stride_{tensor.name}"] = place.shape, place.strides
+            names[f"offset_{tensor.name}"] = place.offset
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
                 continue
@@ -344,9 +352,10 @@ class Programs:
         self,
         plans: Sequence[StepPlan],
         in_place: dict[TensorView, TensorView],
+        viewed: dict[TensorView, TensorView],
         tracer: Tracer,
     ) -> _Template:
-        program = build_program(self.fusion, [plan.op for plan in plans], in_place, self._static)
+        program = build_program(self.fusion, [plan.op for plan in plans], in_place, self._static, viewed)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
         on_cuda = isinstance(self.target, CudaTarget)
         several = on_cuda and torch.cuda.device_count() > 1
@@ -376,6 +385,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "stream": threading.get_ident,
         "draw": target.random_states.take,
         "copy_into": _copy_into,
+        "view": _view,
         "conjugated": conjugated,
         "no_storage": _refuse_storage,
         **plain_torch_names(),
@@ -406,7 +416,14 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
 def _copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
     """Writes a result into an input as a kernel would: unseen by autograd."""
     with torch.inference_mode():
-        target.copy_(source)
+        movable(target).copy_(movable(source))
+
+
+def _view(
+    source: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """Part of an input, or all of it, in another shape; without its history for autograd."""
+    return source.detach().as_strided(shape, strides, source.storage_offset() + offset)
 
 
 def _refuse_storage(tensor: torch.Tensor) -> NoReturn:

@@ -38,6 +38,7 @@ from fusewright.ir.node import (
     Stored,
     Traits,
 )
+from fusewright.ir.placement import Placement
 from fusewright.ir.text import fusion_text, scheduled_text
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.verify import verify_fusion
@@ -60,6 +61,7 @@ __all__ = [
     "Node",
     "Output",
     "Permute",
+    "Placement",
     "Pointwise",
     "Random",
     "RandomState",

@@ -15,8 +15,9 @@ from typing import ClassVar
 from fusewright.core.enums import CacheOp, LoadStoreOpType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.index_map import IndexMap
+from fusewright.ir.placement import Placement
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.sym import Expr
+from fusewright.sym import Expr, Symbol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,12 @@ class Node:
             for axis, position in zip(self.output.maybe_root, positions)
         )
 
+    def placement(
+        self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
+    ) -> Placement | None:
+        """Where its output, of this shape, stands in the memory of its input; None: it has its own."""
+        return source.relabeled(self.axis_map(0), shape) if self.traits.relabel else None
+
     def copy(self, values: Mapping[Val, Val]) -> Node:
         """The same node over other values; those not in `values` stay."""
         new = object.__new__(type(self))
@@ -200,9 +207,12 @@ class Scan(Node):
 
 
 class Copy(Node):
-    """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`."""
+    """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`.
 
-    __slots__ = ("kind", "cache", "segment")
+    ordered: whether the definition states the memory order of its output.
+    """
+
+    __slots__ = ("kind", "cache", "segment", "ordered")
     traits = Traits(pointwise=True, move=True, carries_relabels=True)
 
     def __init__(
@@ -212,11 +222,13 @@ class Copy(Node):
         kind: LoadStoreOpType = LoadStoreOpType.set,
         cache: CacheOp = CacheOp.unspecified,
         segment: bool = False,
+        ordered: bool = False,
     ) -> None:
         super().__init__((source,), (output,))
         self.kind = kind
         self.cache = cache
         self.segment = segment
+        self.ordered = ordered
 
     def parameters(self) -> dict[str, object]:
         # The kind of copy shows only where it is no plain one; the label tells a segment boundary.
@@ -303,6 +315,11 @@ class Expand(Node):
     def __init__(self, source: TensorView, output: TensorView) -> None:
         super().__init__((source,), (output,))
 
+    def placement(
+        self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
+    ) -> Placement | None:
+        return source.expanded(shape)
+
 
 class Indexed(Node):
     """Each element is the one of inputs[0] that `map` names, or a fill where there is none.
@@ -375,6 +392,11 @@ class Indexed(Node):
             else None
             for dim, axis in zip(same, root)
         )
+
+    def placement(
+        self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
+    ) -> Placement | None:
+        return source.indexed(self.map, shape, sizes)
 
     def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         self.map = self.map.resized(rename, [axis.extent for axis in self.output.logical])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, Symbol
+from fusewright.sym import Expr, Symbol, as_int, bounds
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
     k.Init: Fields(writes=("dst",)),
-    k.Combine: Fields(reads=("src", "dst"), writes=("dst",)),
+    k.Combine: Fields(reads=("src", "dst"), writes=("dst",), conditions=("pred",)),
     k.BlockReduce: Fields(
         reads=("src", "dst"), writes=("dst",), scratch=("workspace",), conditions=("pred",)
     ),
@@ -111,6 +111,18 @@ def written_buffers(stmt: k.Stmt) -> list[k.Buffer]:
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers that the statement uses while it runs, with barriers of its own."""
     return _buffers(stmt, FIELDS[type(stmt)].scratch)
+
+
+def is_at_hand(operand: k.Operand) -> bool:
+    """Whether every thread may read an operand: it is in a register, and within it in iterations that
+    overrun, too.
+    """
+    if not isinstance(operand, k.Ref):
+        return True
+    low, high = bounds(operand.index)
+    size = as_int(operand.buffer.size)
+    inside = low is not None and low >= 0 and high is not None and size is not None and high < size
+    return inside and operand.buffer.space is k.Space.LOCAL
 
 
 def declared_buffer(stmt: k.Stmt) -> k.Buffer | None:

@@ -268,13 +268,15 @@ class Combine:
     """dst = combine(dst, src) within a thread, one Ref a state of `op`.
 
     `src` holds one operand a state, or a single input value that `op` lifts to its states. With width > 1 it
-    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run.
+    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run. Where `pred`
+    is 0, dst stays as it is, and a source in memory is not touched.
     """
 
     op: ReductionOp
     dst: tuple[Ref, ...]
     src: tuple[Operand, ...]
     width: int = 1
+    pred: Expr = TRUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -197,7 +197,8 @@ def _init(stmt: Init) -> str:
 
 
 def _combine(stmt: Combine) -> str:
-    return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src, stmt.width)})"
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src, stmt.width)}){pred}"
 
 
 def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:

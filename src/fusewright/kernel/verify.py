@@ -362,6 +362,7 @@ def _init(v: _Verifier, stmt: Init) -> None:
 def _combine(v: _Verifier, stmt: Combine) -> None:
     dtype = v.accumulators(stmt.op, stmt.dst)
     v.contributions(stmt.op, stmt.src)
+    v.predicate(stmt.pred)
     if stmt.width == 1:
         return
     v.width(stmt.width)

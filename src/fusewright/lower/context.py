@@ -25,6 +25,7 @@ from fusewright.kernel.ir import (
 )
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.domains import Domains
+from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
@@ -44,7 +45,7 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
-    #: registers that no tensor has: what scans carry
+    #: registers that no tensor has: what scans carry, what is on its way to an operation
     registers: list[Buffer] = field(default_factory=list)
     #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
@@ -90,10 +91,6 @@ class Context:
 
     # ---- guards
 
-    def guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
-        """Conditions under which a thread has something to compute for `node`."""
-        return [*self.block_guards(node), *self.thread_guards(node, indices)]
-
     def block_guards(self, node: Node) -> list[Expr]:
         """That the block holds the grid reductions that `node` reads: the same in all its threads."""
         return [flag.symbol for flag in self.last_block.needed_by(node)]
@@ -115,7 +112,7 @@ class Context:
                 found.append(lt(0, loop.extent))  # where there is none, one thread is launched all the same
         if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
-        return [g for g in found if as_int(g) != 1]
+        return necessary(found)
 
     def nonempty_guards(self, node: Node) -> list[Expr]:
         """That the tensors in global memory that `node` reads have elements.
@@ -130,8 +127,7 @@ class Context:
             for axis in value.shape
             if axis.expanded is not None
         )
-        found = [lt(0, self.domains.known(extent)) for extent in expanded]
-        return [g for g in found if as_int(g) != 1]
+        return necessary(lt(0, self.domains.known(extent)) for extent in expanded)
 
     def _write_once(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """Of the threads that would store the same element, one does."""

@@ -1,43 +1,69 @@
-"""Statements under the condition that their threads have something to do, or something to read."""
+"""Conditions under which threads have something to do or to read, and what they read elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, as_int, const, land, symbol
+from fusewright.sym import Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
-    cond = land(*guards) if guards else k.TRUE
+    """`body` in a branch, for what has no predicate."""
+    cond = land(*guards)
     return list(body) if as_int(cond) == 1 else [k.If(cond, tuple(body))]
 
 
-def or_zero(guards: Sequence[Expr], dst: k.Ref, width: int, body: Sequence[k.Stmt]) -> list[k.Stmt]:
-    """`body`, which sets `width` elements from `dst` on, under the guards; else these are zero.
-
-    Others may read them where the guards do not hold: nothing depends on what they find, but it is defined.
-    """
-    if not guards:
-        return list(body)
-    fill = zero(dst.buffer.dtype)
-    if width == 1:
-        filled: k.Stmt = k.Copy(dst, fill)
-    else:
-        lane = symbol("lane", lo=0, hi=width - 1)
-        each = k.Copy(k.Ref(dst.buffer, dst.index + lane), fill)
-        filled = k.For(lane, const(width), (each,), unroll=True)
-    return [filled] if as_int(land(*guards)) == 0 else [filled, *guarded(guards, body)]
-
-
 def zero(dtype: DataType) -> k.Imm:
-    """Zero, or False."""
-    values = {
-        Category.BOOL: False,
-        Category.INT: 0,
-        Category.FLOAT: 0.0,
-        Category.COMPLEX: 0j,
-        Category.PAIR: 0,
-    }
-    return k.Imm(values[dtype.category], dtype)
+    """Zero, or False: what a register holds where there is nothing to load."""
+    return k.Imm(dtype.zero, dtype)
+
+
+def necessary(guards: Iterable[Expr]) -> list[Expr]:
+    """The guards that neither the symbols' ranges nor the other guards imply.
+
+    A guard on the outer result of a split follows from the guard on the axis that is split:
+    `8*o + i < n` implies `o < ceilDiv(n, 8)` for i >= 0.
+    """
+    listed = list(dict.fromkeys(guards))
+    slacks = [_slack(guard) for guard in listed]
+    kept = [i for i, s in enumerate(slacks) if s is None or not is_nonneg(s)]
+    for i in list(kept):
+        slack = slacks[i]
+        others = [slacks[j] for j in kept if j != i]
+        if slack is not None and any(other is not None and is_nonneg(slack - other) for other in others):
+            kept.remove(i)
+    return [listed[i] for i in kept if as_int(listed[i]) != 1]
+
+
+def _slack(guard: Expr) -> Expr | None:
+    """What is not negative where a comparison holds, and only there; None for other conditions."""
+    if isinstance(guard, Lt):
+        low, high = guard.args
+        slack = high - low - 1
+    elif isinstance(guard, Le):
+        low, high = guard.args
+        slack = high - low
+    else:
+        return None
+    return _without_quotient(_for_any_size(slack))
+
+
+def _for_any_size(e: Expr) -> Expr:
+    """`e` without the upper bounds of its symbols that depend on sizes.
+
+    A launch has one thread at least, also along an axis of no points: a position below a size is no proof
+    that the size is not 0.
+    """
+    bounded = {s: symbol(s.name, s.lo, None, s.multiple_of) for s in e.free_symbols if isinstance(s.hi, Expr)}
+    return substitute(e, bounded) if bounded else e
+
+
+def _without_quotient(slack: Expr) -> Expr:
+    """e + q // f >= 0 is e*f + q >= 0, for integers and f > 0."""
+    for core, coefficient in slack.terms:
+        if coefficient == 1 and isinstance(core, FloorDiv) and is_nonneg(core.args[1] - 1):
+            dividend, divisor = core.args
+            return _without_quotient((slack - core) * divisor + dividend)
+    return slack

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.op import ElementwiseOp
 from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import (
     Broadcast,
@@ -30,15 +31,16 @@ from fusewright.ir.node import (
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
+from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, or_zero, zero
+from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, divides, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, divides, land, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -54,21 +56,78 @@ def _item(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: S
     return Item(loops, body, reads, writes, order)
 
 
-def _reading(
-    ctx: Context, node: Node, indices: NodeIndices, dst: k.Ref, body: Sequence[k.Stmt]
-) -> list[k.Stmt]:
-    """`body`, which sets `dst` from what `node` reads, where there is something to compute and to read."""
-    return guarded(ctx.guards(node, indices), or_zero(ctx.nonempty_guards(node), dst, 1, body))
+@dataclass(frozen=True)
+class _Work:
+    """When the statements of a node run.
+
+    Attributes:
+        branch: what they all stand under.
+        pred: under which they read memory, beyond `branch`.
+        fill: what they read elsewhere; None: a zero.
+        fill_is_value: whether what stands for elements that do not exist may reach a result. Of a tensor
+            that shows no copies of anything a sum of copies is 0 times whatever is read.
+    """
+
+    branch: tuple[Expr, ...]
+    pred: Expr
+    fill: k.Operand | None
+    fill_is_value: bool
+
+    def statements(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
+        return guarded(self.branch, body)
+
+    def load(self, dst: k.Ref, src: k.Ref, width: int = 1, cache: CacheOp = CacheOp.unspecified) -> k.Copy:
+        """One access to memory."""
+        if self.pred is k.TRUE:
+            return k.Copy(dst, src, width, cache)
+        dtype = dst.buffer.dtype
+        fill = self.fill or zero(dtype)
+        if isinstance(fill, k.Imm):
+            fill = k.Imm(fill.value, dtype)
+        return k.Copy(dst, src, width, cache, self.pred, fill, self.fill_is_value)
+
+
+def _work(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = None) -> _Work:
+    """Registers are computed by all threads, from fills where there is nothing to load; memory is written
+    where there is an element to write. `lane` is 0 in the conditions.
+    """
+    own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
+    if lane is not None:
+        own = [substitute(guard, {lane: 0}) for guard in own]  # type: ignore[dict-item]
+    if node.output.memory is MemoryType.local:
+        pred = land(*necessary([*own, *nonempty]))
+        return _Work(tuple(ctx.block_guards(node)), pred, None, bool(nonempty))
+    return _Work((*ctx.block_guards(node), *own), land(*nonempty), None, bool(nonempty))
+
+
+def _in_registers(
+    ctx: Context, work: _Work, operands: Sequence[k.Operand], op: ElementwiseOp, dtype: DataType
+) -> tuple[list[k.Stmt], list[k.Operand]]:
+    """Statements that bring operands into registers which must not be read, or divide, everywhere."""
+    loads: list[k.Stmt] = []
+    values: list[k.Operand] = []
+    for position, value in enumerate(operands):
+        if isinstance(value, k.Ref) and work.pred is not k.TRUE:
+            divisor = op.spelling(dtype).divides and position + 1 == len(operands)
+            if divisor or not is_at_hand(value):
+                name = f"{value.buffer.name}_{len(ctx.registers)}"
+                register = k.Ref(ctx.register(name, value.buffer.dtype, 1), ZERO)
+                away = replace(work, fill=k.Imm(1, value.buffer.dtype)) if divisor else work
+                loads.append(away.load(register, value))
+                value = register
+        values.append(value)
+    return loads, values
 
 
 def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Pointwise)
     indices = ctx.indices(node)
-    args = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
-    dtype = compute_dtype(node)
+    work, dtype = _work(ctx, node, indices), compute_dtype(node)
+    operands = [ctx.operand(node, i, indices) for i in range(len(node.inputs))]
+    loads, args = _in_registers(ctx, work, operands, node.op, dtype)
     precise = bool(node.reduced) and node.op.spelling(dtype).precise is not None
     dst = ctx.result(node.output, indices)
-    body = _reading(ctx, node, indices, dst, [k.Compute(node.op, dst, args, dtype, precise)])
+    body = work.statements([*loads, k.Compute(node.op, dst, tuple(args), dtype, precise)])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -88,19 +147,32 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
-    dst = ctx.result(node.output, indices)
-    body = _reading(ctx, node, indices, dst, [_assignment(dst, src, source.dtype, cache)])
+    dst, work = ctx.result(node.output, indices), _work(ctx, node, indices)
+    body = work.statements(_assignment(ctx, work, dst, src, source.dtype, cache))
     return [_item(ctx, node, order, loops, body)]
 
 
 def _assignment(
-    dst: k.Ref, value: k.Operand, dtype: DataType, cache: CacheOp = CacheOp.unspecified
-) -> k.Stmt:
+    ctx: Context,
+    work: _Work,
+    dst: k.Ref,
+    value: k.Operand,
+    dtype: DataType,
+    cache: CacheOp = CacheOp.unspecified,
+) -> list[k.Stmt]:
     """Stores a value of `dtype`: a copy where `dst` holds that type, else a cast, which has no cache hint."""
     given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
     if given is dst.buffer.dtype:
-        return k.Copy(dst, value, 1, cache)
-    return k.Compute(CAST, dst, (value,), given.compute)
+        return [_move(work, dst, value, 1, cache)]
+    loads, args = _in_registers(ctx, work, [value], CAST, given.compute)
+    return [*loads, k.Compute(CAST, dst, tuple(args), given.compute)]
+
+
+def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
+    """One access: what lies in memory is read under the predicate."""
+    if isinstance(src, k.Ref) and not is_at_hand(src):
+        return work.load(dst, src, width, cache)
+    return k.Copy(dst, src, width, cache)
 
 
 def is_vector_access(node: Node) -> bool:
@@ -129,7 +201,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     indices = ctx.indices(node, (*loops[:-1], vector))
     dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
     assert isinstance(src, k.Ref)
-    guards = [substitute(g, {lane: 0}) for g in ctx.guards(node, indices)]
+    work = _work(ctx, node, indices, lane)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
     if first_dst is None or (first_src is None and lane in src.index.free_symbols):
         bad = out if first_dst is None else source
@@ -138,22 +210,17 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
             f"{(dst if first_dst is None else src).index}",
             hint="vectorize the innermost contiguous axis",
         )
-    pred: Expr = TRUE
-    fill: k.Operand | None = None
     named: list[k.Stmt] = []
     if isinstance(node, Indexed):
-        pred, fill = substitute(indices.expression(node.map.pred), {lane: 0}), _fill(ctx, node)
         # An index that is the same for all lanes is read for the first.
-        named = _index_values(ctx, node, node.map.expressions, indices, lane)
+        named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
+        work = _padded(ctx, node, indices, work, lane)
     elif isinstance(node, Stored):
-        pred = substitute(indices.expression(node.map.pred), {lane: 0})
+        work = _placed(node, indices, work, lane)
     # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
-    each = [_assignment(dst, src, source.dtype, cache)]
-    if isinstance(node, Stored):
-        each = _predicated_store(dst, src, source.dtype, pred)
-    elif pred is not TRUE:
-        each = [k.Copy(dst, src, 1, cache, pred, fill, True)]
-    statements: list[k.Stmt] = [k.For(lane, vector.extent, tuple(each), unroll=True)]
+    statements: list[k.Stmt] = [
+        k.For(lane, vector.extent, tuple(_assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True)
+    ]
     if first_src is None:
         if out.memory is not MemoryType.local:
             raise ScheduleError(f"{out.name} is vectorized, but {source.name} has one element for all lanes")
@@ -166,10 +233,8 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                     given=str(ref.index),
                 )
         if src.buffer.dtype is dst.buffer.dtype:
-            statements = [k.Copy(first_dst, first_src, width, cache, pred, fill, fill is not None)]
-    statements = [*named, *statements]
-    body = guarded(guards, or_zero(ctx.nonempty_guards(node), first_dst, width, statements))
-    return _item(ctx, node, order, loops[:-1], body)
+            statements = [_move(work, first_dst, first_src, width, cache)]
+    return _item(ctx, node, order, loops[:-1], work.statements([*named, *statements]))
 
 
 def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
@@ -185,11 +250,11 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     if is_vector_access(node) and loops[-1].is_real:
         return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
     indices = ctx.indices(node)
-    pred, fill = indices.expression(node.map.pred), _fill(ctx, node)
+    work = _work(ctx, node, indices)
+    named = _index_values(ctx, node, node.map.expressions, indices, work.pred)
     src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
-    load = k.Copy(dst, src, pred=pred, fill=fill, fill_is_value=fill is not None)
-    body = [*_index_values(ctx, node, node.map.expressions, indices), load]
-    return [_item(ctx, node, order, loops, _reading(ctx, node, indices, dst, body))]
+    load = _assignment(ctx, _padded(ctx, node, indices, work), dst, src, node.output.dtype)
+    return [_item(ctx, node, order, loops, work.statements([*named, *load]))]
 
 
 def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
@@ -199,22 +264,31 @@ def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
     if is_vector_access(node) and loops[-1].is_real:
         return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
     indices = ctx.indices(node)
-    pred = indices.expression(node.map.pred)
+    work = _placed(node, indices, _work(ctx, node, indices))
     dst, src = ctx.result(node.output, indices), ctx.operand(node, 0, indices)
-    body = _predicated_store(dst, src, node.output.dtype, pred)
-    return [_item(ctx, node, order, loops, guarded(ctx.guards(node, indices), body))]
+    body = work.statements(_assignment(ctx, work, dst, src, node.output.dtype))
+    return [_item(ctx, node, order, loops, body)]
 
 
-def _predicated_store(dst: k.Ref, src: k.Operand, dtype: DataType, pred: Expr) -> list[k.Stmt]:
-    store = _assignment(dst, src, dtype)
-    return [replace(store, pred=pred)] if isinstance(store, k.Copy) else guarded([pred], [store])
+def _placed(node: Stored, indices: NodeIndices, work: _Work, lane: Symbol | None = None) -> _Work:
+    """The work of a node that stores where its own predicate holds, too."""
+    pred = indices.expression(node.map.pred)
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
+    return replace(work, branch=(*work.branch, pred))
 
 
-def _fill(ctx: Context, node: Indexed) -> k.Operand | None:
-    if node.map.pred is TRUE:
-        return None
+def _padded(
+    ctx: Context, node: Indexed, indices: NodeIndices, work: _Work, lane: Symbol | None = None
+) -> _Work:
+    """The work of a node that reads its source where its own predicate holds, too, and else the pad."""
+    pred = indices.expression(node.map.pred)
+    if pred is TRUE:
+        return work
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
     fill = ctx.scalar(node.fill) if node.fill is not None else zero(node.output.dtype)
-    return k.Imm(fill.value, node.output.dtype) if isinstance(fill, k.Imm) else fill
+    return replace(work, pred=land(work.pred, pred), fill=fill, fill_is_value=True)
 
 
 def _index_values(
@@ -222,10 +296,13 @@ def _index_values(
     node: Indexed | Choose,
     expressions: Sequence[Expr],
     indices: NodeIndices,
+    pred: Expr,
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
-    """Names the loaded index values that the node's expressions use: those of lane 0 of a vector."""
-    first = node.inputs.index(node.index_tensors[0]) if node.index_tensors else 0
+    """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
+    vector.
+    """
+    first = 1 if isinstance(node, Indexed) else 2  # of the index operands
     used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
     found: list[k.Stmt] = []
     for s in sorted(used, key=lambda s: s.name):
@@ -235,7 +312,7 @@ def _index_values(
         read = ctx.operand(node, first + number, indices)
         if lane is not None and isinstance(read, k.Ref):
             read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
-        found.append(k.LetValue(name, read, extent))
+        found.append(k.LetValue(name, read, extent, pred))
     return found
 
 
@@ -243,16 +320,18 @@ def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Choose)
     indices = ctx.indices(node)
     dst, pred = ctx.result(node.output, indices), indices.expression(node.pred)
-    first, second = (ctx.operand(node, i, indices) for i in range(2))
+    dtype = node.output.dtype.compute
+    work, where = _work(ctx, node, indices), ELEMENTWISE["where"]
+    operands = [ctx.operand(node, i, indices) for i in range(2)]
+    loads, (first, second) = _in_registers(ctx, work, operands, where, dtype)
     choice: k.Stmt
     if all(k.operand_dtype(each) is dst.buffer.dtype for each in (first, second)) and _can_fill(second):
         choice = k.Copy(dst, first, pred=pred, fill=second, fill_is_value=True)  # nothing is converted
         choice = choice if pred is not TRUE else k.Copy(dst, first)
     else:
-        operands = (k.IndexValue(pred, DataType.Bool), first, second)
-        choice = k.Compute(ELEMENTWISE["where"], dst, operands, node.output.dtype.compute)
-    body = [*_index_values(ctx, node, (node.pred,), indices), choice]
-    return [_item(ctx, node, order, ctx.loops.of(node), _reading(ctx, node, indices, dst, body))]
+        choice = k.Compute(where, dst, (k.IndexValue(pred, DataType.Bool), first, second), dtype)
+    body = [*_index_values(ctx, node, (node.pred,), indices, work.pred), *loads, choice]
+    return [_item(ctx, node, order, ctx.loops.of(node), work.statements(body))]
 
 
 def _can_fill(operand: k.Operand) -> bool:
@@ -263,7 +342,8 @@ def _can_fill(operand: k.Operand) -> bool:
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:
     indices = ctx.indices(node)
     fill, dst = ctx.scalar(node.inputs[0]), ctx.result(node.output, indices)
-    body = guarded(ctx.guards(node, indices), [_assignment(dst, fill, node.inputs[0].dtype)])
+    work = _work(ctx, node, indices)
+    body = work.statements(_assignment(ctx, work, dst, fill, node.inputs[0].dtype))
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -279,7 +359,7 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
         k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
         k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
     ]
-    body = guarded(ctx.guards(node, indices), statements)
+    body = _work(ctx, node, indices).statements(statements)
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 
@@ -296,7 +376,7 @@ def _random(ctx: Context, node: Node, order: int) -> list[Item]:
     block, place = (k.IndexValue(e, DataType.Int) for e in (number // each, number % each))
     state = (ctx.scalar(v) for v in node.inputs)
     statement = k.Compute(node.op, ctx.result(out, indices), (block, place, *state), out.dtype)
-    body = guarded(ctx.guards(node, indices), [statement])
+    body = _work(ctx, node, indices).statements([statement])
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
 
 

@@ -90,8 +90,9 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
         return run
     indices = ctx.indices(node)
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
-    statement = k.Combine(node.op, _accumulators(ctx, node, indices), src)
-    body = guarded([*ctx.guards(node, indices), *ctx.nonempty_guards(node)], [statement])
+    pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
+    statement = k.Combine(node.op, _accumulators(ctx, node, indices), src, pred=pred)
+    body = guarded(ctx.block_guards(node), [statement])
     return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 
@@ -108,14 +109,15 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
     read = ctx.operand(node, 0, indices)
-    guards, dst = ctx.guards(node, indices), _accumulators(ctx, node, indices)
+    guards, dst = ctx.thread_guards(node, indices), _accumulators(ctx, node, indices)
     if any(lane in e.free_symbols for e in (*guards, *(ref.index for ref in dst))):
         return None
     assert isinstance(read, k.Ref)
     first = substitute(read.index, {lane: 0})
     if first + lane is not read.index:
         return None
-    body = guarded(guards, [k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width)])
+    run = k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width, land(*guards))
+    body = guarded(ctx.block_guards(node), [run])
     return Item(loops[:-1], body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 

@@ -24,7 +24,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, product, symbol
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, product, symbol
 
 
 def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
@@ -156,9 +156,10 @@ def _serial_item(ctx: Context, shape: _Shape, order: int) -> Item:
     node = shape.node
     indices = ctx.indices(node)
     carry, dst = shape.carry_here(), ctx.result(node.output, indices)
-    body: list[k.Stmt] = [k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),)), k.Copy(dst, carry)]
-    guards = [*ctx.guards(node, indices), *ctx.nonempty_guards(node)]
-    return Item(shape.loops, guarded(guards, body), _reads(ctx, node), (node.output,), order)
+    pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
+    step = k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),), pred=pred)
+    body = guarded(ctx.block_guards(node), [step, k.Copy(dst, carry)])
+    return Item(shape.loops, body, _reads(ctx, node), (node.output,), order)
 
 
 def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
@@ -166,9 +167,12 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
     node = shape.node
     indices = ctx.indices(node)
     dst = ctx.result(node.output, indices)
-    guards = [*ctx.guards(node, indices), *ctx.nonempty_guards(node)]
-    body: list[k.Stmt] = [k.Init(node.op, (dst,))] if guards else []
-    body += guarded(guards, [k.Copy(dst, ctx.operand(node, 0, indices))])
+    pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
+    dtype = node.output.dtype
+    [identity] = node.op.identity(dtype)
+    fill = None if pred is k.TRUE else k.Imm(identity, dtype)
+    load = k.Copy(dst, ctx.operand(node, 0, indices), pred=pred, fill=fill, fill_is_value=fill is not None)
+    body = guarded(ctx.block_guards(node), [load])
     return Item(shape.loops, body, _reads(ctx, node), (node.output,), order)
 
 

@@ -25,6 +25,7 @@ from fusewright.ops import build_reduction as _reduction  # noqa: F401
 from fusewright.ops import build_reshape as _reshape  # noqa: F401
 from fusewright.ops import build_resize as _resize  # noqa: F401
 from fusewright.ops import build_scan as _scan  # noqa: F401
+from fusewright.ops import build_scatter as _scatter  # noqa: F401
 from fusewright.ops import build_shape as _shape  # noqa: F401
 from fusewright.ops import build_softmax as _softmax  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS

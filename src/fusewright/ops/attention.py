@@ -28,6 +28,8 @@ ATTENDED = (DataType.Half, DataType.BFloat16)
 # Elements that the rows of flash attention's operands, and of a bias, are a multiple of.
 HEAD_MULTIPLE = 8
 BIAS_MULTIPLE = 16
+# Bytes that torch's kernels access at once, unless they raise for it.
+ACCESS_BYTES = 16
 #: Words of the state of Philox that torch returns beside the result.
 SEED_SIZE = 2
 
@@ -99,10 +101,24 @@ def _formula_backward(
 
 
 def _padded(multiple: int, size: int, tensor: Tensor) -> Tensor:
-    """`tensor` with zeros behind its last dimension, up to a multiple that is at least `size`."""
-    wanted = -(-size // multiple) * multiple
-    missing = wanted - tensor.shape[-1]
-    return F.pad(tensor, (0, missing)) if missing else tensor
+    """`tensor` with zeros behind its last dimension, up to a multiple that is at least `size`.
+
+    Its rows are dense, and each starts at an address that the kernels access 16 bytes from.
+    """
+    missing = -(-size // multiple) * multiple - tensor.shape[-1]
+    if missing:
+        return F.pad(tensor, (0, missing)).contiguous()
+    steps = [step for size, step in zip(tensor.shape[:-1], tensor.stride()) if size > 1]
+    unit = ACCESS_BYTES // tensor.element_size()
+    is_dense = tensor.stride(-1) == 1 and all(step % unit == 0 for step in steps)
+    if is_dense and tensor.data_ptr() % ACCESS_BYTES == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _state(dropout: float, words: Tensor) -> Tensor:
+    """The state of Philox: torch leaves the words as they were in memory where nothing is dropped."""
+    return words if dropout else torch.zeros_like(words)
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, added: Sequence[Tensor], *scalars: Any) -> Any:
@@ -113,7 +129,8 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, added: Sequence[Tensor], *
     size = max(query.shape[-1], value.shape[-1])
     operands = [_padded(HEAD_MULTIPLE, size, t) for t in (query, key, value)]
     results = torch.ops.aten._scaled_dot_product_flash_attention(*operands, dropout, causal, scale=scale)
-    return results[0][..., : value.shape[-1]], results[1], results[6], results[7]
+    state, unused = (_state(dropout, words) for words in results[6:8])
+    return results[0][..., : value.shape[-1]], results[1], state, unused
 
 
 def _efficient(
@@ -127,11 +144,13 @@ def _efficient(
         bias = bias.masked_fill(~term, -math.inf) if term.dtype == torch.bool else bias + term
     bias = bias.expand(*query.shape[:-1], columns)
     bias = _padded(BIAS_MULTIPLE, columns, bias)[..., :columns]
+    operands = [_padded(1, t.shape[-1], t) for t in (query, key, value)]
     out, logsumexp, seed, offset = torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, key, value, bias, True, dropout, False, scale=scale
+        *operands, bias, True, dropout, False, scale=scale
     )
-    state = torch.stack([seed, offset]).to(query.device).view(torch.uint64)
-    return out, logsumexp[..., :rows], state, torch.zeros((), dtype=torch.uint64, device=query.device)
+    words = torch.stack([seed.to(query.device), offset.to(query.device)]).view(torch.uint64)
+    unused = torch.zeros((), dtype=torch.uint64, device=query.device)
+    return out, logsumexp[..., :rows], _state(dropout, words), unused
 
 
 def _flash_backward(

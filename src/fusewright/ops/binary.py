@@ -84,7 +84,7 @@ _DIV = Spelling(
 # Complex numbers are divided by the division of doubles, which is correctly rounded.
 _COMPLEX_DIV = Spelling("{0} / {1}", complex_functions.FUNCTIONS["div"], ("complex",))
 _FMOD = Spelling("fmod({0}, {1})", real_functions.fmod)
-_INT_MOD = Spelling("{0} % {1}", _int_mod)
+_INT_MOD = Spelling("{0} % {1}", _int_mod, divides=True)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
 _BOOL_DIV = Spelling("{0}", lambda a, b: a | torch.zeros_like(b))
 _BOOL_MOD = Spelling("false", lambda a, b: (a & b) & False)
@@ -99,7 +99,7 @@ _ARITHMETIC = (
         Rule.SAME_UP,
         {
             BOOL: _BOOL_DIV,
-            INT: Spelling("{0} / {1}", _int_div),
+            INT: Spelling("{0} / {1}", _int_div, divides=True),
             FLOAT: _DIV,
             COMPLEX: _COMPLEX_DIV,
         },
@@ -121,7 +121,7 @@ _ARITHMETIC = (
         Rule.SAME_UP,
         {
             BOOL: _BOOL_MOD,
-            INT: Spelling("fw::int_remainder({0}, {1})", _int_remainder, ("int_remainder",)),
+            INT: Spelling("fw::int_remainder({0}, {1})", _int_remainder, ("int_remainder",), divides=True),
             FLOAT: Spelling("fw::float_remainder({0}, {1})", real_functions.remainder, ("float_remainder",)),
         },
     ),

@@ -353,7 +353,7 @@ def copy_tensor(
     axes = copied_axes(fusion, tensor)
     allocation = None if memory_order is None else [axes[i] for i in memory_order]
     out = fusion.new_tensor(axes, tensor.dtype, allocation=allocation)
-    fusion.add_node(Copy(tensor, out, segment=segment))
+    fusion.add_node(Copy(tensor, out, segment=segment, ordered=memory_order is not None))
     return out
 
 

@@ -14,6 +14,7 @@ from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
 from fusewright.ops.build_elementwise import check_has_values, constant, convert_tensor, copy_tensor
 from fusewright.ops.build_pairs import packed, unpacked
 from fusewright.ops.build_shape import check_extent, memory_order, vector_of
+from fusewright.ops.memory_format import keep_memory_format
 from fusewright.ops.registry import Contiguity, OpDef, Operand, ScalarLike, ScalarVector, Values, op
 from fusewright.sym import Expr, const
 
@@ -210,7 +211,8 @@ def add_output(
 ) -> None:
     """The next output; with `alias_input` it is written into that input's memory and not returned.
 
-    `stride_order` fixes the order in memory (0 for the innermost dimension). A tensor that is also added
+    `stride_order` fixes the order in memory (0 for the innermost dimension); else that of the inputs is kept,
+    as torch keeps it. A tensor that is also added
     without alias is returned once for each time, in the input's memory. Elements of Float4_e2m1fn are
     returned as pairs, Float4_e2m1fn_x2: half as many along the innermost dimension.
     """
@@ -224,6 +226,8 @@ def add_output(
     if output.dtype is DataType.Float4_e2m1fn:
         output = packed(fusion, output)
     alias = next((o.alias for o in fusion.outputs if o.tensor is output), None)
+    if alias is None:
+        keep_memory_format(output)
     fusion.add_output(output, alias)
 
 

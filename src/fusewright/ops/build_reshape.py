@@ -10,7 +10,7 @@ from fusewright.ops.build_elementwise import copy_tensor
 from fusewright.ops.build_indexed import indexed, own_positions, regrouped, reshape_map, sized_axis
 from fusewright.ops.build_shape import check_extent, extent_of, known_size, wrap_index
 from fusewright.ops.registry import Shape, op
-from fusewright.sym import ZERO, Expr, eq, floordiv, product
+from fusewright.sym import ZERO, Expr, eq, floordiv, maximum, product
 
 
 @op()
@@ -91,7 +91,8 @@ def _quotient(source: Sequence[Expr], known: Sequence[Expr]) -> Expr:
             above.remove(size)
         else:
             below.append(size)
-    return floordiv(product(above), product(below)) if below else product(above)
+    # A divisor of 0 leaves no elements, of which there are as many as anybody says.
+    return floordiv(product(above), maximum(product(below), 1)) if below else product(above)
 
 
 def _listed(sizes: Sequence[Expr]) -> str:

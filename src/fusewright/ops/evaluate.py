@@ -16,7 +16,7 @@ import torch
 
 from fusewright.core.dtype import DataType, PyScalar
 from fusewright.core.errors import InputError, InternalError, ShapeError
-from fusewright.core.op import converted
+from fusewright.core.op import converted, movable, selected
 from fusewright.ir import (
     Broadcast,
     Choose,
@@ -37,6 +37,7 @@ from fusewright.ir import (
     Scalar,
     Scan,
     Squeeze,
+    Stored,
     TensorView,
     Val,
     position_of,
@@ -259,7 +260,20 @@ def _indexed(run: _Evaluation, node: Indexed) -> Sequence[torch.Tensor]:
     # What is outside is read somewhere inside, and not used.
     inside = [i.clamp(0, size - 1) for i, size in zip(indices, source.shape)]
     element = source[tuple(inside)] if inside else source.expand(shape)
-    return [torch.where(pred.bool(), element, fill)]
+    return [selected(pred.bool(), element, fill)]
+
+
+def _stored(run: _Evaluation, node: Stored) -> Sequence[torch.Tensor]:
+    source = node.inputs[0]
+    assert isinstance(source, TensorView)
+    size, places = run.shape(source), _positions(run, source)
+    *indices, pred = [_index_values(run, e, places, []).expand(size) for e in node.map.expressions]
+    taken, out = pred.bool(), run.get(source).new_zeros(run.shape(node.output))
+    elements = run.get(source).expand(size)[taken]
+    if not indices:
+        return [elements.reshape(())]
+    movable(out)[tuple(i[taken] for i in indices)] = movable(elements)
+    return [out]
 
 
 def _choose(run: _Evaluation, node: Choose) -> Sequence[torch.Tensor]:
@@ -267,7 +281,7 @@ def _choose(run: _Evaluation, node: Choose) -> Sequence[torch.Tensor]:
     values = [run.get(v).long() for v in node.index_tensors]
     pred = _index_values(run, node.pred, _positions(run, node.output), values).bool()
     first, second = (run.get(v).expand(shape) for v in node.inputs[:2])
-    return [torch.where(pred.expand(shape), first, second)]
+    return [selected(pred.expand(shape), first, second)]
 
 
 def _index_values(
@@ -297,6 +311,7 @@ _INDEX_RULES: Mapping[str, Callable[..., torch.Tensor]] = {
     "mod": lambda e, a, b: torch.remainder(a, b),
     "min": lambda e, *args: functools.reduce(torch.minimum, args),
     "max": lambda e, *args: functools.reduce(torch.maximum, args),
+    "xor": lambda e, *args: functools.reduce(operator.xor, args),
     "lt": lambda e, a, b: (a < b).long(),
     "le": lambda e, a, b: (a <= b).long(),
     "eq": lambda e, a, b: (a == b).long(),
@@ -355,6 +370,7 @@ RULES: Mapping[type[Node], Rule] = {
     Relabel: _relabel,
     Expand: _expand,
     Indexed: _indexed,
+    Stored: _stored,
     Choose: _choose,
     Full: _full,
     Iota: _iota,

@@ -23,20 +23,31 @@ SCALED = (*UNSCALED, DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Floa
 GROUPED_ALIGNMENT = 16
 
 
-def _aligned(matrix: Tensor) -> Tensor:
-    """The matrix as torch's grouped product takes it: copied to wider rows where it is not."""
+def _has_aligned_rows(matrix: Tensor) -> bool:
+    (columns, *_), (across, down, *steps) = matrix.shape[::-1], matrix.stride()[::-1]
     unit = GROUPED_ALIGNMENT // matrix.element_size()
-    (rows, columns), (down, across) = matrix.shape[-2:], matrix.stride()[-2:]
-    row_major = across == 1 and down >= max(1, columns) and down % unit == 0
-    column_major = down == 1 and across >= max(1, rows) and across % unit == 0
-    if (row_major or column_major) and matrix.data_ptr() % GROUPED_ALIGNMENT == 0:
+    is_dense = across == 1 and down >= max(1, columns) and all(step % unit == 0 for step in (down, *steps))
+    return is_dense and matrix.data_ptr() % GROUPED_ALIGNMENT == 0
+
+
+def _in_rows(matrix: Tensor) -> Tensor:
+    """The matrix with rows that torch's grouped product takes: copied to wider ones where they are not."""
+    if _has_aligned_rows(matrix):
         return matrix
+    columns, unit = matrix.shape[-1], GROUPED_ALIGNMENT // matrix.element_size()
     # At least one element more, so that it is a copy.
     return F.pad(matrix, (0, unit - columns % unit))[..., :columns]
 
 
 def _product_of_groups(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
-    return torch._grouped_mm(_aligned(a), _aligned(b), offs=ends.to(torch.int32))
+    """Groups end anywhere but begin at aligned addresses: what is cut is never innermost in memory."""
+    if a.ndim > b.ndim:
+        return _product_of_groups(b.mT, a.mT, ends).mT
+    if a.ndim == b.ndim:
+        left, right = _in_rows(a.mT).mT, _in_rows(b)
+    else:
+        left, right = _in_rows(a), b if _has_aligned_rows(b.mT) else _in_rows(b)
+    return torch._grouped_mm(left, right, offs=ends.to(torch.int32))
 
 
 def _spread(scale: Tensor, shape: torch.Size) -> Tensor:

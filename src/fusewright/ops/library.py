@@ -1,4 +1,4 @@
-"""The operations that torch computes as a whole: contractions and sorting. Rows by name in `LIBRARY`.
+"""The operations that torch computes as a whole, and rows of contractions and sorting, in `LIBRARY` by name.
 
 A row's function is made once for a node, from its options, so that a call looks nothing up.
 """

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import torch
 
 from fusewright.core.dtype import Category
-from fusewright.core.op import ElementwiseOp, Rule, Spelling
+from fusewright.core.op import ElementwiseOp, Rule, Spelling, selected
 from fusewright.ops import complex_functions
 
 __all__ = ["TERNARY"]
@@ -51,7 +51,7 @@ def _threshold(x: Tensor, threshold: Tensor, value: Tensor) -> Tensor:
     return torch.where(x <= threshold, value, x)
 
 
-_WHERE = Spelling("{0} ? {1} : {2}", torch.where)
+_WHERE = Spelling("{0} ? {1} : {2}", selected)
 _ADDCMUL = Spelling("{0} + {3} * {1} * {2}", _addcmul)
 _INT_ADDCMUL = Spelling(
     "fw::wrapping_add({0}, fw::wrapping_mul(fw::wrapping_mul({3}, {1}), {2}))", _addcmul, ("wrapping",)
@@ -74,7 +74,7 @@ TERNARY: tuple[ElementwiseOp, ...] = (
                 BOOL: _WHERE,
                 INT: _WHERE,
                 FLOAT: _WHERE,
-                COMPLEX: Spelling(_WHERE.cuda, torch.where, ("complex",)),
+                COMPLEX: Spelling(_WHERE.cuda, selected, ("complex",)),
             }
         ),
     ),

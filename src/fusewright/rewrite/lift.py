@@ -14,7 +14,7 @@ from __future__ import annotations
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Indexed, Node
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.lift_indexed import lift_indexed
+from fusewright.rewrite.lift_indexed import as_relabel, lift_indexed, reads_in_order
 from fusewright.rewrite.lift_relabel import lift_relabel
 
 # What is lifted above a tensor that several read in ways of their own is computed for each. A chain of joins
@@ -42,10 +42,15 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         above = source.definition
         if not isinstance(source, TensorView) or above is None:
             continue
-        merges = isinstance(node, Indexed) and isinstance(above, Indexed)
-        if source in reduced and not merges:
-            continue
-        if isinstance(node, Indexed) and not merges and not everything and _waits(node, outputs):
+        if isinstance(node, Indexed) and not isinstance(above, Indexed):
+            if not everything and _waits(node, outputs, reduced):
+                continue
+            if source in reduced and not reads_in_order(node, reduced):
+                continue
+            if not above.traits.pointwise:  # a reduction, read in its own order
+                work.append(as_relabel(fusion, node))
+                continue
+        elif source in reduced and not isinstance(node, Indexed):
             continue
         if not (above.traits.carries_relabels or above.traits.own_load):
             continue
@@ -65,10 +70,11 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
     return fusion
 
 
-def _waits(node: Indexed, outputs: set[TensorView]) -> bool:
+def _waits(node: Indexed, outputs: set[TensorView], reduced: set[Val]) -> bool:
     """Whether the source of a read that can be undone has its own place in the kernel."""
     source = node.source
-    return node.inverse is not None and not node.indices and (source in outputs or len(source.uses) > 1)
+    needed = source in outputs or source in reduced or len(source.uses) > 1
+    return node.inverse is not None and not node.indices and needed
 
 
 def depends_on_more(fusion: Fusion) -> set[Val]:

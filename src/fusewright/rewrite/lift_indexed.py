@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category, DataType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of, value_of
-from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node
+from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.sym import ONE, TRUE, ZERO, And, Expr, land
-
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
+from fusewright.ops.build_elementwise import copy_tensor
+from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
 def lift_indexed(
@@ -30,6 +28,66 @@ def lift_indexed(
     if isinstance(above, Indexed):
         return lift.over_indexed(above)
     return lift.over_elements(above)
+
+
+def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
+    """Whether an indexed read of what follows from reductions needs of their results the rows in order alone.
+
+    So `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` less what belongs to row i.
+    """
+    above = node.source.definition
+    if node.source in reduced and above is not None and not above.traits.pointwise:
+        dims = _relabel_dims(node.source, node.map, node.output)
+        return dims is not None and all(
+            axis.is_broadcast or dim is not None for axis, dim in zip(node.output.shape, dims)
+        )
+    return _in_order(node.source, node.map, node.output, reduced)
+
+
+def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[Val]) -> bool:
+    above = value.definition
+    if value not in reduced:
+        return True
+    assert above is not None
+    if above.traits.relabel or isinstance(above, Expand):
+        source = above.inputs[0]
+        assert isinstance(source, TensorView)
+        indices: list[Expr] = [ZERO] * source.ndim
+        for index, dim in zip(read.indices, above.axis_map(0)):
+            if dim is not None and not source.shape[dim].is_broadcast:
+                indices[dim] = index
+        return _in_order(source, IndexMap(tuple(indices), read.pred), out, reduced)
+    if above.traits.pointwise and above.traits.carries_relabels and not isinstance(above, Iota):
+        operands = [v for v in above.inputs if isinstance(v, TensorView) and not v.is_cpu]
+        return all(_in_order(v, _restricted(read, v), out, reduced) for v in operands)
+    # A result: each of its dimensions is one of what is read, the others have one point there.
+    return not above.traits.indexed and _relabel_dims(value, read, out) is not None
+
+
+def _restricted(read: IndexMap, value: TensorView) -> IndexMap:
+    indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, read.indices))
+    return IndexMap(indices, _about(read.pred, indices))
+
+
+def _relabel_dims(value: TensorView, read: IndexMap, out: TensorView) -> list[int | None] | None:
+    """The dimension of `value` that each of `out` is, where a read of it is no more than a relabeling."""
+    dims: list[int | None] = [None] * out.ndim
+    for dim, (axis, index) in enumerate(zip(value.shape, read.indices)):
+        if axis.is_broadcast:
+            continue
+        place = position_of(index) if isinstance(index, Symbol) else None
+        if place is None or dims[place] is not None or out.shape[place].extent is not axis.extent:
+            return None
+        dims[place] = dim
+    return None if _about(read.pred, read.indices) is not TRUE else dims
+
+
+def as_relabel(fusion: Fusion, node: Indexed) -> Node:
+    """A read of a whole result in its own order, as the relabeling that it is."""
+    dims = _relabel_dims(node.source, node.map, node.output)
+    assert dims is not None
+    fusion.remove_node(node)
+    return fusion.add_node(Relabel(node.source, node.output, dims))
 
 
 class _Lift:
@@ -56,16 +114,9 @@ class _Lift:
             places = [ZERO if dim is None else own[dim] for dim in above.axis_map(0)]
             inverse = None if shown else inverse.at(places)
         self.fusion.remove_node(node)
-        merged = Indexed(
-            node.kind,
-            source,
-            node.output,
-            IndexMap(tuple(indices), self.map.pred),
-            node.index_tensors,
-            node.fill,
-            inverse,
-        )
-        return [self.fusion.add_node(merged)]
+        index_map = IndexMap(tuple(indices), self.map.pred)
+        self._add_read(source, node.output, index_map, node.index_tensors, node.fill, inverse)
+        return self.made
 
     def over_indexed(self, above: Indexed) -> list[Node]:
         node = self.node
@@ -79,10 +130,10 @@ class _Lift:
             inverse = node.inverse.at(above.inverse.indices).where(above.inverse.pred)
         if self.map.pred is TRUE or above.map.pred is TRUE or _is_same(node.fill, above.fill):
             fill = above.fill if self.map.pred is TRUE else node.fill
-            self._add_read(Indexed(node.kind, above.source, node.output, merged, indices, fill, inverse))
+            self._add_read(above.source, node.output, merged, indices, fill, inverse)
             return self.made
         between = self._like(node.output)
-        self._add_read(Indexed(node.kind, above.source, between, merged, indices, above.fill))
+        self._add_read(above.source, between, merged, indices, above.fill)
         self._choose(between)
         return self.made
 
@@ -123,16 +174,17 @@ class _Lift:
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
         pred = _about(self.map.pred, indices)
-        key = value, indices, pred, tuple(node.index_tensors)
+        shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
+        key = value, indices, pred, tuple(node.index_tensors), shape
         known = self.lifted.get(key)
         if known is not None and known.definition is not None:
             return known
         own = IndexMap(indices, pred)
         axes = [self._axis(axis, dim, own) for dim, axis in enumerate(node.output.shape)]
         twin = self.lifted[key] = self.fusion.new_tensor(axes, value.dtype)
-        fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, _zero(value.dtype))
+        fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, value.dtype.zero)
         tensors = node.index_tensors if own.index_numbers else ()
-        self._add_read(Indexed(node.kind, value, twin, own, tensors, fill))
+        self._add_read(value, twin, own, tensors, fill)
         return twin
 
     def _axis(self, axis: IterDomain, dim: int, own: IndexMap) -> IterDomain:
@@ -150,12 +202,23 @@ class _Lift:
     def _choose(self, element: TensorView) -> None:
         """The output: `element` where the node's predicate holds, else the node's fill."""
         node = self.node
-        fill = node.fill or self.fusion.new_scalar(node.output.dtype, _zero(node.output.dtype))
+        fill = node.fill or self.fusion.new_scalar(node.output.dtype, node.output.dtype.zero)
         used = self.map.pred.free_symbols
         indices = node.index_tensors if any(value_of(s) is not None for s in used) else ()
         self.fusion.add_node(Choose(element, fill, node.output, self.map.pred, indices))
 
-    def _add_read(self, read: Indexed) -> None:
+    def _add_read(
+        self,
+        source: TensorView,
+        out: TensorView,
+        index_map: IndexMap,
+        indices: Sequence[TensorView],
+        fill: Scalar | None,
+        inverse: IndexMap | None = None,
+    ) -> None:
+        # Each operand is read in its own way, so a tensor that is both is two.
+        apart = [copy_tensor(self.fusion, tensor) if tensor is source else tensor for tensor in indices]
+        read = Indexed(self.node.kind, source, out, index_map, apart, fill, inverse)
         self.made.append(self.fusion.add_node(read))
 
 
@@ -178,7 +241,3 @@ def _is_same(a: Scalar | None, b: Scalar | None) -> bool:
         return True
     values = [0 if fill is None else fill.value for fill in (a, b)]
     return None not in values and str(complex(values[0])) == str(complex(values[1]))  # type: ignore[arg-type]
-
-
-def _zero(dtype: DataType) -> bool | int | float | complex:
-    return _ZEROS[dtype.category]

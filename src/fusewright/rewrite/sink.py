@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import Category
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap
@@ -19,8 +18,6 @@ from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.lift import depends_on_more, lift_views
 from fusewright.sym import ONE, TRUE, ZERO, Expr
-
-_ZEROS = {Category.BOOL: False, Category.INT: 0, Category.FLOAT: 0.0, Category.COMPLEX: 0j}
 
 
 def sink_views(fusion: Fusion) -> Fusion:
@@ -86,7 +83,7 @@ class _Sink:
                 return None
             if isinstance(node, Copy) and node.segment:
                 return None
-            if node.traits.view or len(node.outputs) > 1:
+            if node.traits.view or len(node.outputs) > 1 or self._is_wider(node.output):
                 return None
             for value in node.inputs:
                 if value in followed or not isinstance(value, TensorView) or value.is_cpu:
@@ -98,6 +95,11 @@ class _Sink:
         stored = [v for v in followed if v in self.outputs]
         unused = [v for v in followed if v not in self.outputs and not v.uses]
         return region if stored and not unused and self._has_own_place(region) else None
+
+    def _is_wider(self, tensor: TensorView) -> bool:
+        """Whether it has several elements where the result has one, so that the source has no place for them."""
+        pairs = zip(self.node.output.shape, tensor.shape)
+        return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
 
     def _has_own_place(self, region: Sequence[Node]) -> bool:
         """Whether the source is needed as it is: it is not computed again, or not only for the region."""
@@ -155,7 +157,7 @@ class _Sink:
         twin = self.fusion.new_tensor(axes, value.dtype)
         fill = None
         if own.pred is not TRUE:
-            fill = self.fusion.new_scalar(value.dtype, _ZEROS[value.dtype.category])
+            fill = self.fusion.new_scalar(value.dtype, value.dtype.zero)
         self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=None))
         return twin
 

@@ -212,8 +212,10 @@ class TransposeParams(HeuristicParams):
     tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
     the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
     dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that are
-    merged with the tiled ones, from the inside; small dimensions fill a tile only together. lparams.bdimx:
-    threads of a block.
+    merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small ones,
+    which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the reference's
+    dimensions, in memory order, that the kernel has as constants, so that it serves no others
+    (`transpose.assumable`); () where it serves all.
     """
 
     tile_size1: int = 32
@@ -222,6 +224,7 @@ class TransposeParams(HeuristicParams):
     vectorize_factor2: int = 1
     dims_merged_with_1: tuple[int, ...] = ()
     dims_merged_with_2: tuple[int, ...] = ()
+    assumed_sizes: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -238,6 +241,9 @@ class TransposeParams(HeuristicParams):
                 )
             vectors = self.tile_size1 * self.tile_size2 // width
             _within("tile_size1 * tile_size2", vectors, 1, MAX_UNROLL * self.threads)
+        for size in self.assumed_sizes:
+            if size < 1:
+                raise ParamsError(path="assumed_sizes", expected="sizes of 1 or more", given=size)
         self._expect_extents(["bdimx"])
 
 

@@ -81,6 +81,10 @@ class Extractor:
             for value in (*node.inputs, *node.outputs):
                 if value not in values:
                     values[value] = copy_value(value, axes)
+            for value in node.outputs:
+                own = values[value]
+                if isinstance(own, TensorView):
+                    own.memory = MemoryType.local  # until it is an output of this group, too
             twin = node.copy(values)
             if isinstance(twin, Copy):
                 twin.segment = False

@@ -89,9 +89,7 @@ class _Search:
             self._merge_until_stable()
         groups = [graph.nodes([group]) for group in graph.groups()]
         if len(groups) > 1:
-            cheaper = recompute_borders(
-                self.extractor.whole, groups, lambda nodes: self._offer(nodes)[0] is not None
-            )
+            cheaper = recompute_borders(self.extractor.whole, groups, self._is_segment)
             # A group that hands on less than when it was asked about may be refused after all.
             with suppress(NoSchedulerError):
                 return self._segments(cheaper)
@@ -213,6 +211,10 @@ class _Search:
         self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
         self._asked[key] = scheduler, reasons
         return scheduler, reasons
+
+    def _is_segment(self, nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> bool:
+        """Whether a scheduler takes these nodes as a group of which others read these tensors."""
+        return isinstance(self._segment(0, nodes, read_elsewhere), Segment)
 
     def _segment(
         self, index: int, nodes: Sequence[Node], read_elsewhere: set[TensorView]

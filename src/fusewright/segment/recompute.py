@@ -18,16 +18,19 @@ MAX_CHAIN = 16
 
 
 def recompute_borders(
-    whole: Fusion, groups: Sequence[Group], accepts: Callable[[Sequence[Node]], bool]
+    whole: Fusion,
+    groups: Sequence[Group],
+    accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
     """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
 
-    `accepts` says whether some scheduler takes a group of nodes (producers first).
+    `accepts` says whether a scheduler takes a group of nodes (producers first) that hands on these tensors.
     """
+    handed_on = owned_borders(groups)
     position = {node: i for i, node in enumerate(whole.nodes)}
     kept = set(whole.output_tensors())
     result: list[Group] = []
-    for group in groups:
+    for group, own in zip(groups, handed_on):
         # A library reads whole tensors from memory: nothing is computed again for it.
         for tensor in () if group[0].traits.whole else border_inputs(group):
             chain = _chain(tensor, kept)
@@ -35,7 +38,8 @@ def recompute_borders(
                 continue
             if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group):
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
-                if accepts(candidate):
+                # What it computes again others read from the group that computed it before.
+                if accepts(candidate, own):
                     group = candidate
         result.append(list(group))
     return _without_dead(whole, result)

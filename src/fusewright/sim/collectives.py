@@ -13,7 +13,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
-from fusewright.core.op import ReductionOp, States, converted
+from fusewright.core.op import ReductionOp, States, converted, selected
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -110,7 +110,7 @@ def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
             refs = [shifted(ref, k) for ref in stmt.src]
             states = [state.expand(shape) for state in load_states(machine, op, stmt.dst, refs, active)]
             if active.mask is not None:
-                states = [torch.where(active.mask, *pair) for pair in zip(states, identity)]
+                states = [selected(active.mask, *pair) for pair in zip(states, identity)]
         for row, state in zip(rows, states):
             row.append(state)
     return tuple(torch.stack(row) for row in rows)

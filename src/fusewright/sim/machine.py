@@ -33,7 +33,7 @@ from fusewright.sim.arguments import Arguments
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import IndexEvaluator, Lanes
 from fusewright.sim.launch import Launch
-from fusewright.sim.memory import Access, LinearMemory, LocalMemory, Memory, Region
+from fusewright.sim.memory import Access, Filled, LinearMemory, LocalMemory, Memory, Region
 from fusewright.sim.report import SimReport
 from fusewright.sim.usage import Usage
 from fusewright.sym import Symbol
@@ -200,14 +200,32 @@ class Machine:
             traffic.bytes_loaded += active.count * width * values[0].element_size()
         return values
 
-    def store(self, ref: Ref, values: Sequence[Tensor], active: Activity | None = None) -> None:
-        """Store adjacent elements in the active lanes."""
+    def store(
+        self,
+        ref: Ref,
+        values: Sequence[Tensor],
+        active: Activity | None = None,
+        filled: Sequence[Filled] = (),
+    ) -> None:
+        """Store adjacent elements in the active lanes; `filled` says which of them are fills."""
         active = self.active if active is None else active
-        self.memory(ref.buffer).store(self.index(ref.index), values, self.access(active))
+        memory, index = self.memory(ref.buffer), self.index(ref.index)
+        if isinstance(memory, LocalMemory):
+            memory.store(index, values, self.access(active), filled)
+        else:
+            memory.store(index, values, self.access(active))
         if ref.buffer.space is not Space.LOCAL:
             traffic = self.program.report.traffic[ref.buffer.space]
             traffic.stores += active.count
             traffic.bytes_stored += active.count * len(values) * values[0].element_size()
+
+    def filled(self, operand: Operand, width: int, active: Activity) -> list[Filled]:
+        """Which elements of an operand are fills, or made from some: registers alone hold any."""
+        if isinstance(operand, Ref):
+            memory = self.memory(operand.buffer)
+            if isinstance(memory, LocalMemory):
+                return memory.filled(self.index(operand.index), width, active)
+        return [False] * width
 
     def operand(self, operand: Operand, active: Activity | None = None) -> Tensor:
         """The value of an operand in its own type, broadcastable to (blocks, threads)."""

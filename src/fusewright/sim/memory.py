@@ -16,10 +16,15 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
+from fusewright.core.op import movable, selected
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
 from fusewright.sim.races import AccessLog, Conflict
+
+Filled = bool | Tensor
+"""Where a register holds a fill that stands for no value, or what was computed from one: nowhere, everywhere,
+or in the lanes of a mask."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,50 @@ class LocalMemory:
         self._values: list[Tensor | None] = [None] * size
         # Where the element was written: nowhere, everywhere, or in the lanes of a mask.
         self._written: list[bool | Tensor] = [False] * size
+        self._filled: list[Filled] = [False] * size
+        self._has_fills = False
 
     def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
         index = checked_index(self.name, self.size, index, width, access.active, aligned=False)
         return [self._load(index + k, access.active) for k in range(width)]
 
-    def store(self, index: Lanes, values: Sequence[Tensor], access: Access) -> None:
+    def store(
+        self, index: Lanes, values: Sequence[Tensor], access: Access, filled: Sequence[Filled] = ()
+    ) -> None:
         index = checked_index(self.name, self.size, index, len(values), access.active, aligned=False)
         for k, value in enumerate(values):
             check_dtype(self.name, self.dtype, value)
             self._store(index + k, value, access.active)
+            self._mark(index + k, filled[k] if filled else False, access.active)
+
+    def filled(self, index: Lanes, width: int, active: Activity) -> list[Filled]:
+        """Which of the elements hold fills, in the active lanes."""
+        if not self._has_fills:
+            return [False] * width
+        index = checked_index(self.name, self.size, index, width, active, aligned=False)
+        return [self._filled_at(index + k, active) for k in range(width)]
+
+    def _filled_at(self, index: Lanes, active: Activity) -> Filled:
+        result: Filled = False
+        for element, part in self._split(index, active):
+            mark = self._filled[element]
+            if mark is not False:
+                here = torch.as_tensor(mark) if part.mask is None else part.mask & torch.as_tensor(mark)
+                result = here if result is False else result | here
+        return result
+
+    def _mark(self, index: Lanes, filled: Filled, active: Activity) -> None:
+        if not self._has_fills and filled is False:
+            return
+        self._has_fills = True
+        for element, part in self._split(index, active):
+            old = self._filled[element]
+            if old is filled:
+                continue
+            if part.mask is None:
+                self._filled[element] = filled
+            else:
+                self._filled[element] = torch.where(part.mask, torch.as_tensor(filled), torch.as_tensor(old))
 
     def forget(self, index: Lanes, keep: Tensor, active: Activity) -> None:
         """Make the element that active lanes address undefined where `keep` is false."""
@@ -86,9 +125,7 @@ class LocalMemory:
                     problem = f"element {element} of `{self.name}` is read and was never written"
                     raise Fault(UninitializedReadError, problem, lane, index=element)
             assert value is not None
-            result = (
-                value if result is None else torch.where(torch.as_tensor(index == element), value, result)
-            )
+            result = value if result is None else selected(torch.as_tensor(index == element), value, result)
         assert result is not None  # some lane is active, and its index is in bounds
         return result
 
@@ -98,7 +135,7 @@ class LocalMemory:
                 self._values[element], self._written[element] = value, True
                 continue
             old, written = self._values[element], self._written[element]
-            self._values[element] = torch.where(
+            self._values[element] = selected(
                 part.mask, value, poisoned((1, 1), self.dtype) if old is None else old
             )
             if written is False:
@@ -189,10 +226,10 @@ class LinearMemory:
             self._note_write(self._region, positions, width, access)
         compressed = [access.active.compress(value) for value in values]
         if width == 1:
-            _writable(self._flat)[positions] = _writable(compressed[0])
+            movable(self._flat)[positions] = movable(compressed[0])
         else:
-            vectors = torch.stack([_writable(value) for value in compressed], dim=-1)
-            _writable(self._rows(width))[_divide(positions, width)] = vectors
+            vectors = torch.stack([movable(value) for value in compressed], dim=-1)
+            movable(self._rows(width))[_divide(positions, width)] = vectors
 
     def clobber(self) -> None:
         """Undefine the contents, with a barrier before and after: a collective used them as scratch."""
@@ -337,14 +374,6 @@ def check_dtype(name: str, dtype: DataType, value: Tensor) -> None:
             SimulationError,
             f"a value of {value.dtype} is stored to `{name}` of {dtype.values} without a cast",
         )
-
-
-_STORED_AS = {torch.uint64: torch.int64, torch.float8_e8m0fnu: torch.uint8}
-
-
-def _writable(values: Tensor) -> Tensor:
-    """The same bits in a type that torch can store by index, which it cannot for some."""
-    return values.view(_STORED_AS.get(values.dtype, values.dtype))
 
 
 def _divide(positions: Tensor, width: int) -> Tensor:

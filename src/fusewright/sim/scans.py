@@ -10,7 +10,7 @@ from fusewright.core.op import ReductionOp, States, converted
 from fusewright.kernel.ir import BlockScan
 from fusewright.sim.collectives import THREAD_DIMS, shifted, use_workspace
 from fusewright.sim.machine import Machine
-from fusewright.sim.statements import input_dtype
+from fusewright.sim.statements import input_dtype, refuse_fills
 
 
 def run_block_scan(machine: Machine, stmt: BlockScan) -> None:
@@ -21,6 +21,8 @@ def run_block_scan(machine: Machine, stmt: BlockScan) -> None:
     lanes = (machine.blocks, machine.threads)
     shape = (machine.blocks, *reversed(machine.program.launch.block))
     dim = THREAD_DIMS[stmt.axis]
+    for ref in stmt.src:
+        refuse_fills(machine, ref, stmt.width, machine.active, "scanned")
     for k in range(stmt.width):
         brought = tuple(
             machine.load(shifted(ref, k))[0].expand(lanes).reshape(shape).movedim(dim, -1) for ref in stmt.src

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import SimulationError
-from fusewright.core.op import ReductionOp, converted
+from fusewright.core.op import ReductionOp, converted, selected
 from fusewright.kernel.ir import (
     Alloc,
     Combine,
@@ -23,12 +23,14 @@ from fusewright.kernel.ir import (
     LetValue,
     Operand,
     Ref,
+    Space,
     reduced_dtype,
 )
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
 from fusewright.sim.machine import Machine
+from fusewright.sim.memory import Filled
 
 
 def run_alloc(machine: Machine, stmt: Alloc) -> None:
@@ -44,6 +46,7 @@ def run_let_value(machine: Machine, stmt: LetValue) -> None:
     value: Tensor | int = -1
     if active is not None:
         # As signed numbers of 64 bits, those beyond them are negative, and so within no extent.
+        refuse_fills(machine, stmt.value, 1, active, "an index")
         value = machine.operand(stmt.value, active).to(torch.int64)
         valid = (value >= 0) & (value < torch.as_tensor(machine.index(stmt.extent)))
         if active.mask is not None:
@@ -91,31 +94,69 @@ def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:
     return highest
 
 
+def refuse_fills(machine: Machine, operand: Operand, width: int, active: Activity, what: str) -> None:
+    """A Fault if an active lane holds a fill there, or what was computed from one."""
+    for filled in machine.filled(operand, width, active):
+        lane = None if filled is False else active.first(filled)
+        if lane is not None:
+            raise Fault(SimulationError, f"a fill, which stands for no value, is {what}", lane)
+
+
 def run_copy(machine: Machine, stmt: Copy) -> None:
+    dst, width = stmt.dst, stmt.width
     reading = machine.active.narrow(machine.index(stmt.pred))
     values: list[Tensor] = []
+    filled: list[Filled] = [False] * width
     if reading is not None:
+        filled = machine.filled(stmt.src, width, reading)
         if isinstance(stmt.src, Ref):
-            values = machine.load(stmt.src, stmt.width, reading)
+            values = machine.load(stmt.src, width, reading)
         else:
             values = [machine.operand(stmt.src)]
     if stmt.fill is None:
         if reading is not None:
-            machine.store(stmt.dst, values, reading)
+            store(machine, dst, values, filled, reading)
         return
     fill = machine.operand(stmt.fill)
+    [of_fill] = machine.filled(stmt.fill, 1, machine.active)
+    of_fill = of_fill if stmt.fill_is_value else True
     if reading is None:
-        values = [fill] * stmt.width
+        values, filled = [fill] * width, [of_fill] * width
     elif reading.mask is not None:
-        values = [torch.where(reading.mask, value, fill) for value in values]
-    machine.store(stmt.dst, values)
+        values = [selected(reading.mask, value, fill) for value in values]
+        filled = [chosen_fills(reading.mask, one, of_fill) for one in filled]
+    store(machine, dst, values, filled, machine.active)
+
+
+def chosen_fills(mask: Tensor, one: Filled, other: Filled) -> Filled:
+    """The marks of `one` in the lanes of `mask`, of `other` elsewhere."""
+    if one is other:
+        return one
+    return torch.where(mask, torch.as_tensor(one), torch.as_tensor(other))
+
+
+def store(
+    machine: Machine, dst: Ref, values: Sequence[Tensor], filled: Sequence[Filled], active: Activity
+) -> None:
+    """Store values with the marks of fills. No fill may leave the registers."""
+    if dst.buffer.space is not Space.LOCAL:
+        for mark in filled:
+            lane = None if mark is False else active.first(mark)
+            if lane is not None:
+                problem = f"a fill, which stands for no value, is stored to `{dst.buffer.name}`"
+                raise Fault(SimulationError, problem, lane)
+    machine.store(dst, values, active, filled)
 
 
 def run_compute(machine: Machine, stmt: Compute) -> None:
     types = stmt.op.operand_dtypes(stmt.dtype)
     operands = [converted(machine.operand(arg), dtype) for arg, dtype in zip(stmt.args, types)]
     result = stmt.spelling.torch(*operands)
-    machine.store(stmt.dst, [converted(result, stmt.dst.buffer.dtype)])
+    filled: Filled = False
+    for arg in stmt.args:
+        [mark] = machine.filled(arg, 1, machine.active)
+        filled = mark if filled is False else filled if mark is False else torch.as_tensor(filled) | mark
+    store(machine, stmt.dst, [converted(result, stmt.dst.buffer.dtype)], [filled], machine.active)
 
 
 def run_init(machine: Machine, stmt: Init) -> None:
@@ -125,16 +166,20 @@ def run_init(machine: Machine, stmt: Init) -> None:
 
 
 def run_combine(machine: Machine, stmt: Combine) -> None:
-    into = tuple(machine.load(ref)[0] for ref in stmt.dst)
+    active = machine.active.narrow(machine.index(stmt.pred))
+    if active is None:
+        return
+    into = tuple(machine.load(ref, 1, active)[0] for ref in stmt.dst)
     if stmt.width > 1:
         [run] = stmt.src
         assert isinstance(run, Ref)
-        found = stmt.op.reduce((torch.stack(machine.load(run, stmt.width)),), (0,))
+        refuse_fills(machine, run, stmt.width, active, "reduced")
+        found = stmt.op.reduce((torch.stack(machine.load(run, stmt.width, active)),), (0,))
         types = stmt.op.state_dtypes(input_dtype(stmt.op, stmt.dst))
         states = tuple(converted(state, dtype) for state, dtype in zip(found, types))
     else:
-        states = load_states(machine, stmt.op, stmt.dst, stmt.src, machine.active)
-    store_combined(machine, stmt.op, stmt.dst, into, states)
+        states = load_states(machine, stmt.op, stmt.dst, stmt.src, active)
+    store_combined(machine, stmt.op, stmt.dst, into, states, active)
 
 
 def load_states(
@@ -143,6 +188,8 @@ def load_states(
     """The states to combine into `dst`, lifted from an input value where that is what `src` holds."""
     dtype = input_dtype(op, dst)
     types = op.state_dtypes(dtype)
+    for each in src:
+        refuse_fills(machine, each, 1, active, "reduced")
     if len(src) == len(types):
         return tuple(converted(machine.operand(each, active), type_) for each, type_ in zip(src, types))
     value = converted(machine.operand(src[0], active), dtype)

@@ -2,8 +2,9 @@
 
 A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each is named,
 timed, dumped and verified by the pass manager (`core.passes`), which `lowering.lower` runs. In any other
-order they make a kernel that is as right, but longer: guards that barriers keep apart are not merged first
-only to be taken apart again, and divisions are named once the statements that share them stand together.
+order they make a kernel that is as right, but slower or longer: conditions are not gathered across what
+barriers keep apart, nor into loops that are unrolled, and divisions are named once the statements that share
+them stand together.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.barriers import insert_barriers
-from fusewright.lower.passes.guards import merge_guards
+from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.shared import place_shared
@@ -20,9 +21,9 @@ from fusewright.lower.passes.unroll import unroll_register_loops
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
-    ("merge guards", merge_guards),
-    ("hoist invariants", hoist_invariants),
     ("unroll", unroll_register_loops),
+    ("gather guards", gather_guards),
+    ("hoist invariants", hoist_invariants),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),
 )

@@ -1,56 +1,271 @@
-"""Merges neighbouring guarded statements with the same condition into one.
+"""Gathers the conditions that statements have in common into branches around them.
 
-Every node's work was given a guard of its own, between which barriers may stand; where none does, `if (p) a;
-if (p) b;` becomes `if (p) { a; b; }`. A loop whose whole body stands under one condition that it does not
-change moves inside.
+Every node's accesses have predicates of their own. Where all that stands together in a body has conditions
+in common, which nothing in it changes, these become one `If` around it:
+
+    a = x[i] if i < n else 0              if i < n:
+    b = exp(a)                     ->         a = x[i]
+    y[i] = b if i < n                         b = exp(a)
+                                              y[i] = b
+
+Threads without work skip the arithmetic then, and a phase between two collectives is a region of its own,
+whose results the CUDA compiler does not hold in registers for the next. The bodies of unrolled loops
+stay free of branches, so that the loads of all iterations are in flight at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
+from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr
+from fusewright.sym import And, Expr, Symbol, land
 
 _COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
+_PREDICATED = (k.Copy, k.Combine, k.LetValue)
+
+Conditions = frozenset[Expr]
+_NONE: Conditions = frozenset()
 
 
-def merge_guards(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _merge(kernel.body))
+def gather_guards(kernel: k.Kernel) -> k.Kernel:
+    tree = _Tree(kernel.body)
+    tree.gather(tree.top, _NONE, branches=True)
+    return k.with_body(kernel, k.body_of(kernel.body, _statements(tree.top, _NONE)))
 
 
-def _merge(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    # Neighbours under one condition are collected before their common body is merged, once.
-    runs: list[list[k.Stmt]] = []
-    for stmt in body:
-        if isinstance(stmt, k.For):
-            stmt = _hoist_guard(k.with_body(stmt, _merge(stmt.body)))
-        if isinstance(stmt, k.If) and runs and _condition(runs[-1][0]) is stmt.cond:
-            runs[-1].append(stmt)
+def conditions_of(cond: Expr) -> Conditions:
+    """The parts that hold together where `cond` does."""
+    if cond is k.TRUE:
+        return _NONE
+    return frozenset(cond.args) if isinstance(cond, And) else frozenset((cond,))
+
+
+# ---- the tree ----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Node:
+    """A statement whose body can change.
+
+    Attributes:
+        stmt: the statement; None for a branch that is new.
+        conditions: of a branch, or of the predicate of a leaf.
+        body: the nodes in it.
+        around: of a leaf, the conditions of the branches around it.
+        is_collective: whether threads wait for each other in it.
+    """
+
+    stmt: k.Stmt | None
+    conditions: Conditions = _NONE
+    body: list[_Node] = field(default_factory=list)
+    around: Conditions = _NONE
+    is_collective: bool = False
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.body
+
+    def leaves(self) -> Iterator[_Node]:
+        if self.is_leaf:
+            yield self
+        for node in self.body:
+            yield from node.leaves()
+
+    def common(self, given: Conditions) -> Conditions | None:
+        """What all guarded statements in it have in common beyond `given`; None if none is guarded.
+
+        Loads count where nothing else does: a thread that needs no value need not have it.
+        """
+        found = self._common(given, effects=True)
+        return self._common(given, effects=False) if found is None else found
+
+    def _common(self, given: Conditions, effects: bool) -> Conditions | None:
+        if self.is_leaf:
+            return self.conditions - given if _has_effect(self.stmt) or not effects else None
+        inner = [found for node in self.body if (found := node._common(given, effects)) is not None]
+        if not inner:
+            return None
+        shared = frozenset.intersection(*inner)
+        if isinstance(self.stmt, k.For):
+            symbol = self.stmt.symbol
+            return frozenset(c for c in shared if symbol not in c.free_symbols)
+        return (self.conditions - given) | shared
+
+
+def _has_effect(stmt: k.Stmt | None) -> bool:
+    """Whether a leaf does more than set registers from other values."""
+    assert stmt is not None
+    written = access.written_buffers(stmt)
+    return isinstance(stmt, k.Combine) or any(buffer.space is not k.Space.LOCAL for buffer in written)
+
+
+class _Tree:
+    """A kernel's body and who accesses each register.
+
+    Attributes:
+        top: the statements.
+    """
+
+    def __init__(self, body: Sequence[k.Stmt]) -> None:
+        self._accesses: dict[k.Buffer, list[_Node]] = {}
+        self._users: dict[Symbol, list[_Node]] = {}
+        self._varying: set[Symbol] = set()  # symbols whose values change while a thread runs
+        self.top = [self._node(stmt, _NONE) for stmt in body]
+
+    def _node(self, stmt: k.Stmt, around: Conditions) -> _Node:
+        if isinstance(stmt, (k.For, k.LetValue)):
+            self._varying.add(stmt.symbol)
+        if not k.children(stmt):
+            own = conditions_of(stmt.pred) if isinstance(stmt, _PREDICATED) else _NONE
+            node = _Node(stmt, own, around=around, is_collective=isinstance(stmt, _COLLECTIVE))
+            for buffer in dict.fromkeys((*access.read_buffers(stmt), *access.written_buffers(stmt))):
+                self._accesses.setdefault(buffer, []).append(node)
         else:
-            runs.append([stmt])
-    return k.body_of(body, [_merged(run) for run in runs])
+            own = conditions_of(stmt.cond) if isinstance(stmt, k.If) else _NONE
+            body = [self._node(inner, around | own) for inner in k.children(stmt)]
+            node = _Node(stmt, own, body, is_collective=any(inner.is_collective for inner in body))
+        for expr in access.expressions(stmt):
+            for symbol in expr.free_symbols:
+                self._users.setdefault(symbol, []).append(node)
+        return node
+
+    # ---- gathering
+
+    def gather(self, body: list[_Node], given: Conditions, branches: bool) -> None:
+        """Makes branches in `body` and what it nests. Readers come first: a branch around them allows one
+        around what they read. `given`: the conditions of the branches around it. `branches`: whether any may
+        stand in this body.
+        """
+        end = len(body)
+        while end > 0:
+            start, shared = self._group(body, end, given) if branches else (end, _NONE)
+            if start < end:
+                branch = _Node(None, shared, body[start:end])
+                for leaf in branch.leaves():
+                    leaf.around |= shared
+                body[start:end] = [branch]
+                self.gather(branch.body, given | shared, branches)
+                end = start
+                continue
+            end -= 1
+            node = body[end]
+            if not node.is_leaf:
+                unrolled = isinstance(node.stmt, k.For) and node.stmt.unroll
+                self.gather(node.body, given | node.conditions, not unrolled)
+
+    def _group(self, body: list[_Node], end: int, given: Conditions) -> tuple[int, Conditions]:
+        """(start, conditions) of the longest run of nodes before `end` that can stand in one branch."""
+        last = body[end - 1]
+        shared = None if last.is_collective else last.common(given)
+        if not shared:
+            return end, _NONE
+        best, group = end - 1, body[end - 1 : end]
+        if not self._may_branch(group, shared):
+            return end, _NONE
+        for start in range(end - 2, -1, -1):
+            node = body[start]
+            if node.is_collective or isinstance(node.stmt, (k.Alloc, k.Let)):
+                break
+            less, group = shared, [node, *group]
+            if not self._may_branch(group, less):
+                less = shared & (node.common(given) or _NONE)
+                if not less or not self._may_branch(group, less):
+                    break
+            best, shared = start, less
+        # A leaf alone has its predicate, and a branch its condition.
+        lone = body[best] if best == end - 1 else None
+        if lone is not None and (lone.is_leaf or lone.conditions >= shared):
+            return end, _NONE
+        return best, shared
+
+    def _may_branch(self, group: Sequence[_Node], shared: Conditions) -> bool:
+        """Whether nothing that the group does where `shared` does not hold is needed."""
+        symbols = {symbol for condition in shared for symbol in condition.free_symbols}
+        leaves = [leaf for node in group for leaf in node.leaves()]
+        inside = set(leaves)
+        defined = {node.stmt.symbol for node in group if isinstance(node.stmt, (k.LetValue, k.Let))}
+        if defined & symbols or any(
+            not _within(user, group) for symbol in defined for user in self._users.get(symbol, ())
+        ):
+            return False
+        varies = not symbols.isdisjoint(self._varying)
+        for leaf in leaves:
+            assert leaf.stmt is not None
+            if shared <= leaf.around | leaf.conditions and getattr(leaf.stmt, "fill", None) is None:
+                continue
+            for buffer in access.written_buffers(leaf.stmt):
+                if buffer.space is not k.Space.LOCAL:
+                    return False
+                others = [other for other in self._accesses[buffer] if other not in inside]
+                if varies and (others or _reads(self._accesses[buffer][0], buffer)):
+                    return False
+                readers = (other for other in others if _reads(other, buffer))
+                if not all(shared <= _read_under(reader, buffer) for reader in readers):
+                    return False
+        return True
 
 
-def _condition(stmt: k.Stmt) -> Expr | None:
-    return stmt.cond if isinstance(stmt, k.If) else None
+def _within(node: _Node, group: Sequence[_Node]) -> bool:
+    return any(node is each or _within(node, each.body) for each in group)
 
 
-def _merged(run: Sequence[k.Stmt]) -> k.Stmt:
-    """One statement of several with the same condition, or of one."""
-    first = run[0]
-    if not isinstance(first, k.If):
-        return first
-    guarded = first.body if len(run) == 1 else tuple(s for stmt in run for s in k.children(stmt))
-    return k.with_body(first, _merge(guarded))
+def _reads(leaf: _Node, buffer: k.Buffer) -> bool:
+    return leaf.stmt is not None and buffer in access.read_buffers(leaf.stmt)
 
 
-def _hoist_guard(loop: k.For) -> k.Stmt:
-    """for { if (p) body } -> if (p) for { body }, where p does not depend on the loop."""
-    if len(loop.body) != 1 or not isinstance(loop.body[0], k.If):
-        return loop
-    guard = loop.body[0]
-    if loop.symbol in guard.cond.free_symbols or any(isinstance(s, _COLLECTIVE) for s in k.walk(guard.body)):
-        return loop
-    return k.If(guard.cond, (dataclasses.replace(loop, body=guard.body),))
+def _read_under(leaf: _Node, buffer: k.Buffer) -> Conditions:
+    """Conditions without which a leaf does not read a register that it reads."""
+    stmt = leaf.stmt
+    assert stmt is not None
+    if isinstance(stmt, (k.BlockReduce, k.GridReduce)):
+        into_dst = any(ref.buffer is buffer for ref in stmt.dst)
+        return leaf.around if into_dst else leaf.around | conditions_of(stmt.pred)
+    if isinstance(stmt, k.Copy) and isinstance(stmt.fill, k.Ref) and stmt.fill.buffer is buffer:
+        return leaf.around
+    return leaf.around | leaf.conditions
+
+
+# ---- statements again --------------------------------------------------------------------------------------
+
+
+def _statements(body: Sequence[_Node], given: Conditions) -> list[k.Stmt]:
+    """The nodes as statements, where the conditions `given` hold."""
+    result: list[k.Stmt] = []
+    for node in body:
+        stmt = node.stmt
+        if stmt is not None and node.is_leaf:
+            result.append(_without(stmt, node.conditions, given))
+            continue
+        if isinstance(stmt, k.For):
+            result.append(k.with_body(stmt, k.body_of(stmt.body, _statements(node.body, given))))
+            continue
+        rest = node.conditions - given
+        inner = _statements(node.body, given | rest)
+        if not rest:
+            result += inner
+        elif isinstance(stmt, k.If) and rest == node.conditions:
+            result.append(k.with_body(stmt, k.body_of(stmt.body, inner)))
+        else:
+            result.append(k.If(_conjunction(rest), tuple(inner)))
+    return result
+
+
+def _conjunction(conditions: Collection[Expr]) -> Expr:
+    return land(*conditions)
+
+
+def _without(stmt: k.Stmt, own: Conditions, given: Conditions) -> k.Stmt:
+    """A leaf without the conditions that hold anyway; a fill goes with the last."""
+    if own.isdisjoint(given):
+        return stmt
+    pred = _conjunction(own - given)
+    if isinstance(stmt, k.Copy):
+        kept = pred is not k.TRUE
+        return dataclasses.replace(
+            stmt, pred=pred, fill=stmt.fill if kept else None, fill_is_value=kept and stmt.fill_is_value
+        )
+    assert isinstance(stmt, (k.Combine, k.LetValue))
+    return dataclasses.replace(stmt, pred=pred)

@@ -1,7 +1,9 @@
-"""Names divisions that are used more than once, in the outermost body where their symbols are known.
+"""Names divisions that are used more than once, or whose divisor may be 0, in the outermost body where their
+symbols are known.
 
 Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
-itself; naming these keeps the kernel short to read and quick to compile and simulate.
+itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is
+left has a divisor of 0.
 """
 
 from __future__ import annotations
@@ -19,12 +21,21 @@ def hoist_indices(kernel: k.Kernel) -> k.Kernel:
     return k.with_body(kernel, _Hoister(bound).body(kernel.body))
 
 
+def _is_defined(division: Expr) -> bool:
+    """Whether the divisor is known not to be 0."""
+    low, _ = bounds(division.args[1])
+    return low is not None and low > 0
+
+
 def _defined(division: Expr) -> Expr:
-    """The division with 1 for a divisor of 0, which the guards that it is moved out of exclude."""
-    dividend, divisor = division.args
-    low, _ = bounds(divisor)
-    if low is not None and low > 0:
+    """The division with 1 for a divisor of 0.
+
+    Where a size is 0 there is nothing to compute, but indices are computed all the same: those of accesses
+    whose predicates do not hold, and those that are values.
+    """
+    if _is_defined(division):
         return division
+    dividend, divisor = division.args
     return build(division.kind, (dividend, maximum(divisor, 1)))
 
 
@@ -56,7 +67,9 @@ class _Hoister:
         return k.body_of(body, [*(let for _, let in names), *result])
 
     def _known_divisions(self, body: tuple[k.Stmt, ...]) -> list[Expr]:
-        """Divisions in `body` over symbols in scope, not named yet, that occur in two expressions or more."""
+        """Divisions in `body` over symbols in scope, not named yet, that occur in two expressions or more, or
+        whose divisor may be 0.
+        """
         times = Counter(expr for stmt in k.walk(body) for expr in access.expressions(stmt))
         uses: dict[Expr, int] = {}
         for expr, n in times.items():
@@ -65,7 +78,9 @@ class _Hoister:
         return [
             e
             for e, n in uses.items()
-            if n > 1 and e not in self._names and self._hidden.isdisjoint(e.free_symbols)
+            if (n > 1 or not _is_defined(e))
+            and e not in self._names
+            and self._hidden.isdisjoint(e.free_symbols)
         ]
 
     def _divisions_in(self, expr: Expr) -> list[Expr]:
@@ -84,7 +99,7 @@ class _Hoister:
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
         named: list[tuple[Expr, k.Let]] = []
         for value in values:
-            text = _defined(self._rewrite(value))
+            text = self._rewrite(value)
             low, high = bounds(value)
             name = symbol(f"n{self._count}", lo=low or 0, hi=high)
             self._count += 1
@@ -94,12 +109,13 @@ class _Hoister:
         return named
 
     def _rewrite(self, expr: Expr) -> Expr:
-        if not self._names:
+        if not self._names and all(map(_is_defined, self._divisions_in(expr))):
             return expr
 
         def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
             if e in self._names:
                 return self._names[e]
-            return build(e.kind, args) if args and args != e.args else e
+            made = build(e.kind, args) if args and args != e.args else e
+            return _defined(made) if isinstance(made, (FloorDiv, Mod)) else made
 
         return fold(expr, visit, self._rewritten)
