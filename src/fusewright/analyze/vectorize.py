@@ -28,7 +28,7 @@ def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
 def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
     """The root axes that `lane_axis` is the innermost of, and that are merged with it, outermost first.
 
-    Neighbouring points of the innermost loop axis are neighbours in all of them together.
+    Neighbours along the innermost loop axis are neighbours in all of them together. [] if there is none.
     """
     split = tensor.loop[-1].definition if tensor.loop else None
     if not isinstance(split, Split) or split.inner is not tensor.loop[-1]:
@@ -64,7 +64,7 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
 
 
 def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
-    """Whether these dimensions, in this order, are the innermost of a tensor in memory, without gaps."""
+    """Whether these dimensions, in this order, are the innermost of a tensor's memory, without gaps."""
     memory = [
         (axis, contiguous)
         for axis, contiguous in zip((a for a in tensor.allocation if not a.is_reduction), tensor.contiguity)

@@ -26,10 +26,8 @@ def simplify_choices(fusion: Fusion) -> Fusion:
             continue
         where = frozenset() if outputs.intersection(node.outputs) else used.get(node.output, frozenset())
         taken = _taken(node, where) if isinstance(node, Choose) else None
-        if taken is not None:
-            for use in list(node.output.uses):
-                fusion.replace_inputs(use, {node.output: taken})
-            remove_dead(fusion, node, outputs)
+        if isinstance(node, Choose) and taken is not None:
+            _replace(fusion, node, taken)
             used[taken] = used.get(taken, where) & where
             continue
         for position, value in enumerate(node.inputs):
@@ -70,3 +68,10 @@ def _where_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[E
 def _dims(e: Expr) -> set[int]:
     """The dimensions by whose positions an expression is."""
     return {dim for s in e.free_symbols if (dim := position_of(s)) is not None}
+
+
+def _replace(fusion: Fusion, node: Choose, taken: TensorView) -> None:
+    """Lets all that use a choice use one of its operands."""
+    for use in list(node.output.uses):
+        fusion.replace_inputs(use, {node.output: taken})
+    remove_dead(fusion, node, set(fusion.output_tensors()))

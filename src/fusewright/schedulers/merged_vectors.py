@@ -1,8 +1,8 @@
 """Vectors along several dimensions that are merged to one loop.
 
-A tensor of 16384 x 4095 elements without gaps is one run of memory, so that vectors of 8 go through it, though
-8 does not divide its rows. What does not go through these dimensions as one run, such as the other side of
-a pad, is read or stored element by element within the vector's loop.
+A tensor of 16384 x 4095 elements without gaps is one run of memory, so that vectors of 8 go through it though
+8 does not divide its rows. What does not go through these dimensions as one run, such as the other side of a
+pad, is read or stored element by element within the vector's loop.
 """
 
 from __future__ import annotations

@@ -347,39 +347,36 @@ def _matching_whole(terms: dict[Expr, int], remainder: Mod, factor: Expr) -> tup
     x, a = remainder.args
     if not is_positive_divisor(a):
         return None
+    quotient = floordiv(x, a)
     stride = multiply(factor, a)
-    for whole, quotient in _wholes(terms, remainder):
-        partner = multiply(stride, quotient)
-        if partner.terms and _contains(terms, partner):
-            if partner.constant == 0:
-                return mul(factor, whole), partner
-            continue
-        for digit in (factor for core in terms for factor in core.factors):
-            if isinstance(digit, Mod) and digit.dividend is quotient and is_positive_divisor(digit.divisor):
+    partner = multiply(stride, quotient)
+    if partner.terms and all(terms.get(core) == coefficient for core, coefficient in partner.terms):
+        if partner.constant == 0:
+            return mul(factor, x), partner
+        return None
+    for core in terms:
+        for digit in core.factors:
+            whole = _whole_of(digit, quotient, x, a)
+            if whole is not None:
                 partner = multiply(stride, digit)
-                if _contains(terms, partner):
-                    return mul(factor, mod(whole, multiply(a, digit.divisor))), partner
+                if all(terms.get(c) == coefficient for c, coefficient in partner.terms):
+                    return mul(factor, whole), partner
     return None
 
 
-def _contains(terms: dict[Expr, int], part: Expr) -> bool:
-    return all(terms.get(core) == coefficient for core, coefficient in part.terms)
+def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
+    """y or y % (a*b)  for a digit  y // a  or  y // a % b , y being x, of the given quotient, or x + c*a."""
+    if isinstance(digit, Mod):
+        whole = x if digit.dividend is quotient else _congruent_dividend(digit.dividend, x, a)
+        known = whole is not None and is_positive_divisor(digit.divisor)
+        return mod(whole, multiply(a, digit.divisor)) if known and whole is not None else None
+    return _congruent_dividend(digit, x, a)
 
 
-def _wholes(terms: dict[Expr, int], remainder: Mod) -> list[tuple[Expr, Expr]]:
-    """(y, y // a) for the dividends y that `remainder`, x % a, may be of: x itself, and those in `terms`.
-
-    A remainder has lost multiples of `a` from its dividend that a quotient still has.
-    """
-    x, a = remainder.args
-    found = [(x, floordiv(x, a))]
-    for factor in (factor for core in terms for factor in core.factors):
-        quotient = factor.dividend if isinstance(factor, Mod) else factor
-        if not isinstance(quotient, FloorDiv) or quotient.divisor is not a or quotient is found[0][1]:
-            continue
-        if mod(quotient.dividend, a) is remainder:
-            found.append((quotient.dividend, quotient))
-    return found
+def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
+    if not isinstance(quotient, FloorDiv) or quotient.divisor is not a or not isinstance(a, Const):
+        return None
+    return quotient.dividend if divides(a, minus(quotient.dividend, x)) else None
 
 
 def _has_remainder(e: Expr) -> bool:
