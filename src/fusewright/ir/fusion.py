@@ -15,7 +15,7 @@ from fusewright.ir.index_map import computed_parts, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol, as_int, const, is_nonneg, replace, substitute, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, is_nonneg, replace, substitute, symbol, total
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
 # a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
@@ -217,11 +217,10 @@ class Fusion:
         }
         if self._equal:
             self._rename_sizes(lambda e: substitute(self._representative(e), table))
-            self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
         computed = self._computed()
         if computed:
             names = {e: self.new_extent() for e in computed}
-            self.computed_sizes.update({name: e for e, name in names.items()})
+            self.computed_sizes.update({name: total(e) for e, name in names.items()})
             memo: dict[Expr, Expr] = {}
             self._rename_sizes(lambda e: replace(e, names, memo))
 
@@ -303,8 +302,6 @@ class Fusion:
             used |= computed.free_symbols
         for condition, _ in self.checks:
             used |= condition.free_symbols
-        for computed in self.computed_sizes.values():
-            used |= computed.free_symbols
         for node in self.nodes:
             used.update(*(e.free_symbols for e in node.index_expressions()))
         return used

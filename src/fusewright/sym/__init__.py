@@ -41,7 +41,17 @@ from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, mini
 from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
 from fusewright.sym.text import to_function, to_python, to_text
-from fusewright.sym.traversal import build, evaluate, fold, product, replace, substitute
+from fusewright.sym.traversal import (
+    build,
+    defined,
+    evaluate,
+    fold,
+    is_defined,
+    product,
+    replace,
+    substitute,
+    total,
+)
 
 __all__ = [
     "FALSE",
@@ -74,9 +84,11 @@ __all__ = [
     "const",
     "divides",
     "eq",
+    "defined",
     "evaluate",
     "floordiv",
     "fold",
+    "is_defined",
     "interned_count",
     "is_nonneg",
     "is_nonneg_dividend",
@@ -99,6 +111,7 @@ __all__ = [
     "substitute",
     "symbol",
     "to_function",
+    "total",
     "to_python",
     "to_text",
     "upper_bound",

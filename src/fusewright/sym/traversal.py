@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from fusewright.sym.division import add, floordiv, mod, mul
-from fusewright.sym.nodes import Const, Expr, Symbol, as_expr
+from fusewright.sym.nodes import Const, Expr, FloorDiv, Mod, Symbol, as_expr
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum
+from fusewright.sym.ranges import bounds
 
 ResultT = TypeVar("ResultT")
 
@@ -92,6 +93,31 @@ def _substitute(node: Expr, replacements: Mapping[Symbol, Expr | int], results: 
             found = _CONSTRUCTORS[node.kind](*args)
         results[node] = found
     return found
+
+
+def is_defined(division: Expr) -> bool:
+    """Whether the divisor is known not to be 0."""
+    low, _ = bounds(division.args[1])
+    return low is not None and low > 0
+
+
+def defined(division: Expr) -> Expr:
+    """The division with 1 for a divisor of 0."""
+    if is_defined(division):
+        return division
+    dividend, divisor = division.args
+    return build(division.kind, (dividend, maximum(divisor, 1)))
+
+
+def total(e: Expr) -> Expr:
+    """`e` with 1 for each divisor of 0: it has a value also at sizes where there is nothing to compute."""
+
+    def visit(node: Expr, args: tuple[Expr, ...]) -> Expr:
+        same = all(new is old for new, old in zip(args, node.args))
+        made = node if same else build(node.kind, args)
+        return defined(made) if isinstance(made, (FloorDiv, Mod)) else made
+
+    return fold(e, visit)
 
 
 def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) -> Expr:
