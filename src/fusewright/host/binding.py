@@ -26,7 +26,7 @@ from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_n
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
 from fusewright.runtime.hardware import default_device
-from fusewright.sym import ZERO, Expr, Symbol, as_int, evaluate, is_nonneg, le, product, to_function, total
+from fusewright.sym import ZERO, Expr, Symbol, as_int, defined, evaluate, is_nonneg, le, product, to_function
 
 INT32_MAX = 2**31 - 1
 
@@ -88,7 +88,7 @@ class Binder:
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
         #: what must hold for the sizes of a call, and what is said where it does not
         self._conditions = [*fusion.checks, *_differences(fusion.computed_sizes.values())]
-        self._checks = to_function([total(condition) for condition, _ in self._conditions])
+        self._checks = to_function([defined(condition) for condition, _ in self._conditions])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs with lists and tuples among them (vectors) unpacked.

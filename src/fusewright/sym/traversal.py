@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import TypeVar
 
+from fusewright.sym.bitwise import bitxor
 from fusewright.sym.division import add, floordiv, mod, mul
-from fusewright.sym.nodes import Const, Expr, FloorDiv, Mod, Symbol, as_expr
+from fusewright.sym.nodes import Const, Expr, Symbol, as_expr, const
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum
-from fusewright.sym.ranges import bounds
 
 ResultT = TypeVar("ResultT")
 
@@ -20,6 +22,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
     "mod": mod,
     "min": minimum,
     "max": maximum,
+    "xor": bitxor,
     "lt": lt,
     "le": le,
     "eq": eq,
@@ -35,6 +38,7 @@ _EVALUATORS: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b,
     "min": lambda *args: min(args),
     "max": lambda *args: max(args),
+    "xor": lambda *args: reduce(operator.xor, args),
     "lt": lambda a, b: int(a < b),
     "le": lambda a, b: int(a <= b),
     "eq": lambda a, b: int(a == b),
@@ -95,31 +99,6 @@ def _substitute(node: Expr, replacements: Mapping[Symbol, Expr | int], results: 
     return found
 
 
-def is_defined(division: Expr) -> bool:
-    """Whether the divisor is known not to be 0."""
-    low, _ = bounds(division.args[1])
-    return low is not None and low > 0
-
-
-def defined(division: Expr) -> Expr:
-    """The division with 1 for a divisor of 0."""
-    if is_defined(division):
-        return division
-    dividend, divisor = division.args
-    return build(division.kind, (dividend, maximum(divisor, 1)))
-
-
-def total(e: Expr) -> Expr:
-    """`e` with 1 for each divisor of 0: it has a value also at sizes where there is nothing to compute."""
-
-    def visit(node: Expr, args: tuple[Expr, ...]) -> Expr:
-        same = all(new is old for new, old in zip(args, node.args))
-        made = node if same else build(node.kind, args)
-        return defined(made) if isinstance(made, (FloorDiv, Mod)) else made
-
-    return fold(e, visit)
-
-
 def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) -> Expr:
     """`e` with whole subexpressions replaced, the outermost first; `memo` is read and filled.
 
@@ -134,6 +113,15 @@ def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) 
             found = e if same else _CONSTRUCTORS[e.kind](*args)
         memo[e] = found
     return found
+
+
+def defined(e: Expr) -> Expr:
+    """`e`, a divisor of zero taken for one: a value even where `e` has none, which then nobody needs."""
+    args = [defined(arg) for arg in e.args]
+    if e.kind in ("floordiv", "mod"):
+        args[1] = _CONSTRUCTORS["max"](args[1], const(1))
+    same = all(new is old for new, old in zip(args, e.args))
+    return e if same else _CONSTRUCTORS[e.kind](*args)
 
 
 def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:

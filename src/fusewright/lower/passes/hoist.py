@@ -3,8 +3,7 @@ symbols are known.
 
 Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
 itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is
-left has a divisor of 0: where a size is 0 there is nothing to compute, but indices are computed all the same,
-those of accesses whose predicates do not hold, and those that are values.
+left has a divisor of 0.
 """
 
 from __future__ import annotations
@@ -14,12 +13,30 @@ from collections.abc import Sequence
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, defined, fold, is_defined, symbol
+from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, maximum, symbol
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
     bound = {s for stmt in k.walk(kernel.body) if (s := access.defined_symbol(stmt)) is not None}
     return k.with_body(kernel, _Hoister(bound).body(kernel.body))
+
+
+def _is_defined(division: Expr) -> bool:
+    """Whether the divisor is known not to be 0."""
+    low, _ = bounds(division.args[1])
+    return low is not None and low > 0
+
+
+def _defined(division: Expr) -> Expr:
+    """The division with 1 for a divisor of 0.
+
+    Where a size is 0 there is nothing to compute, but indices are computed all the same: those of accesses
+    whose predicates do not hold, and those that are values.
+    """
+    if _is_defined(division):
+        return division
+    dividend, divisor = division.args
+    return build(division.kind, (dividend, maximum(divisor, 1)))
 
 
 class _Hoister:
@@ -61,7 +78,7 @@ class _Hoister:
         return [
             e
             for e, n in uses.items()
-            if (n > 1 or not is_defined(e))
+            if (n > 1 or not _is_defined(e))
             and e not in self._names
             and self._hidden.isdisjoint(e.free_symbols)
         ]
@@ -92,13 +109,13 @@ class _Hoister:
         return named
 
     def _rewrite(self, expr: Expr) -> Expr:
-        if not self._names and all(map(is_defined, self._divisions_in(expr))):
+        if not self._names and all(map(_is_defined, self._divisions_in(expr))):
             return expr
 
         def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
             if e in self._names:
                 return self._names[e]
             made = build(e.kind, args) if args and args != e.args else e
-            return defined(made) if isinstance(made, (FloorDiv, Mod)) else made
+            return _defined(made) if isinstance(made, (FloorDiv, Mod)) else made
 
         return fold(expr, visit, self._rewritten)
