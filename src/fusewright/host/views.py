@@ -39,8 +39,9 @@ class OutputViews:
             source = self._inputs[index]
             place = _placed(binding.shapes[index], binding.strides[index])
             for node in chain:
-                if place is not None:
-                    place = node.placement(place, _shape(node.output, binding.sizes), binding.sizes)
+                shape = _shape(node.output, binding.sizes)
+                # Without elements there is nothing to share, and no stride of a part.
+                place = node.placement(place, shape, binding.sizes) if place and 0 not in shape else None
             if place is not None and isinstance(source, TensorView):
                 found[output] = source, place
         return found
