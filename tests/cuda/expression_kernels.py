@@ -28,7 +28,7 @@ from fusewright.kernel.ir import (
     index_symbol,
 )
 from fusewright.ops.elementwise import ELEMENTWISE
-from fusewright.sym import Expr, ceildiv, const, eq, floordiv, lt, maximum, minimum, mod
+from fusewright.sym import Expr, bitxor, ceildiv, const, eq, floordiv, lt, maximum, minimum, mod
 from tests.kernel.builders import at, kernel, local, size, tensor
 
 COMPUTED = [
@@ -70,6 +70,7 @@ def _indices(n: Expr) -> list[Expr]:
         mod(i - n, 4),
         minimum(i, 9, n),
         maximum(i - 40, 3),
+        bitxor(i, n, 5),
         lt(i, 5),
         eq(mod(i, 2), 0),
         lt(i, 5) + lt(3, i),

@@ -75,7 +75,9 @@ def test_every_kind_of_expression_has_its_function() -> None:
 def _random_expression(rng: random.Random, depth: int) -> Expr:
     if depth == 0:
         return rng.choice([I, J, N, as_expr(rng.randint(-9, 9))])
-    kind = rng.choice(["add", "mul", "floordiv", "mod", "min", "max", "lt", "le", "eq", "not", "and", "or"])
+    kind = rng.choice(
+        ["add", "mul", "floordiv", "mod", "min", "max", "xor", "lt", "le", "eq", "not", "and", "or"]
+    )
     below = [_random_expression(rng, rng.randrange(depth)) for _ in range(2)]
     if kind in ("floordiv", "mod"):
         return build(kind, [below[0], rng.choice([N, as_expr(rng.choice([-3, 2, 7, 8]))])])

@@ -184,6 +184,7 @@ def _random_expression(rng: random.Random, bits: int, depth: int) -> Expr:
             "mod",
             "min",
             "max",
+            "xor",
             "lt",
             "le",
             "eq",

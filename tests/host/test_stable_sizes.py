@@ -13,8 +13,9 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_json
 from fusewright.host.stable_sizes import StableSizes
+from fusewright.ops import OPS
 from fusewright.schedule import Schedule, replay
-from fusewright.schedulers import InnerPersistentScheduler
+from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler
 from fusewright.sym import symbol
 from tests.host.fusions import DataType, Definition
 
@@ -93,6 +94,43 @@ def test_which_rows_are_constant():
     assert assumed(softmax(shape=(-1, ODD)), 3, ODD) == ()  # constant in the definition
     assert assumed(softmax(shape=(-1, -1, -1), dims=(1, 2)), 3, 59, 39) == (59, 39)
     assert assumed(softmax(shape=(-1, 59, -1), dims=(1, 2)), 3, 59, 39) == (59, 39)
+
+
+def padded(contiguity=True):
+    d = Definition()
+    d.output(OPS["pad"].build(d.fusion, d.tensor(contiguity=contiguity), [1, 3], None))
+    return d.executor()
+
+
+def test_a_size_that_indices_are_divided_by_is_a_constant_until_it_changes(target):
+    executor = padded()
+    made = set()
+    for rows, length, sizes in ((3, 7, (7,)), (5, 7, (7,)), (3, 9, ()), (6, 7, ())):
+        x = torch.randn(rows, length, device=target)
+        torch.testing.assert_close(executor.execute([x])[0], torch.nn.functional.pad(x, (1, 3)))
+        (kernel,) = executor.kernels_for([x])
+        assert kernel.params.assumed_sizes == sizes, (rows, length)
+        made.add(kernel)
+    assert len(made) == 2
+    with pytest.raises(ParamsError, match=r"`assumed_sizes`: expected \(\) or \(i1\), got \(7, 2\)"):
+        params = replace(kernel.params, assumed_sizes=(7, 2))
+        PointwiseScheduler().apply(Schedule(executor.fusion), params)
+
+
+def test_what_does_not_divide_indices_is_no_constant():
+    d = Definition()
+    x, y = d.tensor(), d.tensor((1, -1))
+    d.output(d.add(x, y))
+    executor = d.executor()
+    served = executor.compile([torch.zeros(4, 300), torch.zeros(1, 300)]).kernels[0]
+    assert served.params.break_point == 1 and served.params.assumed_sizes == ()
+    d = Definition()
+    d.output(d.exp(d.tensor((-1, -1, -1))))
+    assert kernels(d.executor(), 3, 5, 7)[0].params.assumed_sizes == ()
+    d = Definition()
+    d.output(d.exp(d.tensor((-1, -1, -1), contiguity=[False, True, True])))
+    strided = torch.zeros(3, 6, 7)[:, :5]
+    assert d.executor().compile([strided]).kernels[0].params.assumed_sizes == (5, 7)
 
 
 def test_disabled_constants():

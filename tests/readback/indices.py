@@ -7,10 +7,11 @@ finds a wrong bound that few values would show, the latter what C++'s types and 
 from __future__ import annotations
 
 import math
+import operator
 import random
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from fusewright.sym import (
@@ -29,6 +30,7 @@ from fusewright.sym import (
     Not,
     Or,
     Symbol,
+    Xor,
 )
 from tests.readback.syntax import Expression
 from tests.readback.values import Undefined, converted, evaluate
@@ -94,7 +96,13 @@ _SIGNS = {
     Le: (("binary", "<="),),
     Eq: (("binary", "=="),),
 }
-_CHAINS = {And: ("binary", "&&"), Or: ("binary", "||"), Min: ("call", "min"), Max: ("call", "max")}
+_CHAINS = {
+    And: ("binary", "&&"),
+    Or: ("binary", "||"),
+    Min: ("call", "min"),
+    Max: ("call", "max"),
+    Xor: ("binary", "^"),
+}
 
 
 def _compare_trees(e: Expression, expr: Expr, table: Mapping[str, str]) -> str | None:
@@ -337,6 +345,7 @@ _IDEAL: dict[type[Expr], Callable[..., int]] = {
     Mod: lambda a, b: a % b,
     Min: min,
     Max: max,
+    Xor: lambda *args: reduce(operator.xor, args),
     Lt: lambda a, b: a < b,
     Le: lambda a, b: a <= b,
     Eq: lambda a, b: a == b,

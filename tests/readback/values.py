@@ -88,6 +88,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
+    "^": lambda a, b: a ^ b,
 }
 
 

@@ -7,6 +7,7 @@ without the simplifier; `build_tree` makes the simplified expression of the same
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
     "ceildiv": sym.ceildiv,
     "min": sym.minimum,
     "max": sym.maximum,
+    "^": sym.bitxor,
     "<": sym.lt,
     "<=": sym.le,
     "==": sym.eq,
@@ -42,6 +44,7 @@ MEANINGS: dict[str, Callable[..., int]] = {
     "ceildiv": lambda a, b: -(-a // b),
     "min": min,
     "max": max,
+    "^": operator.xor,
     "<": lambda a, b: int(a < b),
     "<=": lambda a, b: int(a <= b),
     "==": lambda a, b: int(a == b),

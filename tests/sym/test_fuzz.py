@@ -43,10 +43,12 @@ leaves: st.SearchStrategy[Tree] = st.one_of(
 
 def _grow(operands: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     return st.one_of(
-        st.tuples(st.sampled_from(["+", "-", "*", "min", "max"]), operands, operands),
+        st.tuples(st.sampled_from(["+", "-", "*", "min", "max", "^"]), operands, operands),
         st.tuples(st.sampled_from(["//", "%", "ceildiv"]), operands, divisors),
         # The shapes that split, merge and reshape make, so that the rules for them fire.
         st.builds(lambda x, d: ("+", ("*", ("//", x, d), d), ("%", x, d)), operands, divisors),
+        st.builds(lambda x, y, z, d: ("^", ("+", ("*", x, d), y), z), operands, operands, operands,
+                  st.sampled_from([2, 4, 8])),
         st.builds(lambda x, y, d, o: (o, ("+", ("*", x, d), y), d), operands, operands, divisors,
                   st.sampled_from(["//", "%"])),
     )  # fmt: skip

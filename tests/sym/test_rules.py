@@ -185,12 +185,14 @@ def _remainder_of_remainder(n: Integers) -> list[z3.BoolRef]:
 
 
 def _recombine(n: Integers) -> list[z3.BoolRef]:
-    (x,) = n.any("x")
+    x, c = n.any("x", "c")
     y, z = n.positive("y", "z")
     quotient, remainder = n.divmod(x, y)
     _, digit = n.divmod(quotient, z)
     _, joined = n.divmod(x, y * z)
+    _, congruent = n.divmod(x + c * y, y)
     return [
+        congruent == remainder,
         quotient * y + remainder == x,
         digit * y <= (z - 1) * y,
         digit * y + remainder == joined,
@@ -240,6 +242,8 @@ def test_rule_holds_for_all_integers(statement: Statement) -> None:
         ((i // 4) * 4 + i % 4, i),
         ((s // A) * A + s % A, s),
         (((i // 2) % 3) * 2 + i % 2, i % 6),
+        ((64 * a + k) // 63 * 63 + (64 * a + k) % 63, 64 * a + k),
+        (((64 * a + k) // 63 % 9) * 63 * K + (64 * a + k) % 63 * K, (64 * a + k) % 567 * K),
         ((i // A % B) * A * K + (i % A) * K, (i % (A * B)) * K),
         ((4 * i + j) % V, (4 * i) % V + j),
         ((4 * i + j) // V, (4 * i) // V),
@@ -259,6 +263,17 @@ def test_rule_holds_for_all_integers(statement: Statement) -> None:
         (sym.lor(sym.lt(K, i), sym.le(i, K)), sym.TRUE),
         (sym.eq(2 * i, 4 * K + 1), sym.FALSE),
         ((i + 1) * K - i * K, K),
+        (sym.bitxor(i, 0, K, i), K),
+        (sym.bitxor(i, 5, sym.bitxor(K, i, 3)), sym.bitxor(6, K)),
+        (sym.bitxor(V, j), V + j),
+        (sym.bitxor(4 * i + j, i), sym.bitxor(j, i, 4 * i)),
+        (sym.bitxor(8 * i, 8 * K), 8 * sym.bitxor(K, i)),
+        (sym.bitxor(8 * a + i, 8 * b + j), 8 * sym.bitxor(a, b) + sym.bitxor(i, j)),
+        ((8 * a + sym.bitxor(i, j)) // 8, a),
+        ((8 * a + sym.bitxor(i, j)) % 8, sym.bitxor(i, j)),
+        (4 * sym.bitxor(a, i) // 8, sym.bitxor(a, i) // 2),
+        (sym.lt(4 * sym.bitxor(i, K) + j, V), sym.lt(4 * sym.bitxor(i, K), V)),
+        (sym.lt(sym.bitxor(a, b), A + B), sym.TRUE),
     ],
     ids=str,
 )

@@ -86,7 +86,7 @@ def expression_run(e: Expr, dim: int) -> Run | None:
         return _division_run(e, dim)
     if isinstance(e, (Lt, Le)):
         return _comparison_run(e, dim)
-    if e.kind in ("and", "or", "not", "min", "max", "eq"):
+    if e.kind in ("and", "or", "not", "min", "max", "eq", "xor"):
         return _all_constant(e.args, dim)
     return _sum_run(e, dim)
 

@@ -113,8 +113,10 @@ def chain(operator: str, operands: Iterable[str]) -> Code:
     if not others:
         return first if isinstance(first, Code) else Code(_within(first, PRIMARY), PRIMARY)
     own = _BINARY[operator]
-    # && inside || is parenthesised: compilers warn about it, and readers trip over it.
-    least = own if own != OR else BIT_OR
+    # && inside || is parenthesised, and sums beside bits: compilers warn about it, and readers trip over it.
+    least = BIT_OR if own == OR else UNARY if own in (BIT_OR, BIT_XOR, BIT_AND) else own
+    if own == BIT_XOR and isinstance(first, Code) and first.strength == own:
+        first = Code(first, UNARY)
     texts = [_within(first, least), *(_within(other, max(least, own + 1)) for other in others)]
     return Code(f" {operator} ".join(texts), own)
 

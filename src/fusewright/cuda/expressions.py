@@ -33,9 +33,9 @@ from fusewright.sym import (
     Not,
     Or,
     Symbol,
+    Xor,
     fold,
     le,
-    lt,
     prove,
 )
 
@@ -137,7 +137,8 @@ def _division(
     def visit(printer: ExpressionPrinter, e: FloorDiv | Mod, args: tuple[Printed, ...]) -> Printed:
         dividend, divisor = map(printer.number, args)
         dtype = _widest([dividend, divisor])
-        if prove(le(0, e.dividend)) and prove(lt(0, e.divisor)):
+        # By zero neither is defined.
+        if prove(le(0, e.dividend)) and prove(le(0, e.divisor)):
             return Printed(binary(operator, dividend.code, divisor.code), dtype)
         printer.require("floor_division")
         return Printed(call(f"fw::{function}", dividend.code, divisor.code), dtype)
@@ -164,6 +165,11 @@ def _extremum(function: str) -> Callable[[ExpressionPrinter, Min | Max, tuple[Pr
         return Printed(text, dtype)
 
     return visit
+
+
+def _xor(printer: ExpressionPrinter, e: Xor, args: tuple[Printed, ...]) -> Printed:
+    numbers = [printer.number(arg) for arg in args]
+    return Printed(chain("^", [number.code for number in numbers]), _widest(numbers))
 
 
 def _comparison(operator: str) -> Callable[[ExpressionPrinter, Expr, tuple[Printed, ...]], Printed]:
@@ -197,6 +203,7 @@ NODE_PRINTERS: dict[type[Expr], Callable[..., Printed]] = {
     Mod: _division("%", "floor_mod"),
     Min: _extremum("min"),
     Max: _extremum("max"),
+    Xor: _xor,
     Lt: _comparison("<"),
     Le: _comparison("<="),
     Eq: _comparison("=="),

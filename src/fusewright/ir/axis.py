@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from fusewright.core.enums import ParallelType
-from fusewright.sym import ONE, ZERO, Expr, as_int, ceildiv, const, divides, floordiv, mod
+from fusewright.sym import ONE, ZERO, Expr, as_int, bitxor, ceildiv, divides, floordiv, mod
 
 
 class IterKind(Enum):
@@ -250,28 +250,16 @@ class Swizzle(Transform):
         return ins[0], ins[1]
 
     def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
-        return outs[0], _xor(outs[0], outs[1], ins[1])
+        return outs[0], bitxor(*outs)
 
     def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
-        return indices[0], _xor(indices[0], indices[1], ins[1])
+        return indices[0], bitxor(*indices)
 
     def key(self) -> tuple[object, ...]:
         return ("swizzle",)
 
     def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Swizzle:
         return Swizzle(inputs[0], inputs[1], new_axis)
-
-
-def _xor(x: Expr, y: Expr, extent: Expr) -> Expr:
-    """x ^ y for x, y < extent, bit by bit: (a ^ b) = a + b - 2ab on each binary digit."""
-    size = as_int(extent) or 0  # checked by the schedule: a constant power of two
-    total: Expr = const(0)
-    bit = 1
-    while bit < size:
-        a, b = mod(floordiv(x, bit), 2), mod(floordiv(y, bit), 2)
-        total = total + bit * mod(a + b, 2)
-        bit *= 2
-    return total
 
 
 def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDomain]) -> list[Transform]:

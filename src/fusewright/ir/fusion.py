@@ -6,6 +6,7 @@ import copy
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fusewright.core.dtype import INT64_MAX, Category, DataType
 from fusewright.core.enums import MemoryType
@@ -15,7 +16,7 @@ from fusewright.ir.index_map import computed_parts, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol, as_int, const, is_nonneg, replace, substitute, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, defined, is_nonneg, replace, substitute, symbol
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
 # a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
@@ -218,12 +219,14 @@ class Fusion:
         if self._equal:
             self._rename_sizes(lambda e: substitute(self._representative(e), table))
             self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
-        computed = self._computed()
-        if computed:
+        # A size that follows from one which got a symbol is known to be a size only then.
+        while computed := self._computed():
             names = {e: self.new_extent() for e in computed}
-            self.computed_sizes.update({name: e for e, name in names.items()})
+            known: dict[Symbol, Expr | int] = dict(self.computed_sizes)
+            for e, name in names.items():
+                self.computed_sizes[name] = defined(substitute(e, known))
             memo: dict[Expr, Expr] = {}
-            self._rename_sizes(lambda e: replace(e, names, memo))
+            self._rename_sizes(partial(replace, replacements=names, memo=memo))
 
     def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         for axis in self.axes():
@@ -240,14 +243,13 @@ class Fusion:
     def _computed(self) -> list[Expr]:
         """Extents, and parts of index expressions, that are more than sums of products of sizes.
 
-        A minimum, a quotient or a difference of sizes is one number to a kernel, and known not to be
-        negative: the host computes it once a call.
+        A minimum or a quotient of sizes is one number to a kernel: the host computes it once a call. So is an
+        extent that could be negative by its expression, as it is not.
         """
         found: dict[Expr, None] = {}
         for axis in self.axes():
-            for e in (axis.extent, axis.expanded):
-                if e is not None and (computed_parts(e) or not is_nonneg(e)):
-                    found[e] = None
+            extents = (e for e in (axis.extent, axis.expanded) if e is not None)
+            found.update((e, None) for e in extents if computed_parts(e) or not is_nonneg(e))
         for node in self.nodes:
             for e in node.index_expressions():
                 found.update(dict.fromkeys(computed_parts(e)))

@@ -131,8 +131,8 @@ class IndexMap:
 
 
 def computed_parts(e: Expr) -> list[Expr]:
-    """The outermost minima, maxima, quotients and remainders of sizes in `e` that are known not negative."""
-    if e.kind in ("floordiv", "mod", "min", "max") and is_size(e):
+    """The outermost minima, maxima, quotients, remainders and exclusive ors of sizes in `e` that are known not negative."""
+    if e.kind in ("floordiv", "mod", "min", "max", "xor") and is_size(e):
         low, _ = bounds(e)
         return [e] if low is not None and low >= 0 else []
     return [part for arg in e.args for part in computed_parts(arg)]

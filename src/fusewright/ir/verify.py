@@ -18,9 +18,10 @@ from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Indexed, Node, Pointwise, Reduction, Scan, Stored
+from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan, Stored
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.sym import Expr
 
 
 def verify_fusion(fusion: Fusion, after: str = "definition") -> None:
@@ -181,6 +182,8 @@ def _problem_of_kind(node: Node) -> str:
         return _check_indexed(node)
     if isinstance(node, Stored):
         return _check_stored(node)
+    if isinstance(node, Choose):
+        return _problem_of_positions(node.output, (node.pred,))
     if isinstance(node, Scan):
         return _check_scan(node)
     return _check_move(node) if node.traits.move else ""
@@ -222,8 +225,18 @@ def _check_indexed(node: Indexed) -> str:
         return "an index that is no integer"
     if not node.map.index_numbers <= set(range(node.indices)):
         return f"more index values than the {node.indices} operands for them"
-    dims = {position_of(s) for e in node.map.expressions for s in e.free_symbols} - {None}
-    return "" if dims <= set(range(len(out.maybe_root))) else "a position along a dimension that is not there"
+    if source in node.index_tensors:
+        return f"{source.name} is read by index, and as the index"
+    return _problem_of_positions(out, node.map.expressions)
+
+
+def _problem_of_positions(out: TensorView, expressions: Sequence[Expr]) -> str:
+    """Elements that differ along a dimension are no copies of one."""
+    root = out.maybe_root
+    for dim in {position_of(s) for e in expressions for s in e.free_symbols}:
+        if dim is not None and (dim >= len(root) or root[dim].is_broadcast):
+            return f"a position along dimension {dim}, which is not there or shows copies of one element"
+    return ""
 
 
 def _check_stored(node: Stored) -> str:

@@ -86,7 +86,7 @@ def check_symbols(values: Mapping[Symbol, int]) -> None:
                 expected=str(symbol.lo) if symbol.lo == symbol.hi else f"{symbol.lo} to {symbol.hi}",
                 given=str(value),
                 hint="compute the heuristics for these inputs, or leave lparams.bdimx at -1 and "
-                "assumed_reduction_sizes at ()",
+                "the sizes that the params assume at ()",
             )
         if value % symbol.multiple_of:
             raise ScheduleError(

@@ -319,15 +319,24 @@ def _index_values(
 def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Choose)
     indices = ctx.indices(node)
-    dst = ctx.result(node.output, indices)
-    chosen = k.IndexValue(indices.expression(node.pred), DataType.Bool)
+    dst, pred = ctx.result(node.output, indices), indices.expression(node.pred)
     dtype = node.output.dtype.compute
     work, where = _work(ctx, node, indices), ELEMENTWISE["where"]
     operands = [ctx.operand(node, i, indices) for i in range(2)]
-    loads, args = _in_registers(ctx, work, operands, where, dtype)
-    choice = k.Compute(where, dst, (chosen, *args), dtype)
+    loads, (first, second) = _in_registers(ctx, work, operands, where, dtype)
+    choice: k.Stmt
+    if all(k.operand_dtype(each) is dst.buffer.dtype for each in (first, second)) and _can_fill(second):
+        choice = k.Copy(dst, first, pred=pred, fill=second, fill_is_value=True)  # nothing is converted
+        choice = choice if pred is not TRUE else k.Copy(dst, first)
+    else:
+        choice = k.Compute(where, dst, (k.IndexValue(pred, DataType.Bool), first, second), dtype)
     body = [*_index_values(ctx, node, (node.pred,), indices, work.pred), *loads, choice]
     return [_item(ctx, node, order, ctx.loops.of(node), work.statements(body))]
+
+
+def _can_fill(operand: k.Operand) -> bool:
+    """Whether a copy can take the operand where its source does not count."""
+    return not isinstance(operand, k.Ref) or operand.buffer.space is k.Space.LOCAL
 
 
 def _full(ctx: Context, node: Node, order: int) -> list[Item]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from fusewright.core.dtype import DataType
 from fusewright.ir import (
     Choose,
-    Copy,
     Fusion,
     Indexed,
     IndexMap,
@@ -18,8 +17,8 @@ from fusewright.ir import (
     Val,
     positions,
 )
-from fusewright.ops.build_elementwise import copied_axes
-from fusewright.sym import ONE, TRUE, ZERO, Expr, floordiv, land, le, lt, product
+from fusewright.ops.build_elementwise import copy_tensor
+from fusewright.sym import ONE, TRUE, ZERO, Expr, floordiv, land, le, lt, mod, product
 
 
 def zero_of(fusion: Fusion, dtype: DataType) -> Scalar:
@@ -46,35 +45,45 @@ def indexed(
     """The tensor of these dimensions whose elements `index_map` finds in `source`."""
     out = fusion.new_tensor(axes, source.dtype)
     # Each operand is read in its own way, so a tensor that is both is two.
-    apart = [_copy(fusion, tensor) if tensor is source else tensor for tensor in indices]
+    apart = [copy_tensor(fusion, tensor) if tensor is source else tensor for tensor in indices]
     fusion.add_node(Indexed(kind, source, out, index_map, apart, fill, inverse))
     return out
 
 
-def _copy(fusion: Fusion, tensor: TensorView) -> TensorView:
-    out = fusion.new_tensor(copied_axes(fusion, tensor), tensor.dtype)
-    fusion.add_node(Copy(tensor, out))
-    return out
-
-
 def choose(fusion: Fusion, first: TensorView, second: Val, pred: Expr) -> TensorView:
-    """`first` where `pred`, over positions, holds, else `second`: a tensor of the same sizes, or a scalar.
-
-    Along a dimension that shows copies of one element the results differ: it has its size there.
-    """
+    """`first` where `pred`, over positions, holds, else `second`: a tensor of the same sizes, or a scalar."""
+    others = second.shape if isinstance(second, TensorView) else first.shape
+    told = IndexMap((), pred)
     axes = [
-        fusion.copy_axis(axis) if axis.expanded is None else sized_axis(fusion, axis.expanded)
-        for axis in first.shape
+        _chosen_axis(fusion, ours, theirs, told.depends_on(dim))
+        for dim, (ours, theirs) in enumerate(zip(first.shape, others))
     ]
     out = fusion.new_tensor(axes, first.dtype)
     fusion.add_node(Choose(first, second, out, pred))
     return out
 
 
+def _chosen_axis(fusion: Fusion, ours: IterDomain, theirs: IterDomain, differs: bool) -> IterDomain:
+    """A dimension of which either may be an element: copies of one are several where a choice tells them."""
+    if ours.is_broadcast and not theirs.is_broadcast:
+        return fusion.copy_axis(theirs)
+    return sized_axis(fusion, ours.visible_extent) if differs else fusion.copy_axis(ours)
+
+
 def own_positions(tensor: TensorView) -> list[Expr]:
     """The position along each dimension of a tensor; zero along broadcasts."""
     places = positions([axis.extent for axis in tensor.shape])
     return [ZERO if axis.is_broadcast else place for axis, place in zip(tensor.shape, places)]
+
+
+def remainder(place: Expr, size: Expr) -> Expr:
+    """place % size; where there is no position, as the size is known to be zero, zero."""
+    return ZERO if size is ZERO else mod(place, size)
+
+
+def quotient(place: Expr, size: Expr) -> Expr:
+    """place // size; where there is no position, as the size is known to be zero, zero."""
+    return ZERO if size is ZERO else floordiv(place, size)
 
 
 def within(index: Expr, extent: Expr) -> Expr:
@@ -127,14 +136,12 @@ def reshape_map(source: Sequence[Expr], target: Sequence[Expr], places: Sequence
     `places`: the position in the target along each of its dimensions.
     """
     indices: list[Expr] = [ZERO] * len(source)
-    if ZERO in source or ZERO in target:  # of no elements
-        return IndexMap(tuple(indices), TRUE)
     for ours, theirs in regrouped(source, target):
         linear: Expr = ZERO
         for dim in theirs:
             linear = linear * target[dim] + places[dim]
         for k, dim in enumerate(ours):
             inner = product(source[i] for i in ours[k + 1 :])
-            index = linear if inner is ONE else floordiv(linear, inner)
-            indices[dim] = index if k == 0 else index % source[dim]
+            index = linear if inner is ONE else quotient(linear, inner)
+            indices[dim] = index if k == 0 else remainder(index, source[dim])
     return IndexMap(tuple(indices), TRUE)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from fusewright.core.errors import DtypeError, OptionError, RankError, ShapeError
 from fusewright.ir import Fusion, IndexMap, IterDomain, Scalar, TensorView, index_value, positions
 from fusewright.ops.build_elementwise import insert_axes
-from fusewright.ops.build_indexed import choose, indexed, own_positions, within, zero_of
+from fusewright.ops.build_indexed import choose, indexed, own_positions, sized_axis, within, zero_of
 from fusewright.ops.build_shape import extent_of, wrap_index
 from fusewright.ops.registry import ScalarLike, op
-from fusewright.sym import TRUE, ZERO, Expr, land, le, lt
+from fusewright.sym import ONE, TRUE, ZERO, Expr, land, le, lt
 
 
 @op()
@@ -64,8 +64,12 @@ def gather(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -> Tens
     An index out of range finds 0.
     """
     along = checked_dim("gather", arg, index, dim)
-    axes = [fusion.copy_axis(axis) for axis in index.shape]
-    places = own_positions(index)
+    # Copies of one index find several elements, but along the dimension that is looked through.
+    axes = [
+        fusion.copy_axis(axis) if i == along else sized_axis(fusion, axis.visible_extent)
+        for i, axis in enumerate(index.shape)
+    ]
+    places = positions([axis.extent for axis in axes])
     inside = [
         lt(place, size)
         for i, (place, size) in enumerate(zip(places, arg.extents))
@@ -80,9 +84,11 @@ def take_along_axis(fusion: Fusion, arg: TensorView, index: TensorView, dim: int
     along = checked_dim("take_along_axis", arg, index, dim)
     axes = []
     for i, (ours, theirs) in enumerate(zip(arg.shape, index.shape)):
-        if i != along and not ours.is_broadcast and not theirs.is_broadcast:
-            fusion.equate(ours.extent, theirs.extent, f"take_along_axis, dimension {i}")
-        axes.append(fusion.copy_axis(ours if i != along and theirs.is_broadcast else theirs))
+        if i != along and ONE not in (ours.visible_extent, theirs.visible_extent):
+            fusion.equate(ours.visible_extent, theirs.visible_extent, f"take_along_axis, dimension {i}")
+        # An element for each of them, where either has several, or shows several.
+        wider = ours if theirs.visible_extent is ONE or not ours.is_broadcast else theirs
+        axes.append(fusion.copy_axis(theirs if i == along else wider))
     places = positions([axis.extent for axis in axes])
     return _found(fusion, "TakeAlongAxis", arg, axes, places, along, index)
 

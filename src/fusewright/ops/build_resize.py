@@ -8,7 +8,15 @@ from fusewright.core.errors import DtypeError, RankError, ShapeError
 from fusewright.ir import Fusion, Indexed, IndexMap, Scalar, TensorView, position
 from fusewright.ops.build_elementwise import convert, copy_tensor, insert_axes
 from fusewright.ops.build_factory import scalar_of
-from fusewright.ops.build_indexed import choose, indexed, own_positions, sized_axis, within, zero_of
+from fusewright.ops.build_indexed import (
+    choose,
+    indexed,
+    own_positions,
+    remainder,
+    sized_axis,
+    within,
+    zero_of,
+)
 from fusewright.ops.build_shape import extent_of, known_size, wrap_dims, wrap_index
 from fusewright.ops.registry import Dims, ScalarLike, Shape, op
 from fusewright.sym import (
@@ -380,9 +388,8 @@ def roll(fusion: Fusion, arg: TensorView, shifts: Dims, dims: Dims) -> TensorVie
 
 def _rolled(step: int, size: Expr) -> Callable[[Expr], Expr]:
     # The shift is brought into the range first: no position is negative then.
-    length = maximum(size, ONE)  # without elements any index does
-    shift = mod(const(-step), length)
-    return lambda place: mod(place + shift, length)
+    shift = remainder(const(-step), size)
+    return lambda place: remainder(place + shift, size)
 
 
 @op()
@@ -407,7 +414,7 @@ def repeat(fusion: Fusion, arg: TensorView, repeats: Shape) -> TensorView:
 
 
 def _wrapped(size: Expr) -> Callable[[Expr], Expr]:
-    return lambda place: mod(place, maximum(size, ONE))
+    return lambda place: remainder(place, size)
 
 
 @op()

@@ -311,6 +311,7 @@ _INDEX_RULES: Mapping[str, Callable[..., torch.Tensor]] = {
     "mod": lambda e, a, b: torch.remainder(a, b),
     "min": lambda e, *args: functools.reduce(torch.minimum, args),
     "max": lambda e, *args: functools.reduce(torch.maximum, args),
+    "xor": lambda e, *args: functools.reduce(operator.xor, args),
     "lt": lambda e, a, b: (a < b).long(),
     "le": lambda e, a, b: (a <= b).long(),
     "eq": lambda e, a, b: (a == b).long(),

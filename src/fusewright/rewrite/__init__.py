@@ -1,7 +1,7 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
 What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or
-down to the stores), `separate` (small tensors that
+down to the stores), `implied` (choices by the position that are made already), `separate` (small tensors that
 are read before a reduction and elsewhere), REWRITES, the list of all rewrites, and `canonicalize`, which runs
 them. A rewrite changes a fusion in place, keeps its inputs and outputs, and returns it. It may import core,
 sym, ir, ops and analyze.
@@ -16,6 +16,7 @@ from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.text import fusion_text
 from fusewright.ir.verify import verify_fusion
+from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.sink import sink_views
@@ -23,6 +24,7 @@ from fusewright.rewrite.sink import sink_views
 REWRITES: tuple[tuple[str, Callable[[Fusion], Fusion]], ...] = (
     ("lift views", lift_views),
     ("sink views", sink_views),
+    ("simplify choices", simplify_choices),
     ("separate small tensors", separate_small_tensors),
 )
 _MANAGER = PassManager("rewrite", REWRITES, fusion_text, verify_fusion, lambda fusion: fusion.edits)
@@ -37,4 +39,11 @@ def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
     _MANAGER.run(fusion, tracer)
 
 
-__all__ = ["REWRITES", "canonicalize", "lift_views", "separate_small_tensors", "sink_views"]
+__all__ = [
+    "REWRITES",
+    "canonicalize",
+    "lift_views",
+    "separate_small_tensors",
+    "simplify_choices",
+    "sink_views",
+]

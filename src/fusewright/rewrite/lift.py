@@ -66,23 +66,8 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
             continue
         work += made
         if not source.uses and source not in outputs and above in fusion.nodes:
-            _remove_dead(fusion, above, outputs)
-    _separate_operands(fusion)
+            remove_dead(fusion, above, outputs)
     return fusion
-
-
-def _separate_operands(fusion: Fusion) -> None:
-    """Copies an index that is also what it is an index into: each is read in its own way."""
-    for node in list(fusion.nodes):
-        if isinstance(node, Indexed) and node.source in node.index_tensors:
-            source = node.source
-            axes = [fusion.copy_axis(axis) for axis in source.shape]
-            copied = fusion.new_tensor(axes, source.dtype)
-            fusion.add_node(Copy(source, copied))
-            indices = [copied if tensor is source else tensor for tensor in node.index_tensors]
-            fusion.remove_node(node)
-            twin = Indexed(node.kind, source, node.output, node.map, indices, node.fill, node.inverse)
-            fusion.add_node(twin)
 
 
 def _waits(node: Indexed, outputs: set[TensorView], reduced: set[Val]) -> bool:
@@ -102,7 +87,8 @@ def depends_on_more(fusion: Fusion) -> set[Val]:
     return found
 
 
-def _remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
+def remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
+    """Removes a node and all that only it uses, if nothing uses it."""
     stack = [node]
     while stack:
         dead = stack.pop()

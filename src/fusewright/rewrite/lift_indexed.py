@@ -9,6 +9,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of, value_of
 from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ops.build_elementwise import copy_tensor
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
@@ -113,16 +114,9 @@ class _Lift:
             places = [ZERO if dim is None else own[dim] for dim in above.axis_map(0)]
             inverse = None if shown else inverse.at(places)
         self.fusion.remove_node(node)
-        merged = Indexed(
-            node.kind,
-            source,
-            node.output,
-            IndexMap(tuple(indices), self.map.pred),
-            node.index_tensors,
-            node.fill,
-            inverse,
-        )
-        return [self.fusion.add_node(merged)]
+        index_map = IndexMap(tuple(indices), self.map.pred)
+        self._add_read(source, node.output, index_map, node.index_tensors, node.fill, inverse)
+        return self.made
 
     def over_indexed(self, above: Indexed) -> list[Node]:
         node = self.node
@@ -136,10 +130,10 @@ class _Lift:
             inverse = node.inverse.at(above.inverse.indices).where(above.inverse.pred)
         if self.map.pred is TRUE or above.map.pred is TRUE or _is_same(node.fill, above.fill):
             fill = above.fill if self.map.pred is TRUE else node.fill
-            self._add_read(Indexed(node.kind, above.source, node.output, merged, indices, fill, inverse))
+            self._add_read(above.source, node.output, merged, indices, fill, inverse)
             return self.made
         between = self._like(node.output)
-        self._add_read(Indexed(node.kind, above.source, between, merged, indices, above.fill))
+        self._add_read(above.source, between, merged, indices, above.fill)
         self._choose(between)
         return self.made
 
@@ -190,7 +184,7 @@ class _Lift:
         twin = self.lifted[key] = self.fusion.new_tensor(axes, value.dtype)
         fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, value.dtype.zero)
         tensors = node.index_tensors if own.index_numbers else ()
-        self._add_read(Indexed(node.kind, value, twin, own, tensors, fill))
+        self._add_read(value, twin, own, tensors, fill)
         return twin
 
     def _axis(self, axis: IterDomain, dim: int, own: IndexMap) -> IterDomain:
@@ -213,7 +207,18 @@ class _Lift:
         indices = node.index_tensors if any(value_of(s) is not None for s in used) else ()
         self.fusion.add_node(Choose(element, fill, node.output, self.map.pred, indices))
 
-    def _add_read(self, read: Indexed) -> None:
+    def _add_read(
+        self,
+        source: TensorView,
+        out: TensorView,
+        index_map: IndexMap,
+        indices: Sequence[TensorView],
+        fill: Scalar | None,
+        inverse: IndexMap | None = None,
+    ) -> None:
+        # Each operand is read in its own way, so a tensor that is both is two.
+        apart = [copy_tensor(self.fusion, tensor) if tensor is source else tensor for tensor in indices]
+        read = Indexed(self.node.kind, source, out, index_map, apart, fill, inverse)
         self.made.append(self.fusion.add_node(read))
 
 

@@ -83,7 +83,7 @@ class _Sink:
                 return None
             if isinstance(node, Copy) and node.segment:
                 return None
-            if node.traits.view or len(node.outputs) > 1:
+            if node.traits.view or len(node.outputs) > 1 or self._is_wider(node.output):
                 return None
             for value in node.inputs:
                 if value in followed or not isinstance(value, TensorView) or value.is_cpu:
@@ -95,6 +95,11 @@ class _Sink:
         stored = [v for v in followed if v in self.outputs]
         unused = [v for v in followed if v not in self.outputs and not v.uses]
         return region if stored and not unused and self._has_own_place(region) else None
+
+    def _is_wider(self, tensor: TensorView) -> bool:
+        """Whether it has several elements where the result has one, so that the source has no place for them."""
+        pairs = zip(self.node.output.shape, tensor.shape)
+        return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
 
     def _has_own_place(self, region: Sequence[Node]) -> bool:
         """Whether the source is needed as it is: it is not computed again, or not only for the region."""

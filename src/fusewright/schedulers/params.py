@@ -162,7 +162,8 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
     inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
     grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block. split_block is not
-    available: threads lie along the columns.
+    available: threads lie along the columns. assumed_sizes: of the sizes by which the kernel divides indices
+    (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
     """
 
     break_point: int = 0
@@ -172,9 +173,13 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: int = 1
     unroll_factor_inner: int = 1
     unroll_factor_outer: int = 1
+    assumed_sizes: tuple[int, ...] = ()
 
     def validate(self) -> None:
         HeuristicParams.validate(self)
+        for size in self.assumed_sizes:
+            if size < 1:
+                raise ParamsError(path="assumed_sizes", expected="sizes of 1 or more", given=size)
         if self.break_point < 0:
             raise ParamsError(path="break_point", expected="0 or more", given=self.break_point)
         _vector("vectorization_factor", self.vectorization_factor)
@@ -196,8 +201,10 @@ class TransposeParams(HeuristicParams):
     tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
     the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
     dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that are
-    merged with the tiled ones, from the inside; small dimensions fill a tile only together. lparams.bdimx:
-    threads of a block.
+    merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small ones,
+    which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the reference's
+    dimensions, in memory order, that the kernel has as constants, so that it serves no others
+    (`transpose.assumable`); () where it serves all.
     """
 
     tile_size1: int = 32
@@ -206,6 +213,7 @@ class TransposeParams(HeuristicParams):
     vectorize_factor2: int = 1
     dims_merged_with_1: tuple[int, ...] = ()
     dims_merged_with_2: tuple[int, ...] = ()
+    assumed_sizes: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -222,6 +230,9 @@ class TransposeParams(HeuristicParams):
                 )
             vectors = self.tile_size1 * self.tile_size2 // width
             _within("tile_size1 * tile_size2", vectors, 1, MAX_UNROLL * self.threads)
+        for size in self.assumed_sizes:
+            if size < 1:
+                raise ParamsError(path="assumed_sizes", expected="sizes of 1 or more", given=size)
         self._expect_extents(["bdimx"])
 
 

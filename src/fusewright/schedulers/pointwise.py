@@ -12,7 +12,7 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -24,11 +24,13 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.sym import Symbol
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
 THREADS = 128
@@ -54,6 +56,7 @@ class PointwiseScheduler:
         space = accepted(self, pointwise_space(schedule.fusion))
         params.validate()
         _check_break_point(space, params)
+        _assume_sizes(schedule, space, params)
         ports = cache_inputs_and_outputs(schedule)
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
@@ -74,12 +77,34 @@ def _check_break_point(space: PointwiseSpace, params: PointwiseParams) -> None:
         )
 
 
+def _assume_sizes(schedule: Schedule, space: PointwiseSpace, params: PointwiseParams) -> None:
+    """The sizes that the params assume.
+
+    Raises:
+        ParamsError: the kernel divides by other sizes than so many.
+    """
+    if not params.assumed_sizes:
+        return
+    sizes = divided_sizes(schedule.fusion, space, params.break_point)
+    if len(sizes) != len(params.assumed_sizes):
+        expected = ", ".join(map(str, sizes))
+        raise ParamsError(
+            path="assumed_sizes",
+            expected=f"() or ({expected})" if sizes else "(), as the kernel divides by no size",
+            given=params.assumed_sizes,
+        )
+    dimensions = size_dimensions(schedule.fusion)
+    for symbol, size in zip(sizes, params.assumed_sizes):
+        schedule.assume(*dimensions[symbol], size, size)
+
+
 @dataclass(frozen=True, eq=False)
 class _Planner:
     """Derives params from the sizes of a call."""
 
     fusion: Fusion
     space: PointwiseSpace
+    _divided: dict[int, tuple[Symbol, ...]] = field(default_factory=dict)
 
     @cached_property
     def _accesses(self) -> list[Access]:
@@ -114,6 +139,7 @@ class _Planner:
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
         unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
+        assumed = self._assumed_sizes(break_point, facts)
         split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
         params = PointwiseParams(
             break_point=break_point,
@@ -122,10 +148,22 @@ class _Planner:
             vectorization_factor=width,
             unroll_factor_inner=1 if break_point else unroll,
             unroll_factor_outer=unroll if break_point else 1,
+            assumed_sizes=assumed,
             lparams=LaunchParams(bdimx=THREADS),
-            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight",
+            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight{'; for these sizes only' if assumed else ''}",
         )
         return Proposal(params)
+
+    def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
+        """Constants for the sizes by which indices are divided, if they have not changed so far.
+
+        A division by a size that the call passes takes more instructions than all else of an access.
+        """
+        if break_point not in self._divided:
+            self._divided[break_point] = divided_sizes(self.fusion, self.space, break_point)
+        symbols = self._divided[break_point]
+        sizes = tuple(facts.value(symbol) for symbol in symbols)
+        return sizes if facts.stable.issuperset(symbols) and all(sizes) else ()
 
 
 def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParams) -> int:

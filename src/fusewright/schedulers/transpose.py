@@ -10,21 +10,26 @@ memory: an input is loaded in vectors along I, stored to the tile as it comes an
 output the other way round. So every access to global memory is coalesced and as wide as the sizes allow.
 
 A tile is stored in vectors as it is written and read elementwise across them. Threads that go across would
-meet in the same banks, so the vectors of a row are exchanged (`Schedule.swizzle`): the vector at column c of
-the rows that one thread reads together, the r-th such group, is stored at column c ^ r.
+meet in the same banks, so pieces of a row are exchanged (`Schedule.swizzle`): the piece at column c of the rows
+that one thread reads together, the r-th such group, is stored at column c ^ r. A piece is a vector, or as many
+as fill a bank.
+
+Without vectors the instructions count: a thread has many small accesses, whose addresses and guards take few
+where sizes are constants. So they are, for as long as they do not change (`assumable`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 
 from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
+from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -41,6 +46,7 @@ from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, Transp
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+from fusewright.sym import Symbol
 
 # Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
 ROW_BYTES = 128
@@ -51,6 +57,7 @@ MAX_LONG_TILE = 512
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
 MAX_LOADED_BYTES = 256
+REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +90,8 @@ class _Groups:
     `space.reference`, which is in group 1).
 
     second: those that pass through shared memory. outer1, outer2: positions (of `space.axes`) of dimensions
-    that may be merged with the first and the second, from the inside.
+    that may be merged with the first and the second, from the inside. beside1, beside2: how many of these lie
+    beside the tiled one in all tensors, so that merging them takes no division to undo.
     """
 
     space: PointwiseSpace
@@ -93,6 +101,8 @@ class _Groups:
     second: tuple[_Access, ...]
     outer1: tuple[int, ...]
     outer2: tuple[int, ...]
+    beside1: int
+    beside2: int
 
 
 def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
@@ -145,7 +155,12 @@ def _groups(fusion: Fusion, reference: TensorView | None = None) -> _Groups | st
     widest = max(second, key=lambda a: a.tensor.dtype.size)
     outer2 = _outer(space, widest.order, inner2, {inner1, *(space.axes[p] for p in outer1)})
     first = tuple(a for a in accesses if a.axis is inner1)
-    return _Groups(space, inner1, inner2, first, second, outer1, outer2)
+    every = space.accesses(fusion)
+    beside1, beside2 = (
+        _count_beside([inner, *(space.axes[p] for p in outer)], every)
+        for inner, outer in ((inner1, outer1), (inner2, outer2))
+    )
+    return _Groups(space, inner1, inner2, first, second, outer1, outer2, beside1, beside2)
 
 
 def _outer(
@@ -158,6 +173,34 @@ def _outer(
             break
         found.append(space.axes.index(axis))
     return tuple(found)
+
+
+def _count_beside(axes: Sequence[IterDomain], accesses: Sequence[Access]) -> int:
+    """How many neighbours of `axes`, which go from the inside out, are as one dimension to all accesses."""
+    count = 0
+    while count + 1 < len(axes) and all(_are_one(a, axes[count + 1], axes[count]) for a in accesses):
+        count += 1
+    return count
+
+
+def _are_one(access: Access, outer: IterDomain, inner: IterDomain) -> bool:
+    """Whether an access goes through two of the reference's dimensions as through one, or through neither."""
+    if access.varying:
+        return False
+    ours = [access.axes.get(axis) for axis in (outer, inner)]
+    concrete = [axis for axis in ours if axis is not None and not axis.is_broadcast]
+    dense = access.tensor.allocation, access.tensor.contiguity
+    stored = [(axis, dense) for axis, dense in zip(*dense) if not axis.is_broadcast]
+    pairs = ((above, below, dense) for (above, dense), (below, _) in zip(stored, stored[1:]))
+    return not concrete or any(dense and [above, below] == ours for above, below, dense in pairs)
+
+
+def assumable(fusion: Fusion, groups: _Groups, params: TransposeParams) -> tuple[IterDomain, ...]:
+    """The dimensions whose sizes the params may assume: all but the outermost, which only counts blocks."""
+    tiled = {groups.inner1, groups.inner2, *chain(*_merged_dimensions(groups, params))}
+    axes = groups.space.axes
+    others = [axis for axis in axes if axis not in tiled]
+    return tuple(a for a in axes if isinstance(a.extent, Symbol) and a not in others[:1])
 
 
 class TransposeScheduler:
@@ -175,7 +218,7 @@ class TransposeScheduler:
         fusion = schedule.fusion
         groups = accepted(self, _groups(fusion))
         params.validate()
-        _merged_dimensions(groups, params)
+        _assume_sizes(schedule, groups, params)
         place = fusion.output_tensors().index(groups.space.reference)
         ports = cache_inputs_and_outputs(schedule)
         reference = fusion.output_tensors()[place]
@@ -197,17 +240,20 @@ class TransposeScheduler:
 @dataclass(frozen=True)
 class _Side:
     """One side of the tiles: what bounds the vectors along it, the position of its dimension among the
-    reference's, those that may be merged with it, and the bytes of the smallest element moved along it.
+    reference's, those that may be merged with it and how many of them lie beside it in all tensors, and the
+    bytes of the smallest element moved along it.
     """
 
     vectors: VectorLimits
     inner: int
     outer: tuple[int, ...]
+    beside: int
     element_bytes: int
 
     def wanted(self, width: int) -> int:
         """Elements of a tile along it, where the sizes leave the choice."""
-        return max(width, min(MAX_TILE, ROW_BYTES // self.element_bytes)) if width > 1 else MIN_TILE
+        least = MIN_TILE if width == 1 else width
+        return max(least, min(MAX_TILE, ROW_BYTES // self.element_bytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,19 +266,31 @@ class _Planner:
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:
         groups = self.groups
-        first = self._side(groups.inner1, groups.first, groups.outer1)
-        return first, self._side(groups.inner2, groups.second, groups.outer2)
+        first = self._side(groups.inner1, groups.first, groups.outer1, groups.beside1)
+        return first, self._side(groups.inner2, groups.second, groups.outer2, groups.beside2)
 
-    def _side(self, inner: IterDomain, members: Sequence[_Access], outer: tuple[int, ...]) -> _Side:
+    def _side(
+        self, inner: IterDomain, members: Sequence[_Access], outer: tuple[int, ...], beside: int
+    ) -> _Side:
         limits = VectorLimits(self.fusion, inner, [member.access for member in members])
         smallest = min(member.tensor.dtype.size for member in members if member.full)
-        return _Side(limits, self.groups.space.axes.index(inner), outer, smallest)
+        return _Side(limits, self.groups.space.axes.index(inner), outer, beside, smallest)
 
     @cached_property
-    def _loaded_bytes(self) -> int:
-        """Of one element of all loads."""
-        accesses = self.groups.space.accesses(self.fusion)
-        return sum(a.tensor.dtype.size for a in accesses if self.fusion.is_input(a.tensor))
+    def _loads(self) -> tuple[list[int], list[int]]:
+        """The bytes of an element of each load: of group 2, and of all others."""
+        loads = [a for a in self.groups.space.accesses(self.fusion) if self.fusion.is_input(a.tensor)]
+        second = {(a.tensor, a.access.node) for a in self.groups.second}
+        sizes: tuple[list[int], list[int]] = [], []
+        for load in loads:
+            sizes[(load.tensor, load.node) not in second].append(load.tensor.dtype.size)
+        return sizes
+
+    def _loaded_bytes(self, width1: int, width2: int) -> int:
+        """Registers, in bytes, for one element of all loads: what is no part of a vector has its own."""
+        second, others = self._loads
+        sizes = [max(size, REGISTER_BYTES // width2) for size in second]
+        return sum(sizes) + sum(max(size, REGISTER_BYTES // width1) for size in others)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.groups.space.axes]
@@ -250,7 +308,10 @@ class _Planner:
         elif tile1 < wanted1:
             tile2 = min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1)
         shared = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // BLOCKS_PER_SM)
-        most = min(shared // tile_bytes, TRANSPOSE_THREADS * MAX_LOADED_BYTES // max(1, self._loaded_bytes))
+        most = min(
+            shared // tile_bytes,
+            TRANSPOSE_THREADS * MAX_LOADED_BYTES // max(1, self._loaded_bytes(width1, width2)),
+        )
         others = prod(sizes) // max(1, size1 * size2)
         while tile1 * tile2 > min(MIN_TILE * MIN_TILE, most):
             blocks = others * ceil_div(size1, tile1) * ceil_div(size2, tile2)
@@ -273,13 +334,23 @@ class _Planner:
             lparams=LaunchParams(bdimx=threads),
             reason=f"{size1} x {size2} in tiles of {tile1} x {tile2}; vectors of {width1} and {width2}",
         )
-        return Proposal(params)
+        return Proposal(self._with_constants(params, facts))
+
+    def _with_constants(self, params: TransposeParams, facts: Facts) -> TransposeParams:
+        """Sizes as constants, if they have not changed so far and elements are accessed one by one."""
+        if not facts.stable or min(params.vectorize_factor1, params.vectorize_factor2) > 1:
+            return params
+        symbols = [axis.extent for axis in assumable(self.fusion, self.groups, params)]
+        sizes = tuple(facts.value(symbol) for symbol in symbols)
+        if not facts.stable.issuperset(symbols) or not all(sizes):
+            return params
+        return replace(params, assumed_sizes=sizes, reason=f"{params.reason}; for these sizes only")
 
 
 def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ...], int]:
-    """The dimensions to merge with a side's own so that together they fill it; their size."""
+    """The dimensions to merge with a side's own: those beside it, and more to fill a tile; their size."""
     size, count = sizes[side.inner], 0
-    while count < len(side.outer) and 0 < size < wanted:
+    while count < len(side.outer) and (count < side.beside or 0 < size < wanted):
         size *= sizes[side.outer[count]]
         count += 1
     return side.outer[:count], size
@@ -342,6 +413,16 @@ def _tile(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
         schedule.merge(reference, 0)
 
 
+def _assume_sizes(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
+    """The sizes that the params assume. ParamsError where the kernel can assume others, or none."""
+    axes, reference = assumable(schedule.fusion, groups, params), groups.space.reference
+    if len(params.assumed_sizes) not in (0, len(axes)):
+        expected = f"() or ({', '.join(str(axis.extent) for axis in axes)})" if axes else "()"
+        raise ParamsError(path="assumed_sizes", expected=expected, given=params.assumed_sizes)
+    for axis, size in zip(axes, params.assumed_sizes):
+        schedule.assume(reference, reference.logical.index(axis), size, size)
+
+
 def _merged_dimensions(
     groups: _Groups, params: TransposeParams
 ) -> tuple[Sequence[IterDomain], Sequence[IterDomain]]:
@@ -401,13 +482,18 @@ def _to_threads(
         schedule.reorder(tensor, {1: 2})
     writes = staged.output_tiles if group == 1 else staged.input_tiles
     vectors, groups = columns // width, rows // row_width
-    exchanged = power_of_two_divisor(groups, power_of_two_divisor(vectors, MAX_LONG_TILE))
+    column_bytes = max((tile.dtype.size for tile in writes), default=BANK_BYTES)
+    words = max(1, columns * column_bytes // BANK_BYTES)
+    # Groups of rows that share a line of all banks are in different ones as they are.
+    in_line, rest = divmod(BANKS * BANK_BYTES, row_width * columns * column_bytes)
+    in_line = 1 if rest else power_of_two_divisor(groups, in_line)
+    exchanged = power_of_two_divisor(groups // in_line, power_of_two_divisor(vectors, words & -words))
     schedule.split(tensor, 2, width)
     inside = 2  # axes between the blocks and the vector
     if writes and exchanged > 1:
-        # [rows, vectors] -> [.., exchanged groups, row of the group] x [exchanged, ..]
+        # [rows, vectors] -> [.., exchanged lines of groups, row of the line] x [exchanged, ..]
         schedule.split(tensor, 2, vectors // exchanged)
-        schedule.split(tensor, 1, row_width)
+        schedule.split(tensor, 1, row_width * in_line)
         schedule.split(tensor, 1, exchanged)
         schedule.swizzle(tensor, 2, 4)
         inside = 5

@@ -30,6 +30,7 @@ from fusewright.sym import (
     Not,
     Or,
     Symbol,
+    Xor,
     to_text,
 )
 
@@ -187,6 +188,13 @@ def _extremum(
     return evaluate_extremum
 
 
+def _xor(evaluate: IndexEvaluator, expr: Xor) -> Lanes:
+    result: Lanes = 0
+    for arg in expr.args:
+        result = result ^ as_integer(evaluate(arg))
+    return result
+
+
 def _comparison(compare: Callable[[Lanes, Lanes], Lanes]) -> Callable[[IndexEvaluator, Expr], Lanes]:
     def evaluate_comparison(evaluate: IndexEvaluator, expr: Expr) -> Lanes:
         left, right = (as_integer(evaluate(arg)) for arg in expr.args)
@@ -231,6 +239,7 @@ _EVALUATE: dict[type[Expr], Callable[..., Lanes]] = {
     Mod: _mod,
     Min: _extremum(min, torch.clamp_max, torch.minimum),
     Max: _extremum(max, torch.clamp_min, torch.maximum),
+    Xor: _xor,
     Lt: _comparison(lambda left, right: left < right),
     Le: _comparison(lambda left, right: left <= right),
     Eq: _comparison(lambda left, right: left == right),

@@ -9,6 +9,7 @@ division.py (the rewrite rules) and prover.py (what can be proved from symbols' 
 """
 
 from fusewright.sym import operators as _operators  # noqa: F401  (binds Expr's operators)
+from fusewright.sym.bitwise import bitxor
 from fusewright.sym.division import add, ceildiv, ceildiv_parts, floordiv, is_nonneg_dividend, mod, mul, sub
 from fusewright.sym.nodes import (
     FALSE,
@@ -31,6 +32,7 @@ from fusewright.sym.nodes import (
     Not,
     Or,
     Symbol,
+    Xor,
     as_expr,
     as_int,
     const,
@@ -41,7 +43,7 @@ from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, mini
 from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
 from fusewright.sym.text import to_function, to_python, to_text
-from fusewright.sym.traversal import build, evaluate, fold, product, replace, substitute
+from fusewright.sym.traversal import build, defined, evaluate, fold, product, replace, substitute
 
 __all__ = [
     "FALSE",
@@ -64,9 +66,11 @@ __all__ = [
     "Not",
     "Or",
     "Symbol",
+    "Xor",
     "add",
     "as_expr",
     "as_int",
+    "bitxor",
     "bounds",
     "build",
     "ceildiv",
@@ -74,6 +78,7 @@ __all__ = [
     "const",
     "divides",
     "eq",
+    "defined",
     "evaluate",
     "floordiv",
     "fold",

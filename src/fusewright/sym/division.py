@@ -325,7 +325,10 @@ def ceildiv_parts(e: Expr) -> tuple[Expr, Expr] | None:
 
 
 def _recombine(e: Expr) -> Expr:
-    """(x // a) * a + x % a -> x  and  (x // a % b) * a + x % a -> x % (a*b), times any factor."""
+    """(x // a) * a + x % a -> x  and  (x // a % b) * a + x % a -> x % (a*b), times any factor.
+
+    The remainder may be that of another dividend which differs from x by a multiple of a.
+    """
     terms = dict(e.terms)
     for core, coefficient in e.terms:
         for remainder in core.factors:
@@ -353,11 +356,27 @@ def _matching_whole(terms: dict[Expr, int], remainder: Mod, factor: Expr) -> tup
         return None
     for core in terms:
         for digit in core.factors:
-            if isinstance(digit, Mod) and digit.dividend is quotient and is_positive_divisor(digit.divisor):
+            whole = _whole_of(digit, quotient, x, a)
+            if whole is not None:
                 partner = multiply(stride, digit)
                 if all(terms.get(c) == coefficient for c, coefficient in partner.terms):
-                    return mul(factor, mod(x, multiply(a, digit.divisor))), partner
+                    return mul(factor, whole), partner
     return None
+
+
+def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
+    """y or y % (a*b)  for a digit  y // a  or  y // a % b  where y = x, whose quotient is given, or y = x + c*a."""
+    if isinstance(digit, Mod):
+        whole = x if digit.dividend is quotient else _congruent_dividend(digit.dividend, x, a)
+        known = whole is not None and is_positive_divisor(digit.divisor)
+        return mod(whole, multiply(a, digit.divisor)) if known and whole is not None else None
+    return _congruent_dividend(digit, x, a)
+
+
+def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
+    if not isinstance(quotient, FloorDiv) or quotient.divisor is not a or not isinstance(a, Const):
+        return None
+    return quotient.dividend if divides(a, minus(quotient.dividend, x)) else None
 
 
 def _has_remainder(e: Expr) -> bool:

@@ -265,6 +265,14 @@ class Max(Operation):
     rank = 6
 
 
+class Xor(Operation):
+    """Bitwise exclusive or, of integers in two's complement; at most one operand is a constant."""
+
+    __slots__ = ()
+    kind = "xor"
+    rank = 7
+
+
 class Boolean(Operation):
     """A predicate: its value is 0 or 1."""
 

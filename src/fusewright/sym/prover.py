@@ -30,6 +30,7 @@ from fusewright.sym.nodes import (
     Not,
     Or,
     Symbol,
+    Xor,
     as_expr,
     const,
 )
@@ -269,6 +270,10 @@ def _upper_bounds(atom: Expr) -> Iterator[Expr]:
                 yield atom.dividend
     elif isinstance(atom, Min):
         yield from atom.args
+    elif isinstance(atom, Xor):
+        yield from _numeric(bounds(atom)[1])
+        if bounds(atom)[0] == 0:  # of operands that are not negative: a sum without its carries
+            yield combine([(arg, 1) for arg in atom.args])
     else:
         yield from _numeric(bounds(atom)[1])
 

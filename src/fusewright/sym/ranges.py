@@ -9,7 +9,7 @@ is undefined otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fusewright.sym.nodes import (
@@ -29,6 +29,7 @@ from fusewright.sym.nodes import (
     Not,
     Or,
     Symbol,
+    Xor,
 )
 
 
@@ -58,6 +59,14 @@ def known_multiple(e: Expr) -> int:
         known = _MULTIPLE[type(e)](e)
         e._multiple = known
     return known
+
+
+def common_bit(exprs: Iterable[Expr]) -> int:
+    """The largest power of two that is known to divide all of them; 0 if they are known to be zero."""
+    bits = 0
+    for e in exprs:
+        bits |= known_multiple(e)
+    return bits & -bits
 
 
 def is_positive_divisor(e: Expr) -> bool:
@@ -160,6 +169,19 @@ def _max_bounds(e: Max) -> Bounds:
     return max(lows, default=None), max(highs) if len(highs) == len(ranges) else None
 
 
+def _xor_bounds(e: Xor) -> Bounds:
+    # No bit above the highest of any operand; of negative ones, none that differs from the sign.
+    ranges = [bounds(arg) for arg in e.args]
+    negative = any(low is None or low < 0 for low, _ in ranges)
+    limits = [limit for pair in ranges for limit in pair]
+    if None in limits:
+        return None if negative else 0, None
+    most = (
+        1 << max((limit if limit >= 0 else ~limit).bit_length() for limit in limits if limit is not None)
+    ) - 1
+    return ~most if negative else 0, most
+
+
 def _boolean_bounds(e: Expr) -> Bounds:
     return 0, 1
 
@@ -173,6 +195,7 @@ _BOUNDS: dict[type[Expr], Callable[[Any], Bounds]] = {
     Mod: _mod_bounds,
     Min: _min_bounds,
     Max: _max_bounds,
+    Xor: _xor_bounds,
     **dict.fromkeys((Lt, Le, Eq, Not, And, Or), _boolean_bounds),
 }
 
@@ -195,6 +218,7 @@ _MULTIPLE: dict[type[Expr], Callable[[Any], int]] = {
     Mod: lambda e: math.gcd(known_multiple(e.dividend), known_multiple(e.divisor)),
     Min: lambda e: math.gcd(*[known_multiple(arg) for arg in e.args]),
     Max: lambda e: math.gcd(*[known_multiple(arg) for arg in e.args]),
+    Xor: lambda e: common_bit(e.args),
     **dict.fromkeys((Lt, Le, Eq, Not, And, Or), lambda e: 1),
 }
 

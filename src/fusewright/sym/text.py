@@ -9,12 +9,13 @@ from fusewright.sym.division import ceildiv_parts
 from fusewright.sym.nodes import Add, Const, Expr, Mul, Symbol
 
 # Binding strengths, those of Python's grammar.
-_OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
+_OR, _AND, _NOT, _COMPARE, _XOR, _SUM, _PRODUCT, _ATOM = range(8)
 
 _INFIX = {
     "mul": ("*", _PRODUCT),
     "floordiv": (" // ", _PRODUCT),
     "mod": (" % ", _PRODUCT),
+    "xor": (" ^ ", _XOR),
     "lt": (" < ", _COMPARE),
     "le": (" <= ", _COMPARE),
     "eq": (" == ", _COMPARE),
@@ -54,7 +55,7 @@ class _Printer:
         if e.kind == "not":
             if e.args[0].kind == "eq":
                 left, right = e.args[0].args
-                return f"{self.text(left, _SUM)} != {self.text(right, _SUM)}", _COMPARE
+                return f"{self.text(left, _XOR)} != {self.text(right, _XOR)}", _COMPARE
             return "not " + self.text(e.args[0], _NOT), _NOT
         if self._show_ceildiv:
             parts = ceildiv_parts(e)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import TypeVar
 
+from fusewright.sym.bitwise import bitxor
 from fusewright.sym.division import add, floordiv, mod, mul
-from fusewright.sym.nodes import Const, Expr, Symbol, as_expr
+from fusewright.sym.nodes import Const, Expr, Symbol, as_expr, const
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum
 
 ResultT = TypeVar("ResultT")
@@ -19,6 +22,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expr]] = {
     "mod": mod,
     "min": minimum,
     "max": maximum,
+    "xor": bitxor,
     "lt": lt,
     "le": le,
     "eq": eq,
@@ -34,6 +38,7 @@ _EVALUATORS: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b,
     "min": lambda *args: min(args),
     "max": lambda *args: max(args),
+    "xor": lambda *args: reduce(operator.xor, args),
     "lt": lambda a, b: int(a < b),
     "le": lambda a, b: int(a <= b),
     "eq": lambda a, b: int(a == b),
@@ -108,6 +113,15 @@ def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) 
             found = e if same else _CONSTRUCTORS[e.kind](*args)
         memo[e] = found
     return found
+
+
+def defined(e: Expr) -> Expr:
+    """`e`, a divisor of zero taken for one: a value even where `e` has none, which then nobody needs."""
+    args = [defined(arg) for arg in e.args]
+    if e.kind in ("floordiv", "mod"):
+        args[1] = _CONSTRUCTORS["max"](args[1], const(1))
+    same = all(new is old for new, old in zip(args, e.args))
+    return e if same else _CONSTRUCTORS[e.kind](*args)
 
 
 def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:

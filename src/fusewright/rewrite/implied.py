@@ -1,0 +1,77 @@
+"""Choices by the position that are made already where their result is used.
+
+    choose(p < 4, exp(choose(p < 4, a, 0)), b)    becomes    choose(p < 4, exp(a), b)
+
+A concatenation of what is computed from parts of one tensor makes them: every part is a choice between the
+tensor's elements and a fill, of which the choice between the parts never takes the fill.
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import position_of
+from fusewright.ir.node import Choose, Node, Pointwise
+from fusewright.ir.value import TensorView, Val
+from fusewright.rewrite.lift import remove_dead
+from fusewright.sym import And, Expr, lnot
+
+
+def simplify_choices(fusion: Fusion) -> Fusion:
+    """`fusion` itself, without the choices whose outcome the choices that use them imply."""
+    outputs = set(fusion.output_tensors())
+    #: conditions that hold at all positions at which a tensor is used
+    used: dict[Val, frozenset[Expr]] = {}
+    for node in reversed(fusion.ordered_nodes()):
+        if node.is_scalar:
+            continue
+        where = frozenset() if outputs.intersection(node.outputs) else used.get(node.output, frozenset())
+        taken = _taken(node, where) if isinstance(node, Choose) else None
+        if taken is not None:
+            _replace(fusion, node, taken)
+            used[taken] = used.get(taken, where) & where
+            continue
+        for position, value in enumerate(node.inputs):
+            found = _where_read(node, position, where)
+            used[value] = used.get(value, found) & found
+    return fusion
+
+
+def _conditions(pred: Expr) -> frozenset[Expr]:
+    return frozenset(pred.args if isinstance(pred, And) else (pred,))
+
+
+def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
+    """The operand that a choice takes at all positions where these conditions hold, if it can stand for it."""
+    if node.index_tensors or not where:
+        return None
+    for value, pred in ((node.inputs[0], node.pred), (node.inputs[1], lnot(node.pred))):
+        if where.issuperset(_conditions(pred)) and isinstance(value, TensorView) and not value.is_cpu:
+            return value if _shape(value) == _shape(node.output) else None
+    return None
+
+
+def _shape(tensor: TensorView) -> list[tuple[Expr, bool, Expr | None]]:
+    return [(axis.extent, axis.is_broadcast, axis.expanded) for axis in tensor.shape]
+
+
+def _where_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[Expr]:
+    """What holds at the positions of an operand that count, if `where` holds at those of the result."""
+    value = node.inputs[operand]
+    if not isinstance(value, TensorView) or not isinstance(node, (Choose, Pointwise)):
+        return frozenset()
+    if isinstance(node, Choose) and not node.index_tensors and operand < 2:
+        where = where | _conditions(lnot(node.pred) if operand else node.pred)
+    concrete = {dim for dim, axis in enumerate(value.shape) if not axis.is_broadcast}
+    return frozenset(e for e in where if _dims(e) <= concrete)
+
+
+def _dims(e: Expr) -> set[int]:
+    """The dimensions by whose positions an expression is."""
+    return {dim for s in e.free_symbols if (dim := position_of(s)) is not None}
+
+
+def _replace(fusion: Fusion, node: Choose, taken: TensorView) -> None:
+    """Lets all that use a choice use one of its operands."""
+    for use in list(node.output.uses):
+        fusion.replace_inputs(use, {node.output: taken})
+    remove_dead(fusion, node, set(fusion.output_tensors()))
