@@ -348,6 +348,8 @@ def test_proposals(
         ({"tile_size1": 1024, "tile_size2": 1024}, "tile_size1 * tile_size2"),
         ({"dims_merged_with_1": (1,)}, "dims_merged_with_1"),
         ({"dims_merged_with_2": (7,)}, "dims_merged_with_2"),
+        ({"assumed_sizes": (40,)}, "`assumed_sizes`: expected () or (i1, i0), got (40,)"),
+        ({"assumed_sizes": (40, 0)}, "`assumed_sizes`: expected sizes of 1 or more, got 0"),
     ],
     ids=str,
 )
@@ -357,6 +359,31 @@ def test_params_that_make_no_sense(edit: dict[str, Any], field: str) -> None:
         TransposeScheduler().apply(Schedule(segment.fusion), TransposeParams(**edit))
 
 
+def test_sizes_are_constants_until_they_change(target: torch.device) -> None:
+    """Those that indices are divided by, where elements are moved one by one; not the outermost one."""
+    body, reference = permuted(0, 2, 3, 1)
+    executor = FusionExecutor(define(body, [random(2, 35, 3, 21, dtype=BF16)])._finished().fusion)
+    made = []
+    for batch, rows, sizes in (
+        (2, 3, (3, 21, 35)),
+        (5, 3, (3, 21, 35)),
+        (2, 4, ()),
+        (2, 3, (3, 21, 35)),
+        (1, 3, ()),
+    ):
+        x = random(batch, 35, rows, 21, dtype=BF16).to(target)
+        assert_close(executor.execute([x])[0], reference(widened(x)))
+        (kernel,) = executor.kernels_for([x])
+        assert kernel.params.assumed_sizes == sizes
+        made.append(kernel)
+    assert len({kernel.name for kernel in made}) == 2
+    constant, general = made[0], made[2]
+    divisors = re.findall(r"[/%] (?!\d)", constant.cuda_text.partition("{")[2])
+    assert not divisors and re.search(r"[/%] max", general.cuda_text)
+    even = executor.compile([torch.zeros(2, 40, 3, 16, dtype=BF16)]).kernels[0]
+    assert even.params.vectorize_factor1 == 8 and not even.params.assumed_sizes
+
+
 # ---- kernels
 
 KERNELS: list[tuple[Define, Sequence[torch.Tensor]]] = [
@@ -364,12 +391,13 @@ KERNELS: list[tuple[Define, Sequence[torch.Tensor]]] = [
     (turned_sum, [random(128, 256), random(256, 128)]),
     (turned_sum, [random(99, 77), random(77, 99)]),
     (turned_sum, [random(99, 77, dtype=BF16), random(77, 99, dtype=BF16)]),
+    (permuted(1, 0)[0], [random(900, 1001, dtype=BF16)]),
     (permuted(1, 0)[0], [random(64, 64, dtype=torch.float8_e4m3fn)]),
     (permuted(0, 3, 1, 2)[0], [random(2, 14, 14, 64)]),
     (cast_both_ways, [random(128, 128)]),
     (several_of_each, [random(96, 64), random(64, 96), random(64, 96), random(96, 64)]),
 ]
-NAMES = ["bf16", "f32", "odd f32", "odd bf16", "fp8", "channels", "cast", "several"]
+NAMES = ["bf16", "f32", "odd f32", "odd bf16", "full odd tiles", "fp8", "channels", "cast", "several"]
 
 
 @pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)

@@ -131,7 +131,7 @@ class IndexMap:
 
 
 def computed_parts(e: Expr) -> list[Expr]:
-    """The outermost minima, maxima, quotients, remainders and exclusive ors of sizes in `e` that are known not negative."""
+    """The outermost minima, quotients and the like of sizes in `e` that are known not to be negative."""
     if e.kind in ("floordiv", "mod", "min", "max", "xor") and is_size(e):
         low, _ = bounds(e)
         return [e] if low is not None and low >= 0 else []

@@ -26,7 +26,7 @@ def simplify_choices(fusion: Fusion) -> Fusion:
             continue
         where = frozenset() if outputs.intersection(node.outputs) else used.get(node.output, frozenset())
         taken = _taken(node, where) if isinstance(node, Choose) else None
-        if taken is not None:
+        if isinstance(node, Choose) and taken is not None:
             _replace(fusion, node, taken)
             used[taken] = used.get(taken, where) & where
             continue
@@ -41,7 +41,7 @@ def _conditions(pred: Expr) -> frozenset[Expr]:
 
 
 def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
-    """The operand that a choice takes at all positions where these conditions hold, if it can stand for it."""
+    """The operand that a choice takes wherever these conditions hold, if it can stand for the choice."""
     if node.index_tensors or not where:
         return None
     for value, pred in ((node.inputs[0], node.pred), (node.inputs[1], lnot(node.pred))):

@@ -97,7 +97,7 @@ class _Sink:
         return region if stored and not unused and self._has_own_place(region) else None
 
     def _is_wider(self, tensor: TensorView) -> bool:
-        """Whether it has several elements where the result has one, so that the source has no place for them."""
+        """Whether it has several elements where the result has one: the source has no place for them."""
         pairs = zip(self.node.output.shape, tensor.shape)
         return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
 

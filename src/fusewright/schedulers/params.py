@@ -200,10 +200,10 @@ class TransposeParams(HeuristicParams):
 
     tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
     the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
-    dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that are
-    merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small ones,
-    which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the reference's
-    dimensions, in memory order, that the kernel has as constants, so that it serves no others
+    dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that
+    are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small
+    ones, which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the
+    reference's dimensions, in memory order, that the kernel has as constants, so that it serves no others
     (`transpose.assumable`); () where it serves all.
     """
 

@@ -150,7 +150,8 @@ class _Planner:
             unroll_factor_outer=unroll if break_point else 1,
             assumed_sizes=assumed,
             lparams=LaunchParams(bdimx=THREADS),
-            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight{'; for these sizes only' if assumed else ''}",
+            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
+            + ("; for these sizes only" if assumed else ""),
         )
         return Proposal(params)
 

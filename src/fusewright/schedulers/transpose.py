@@ -10,9 +10,9 @@ memory: an input is loaded in vectors along I, stored to the tile as it comes an
 output the other way round. So every access to global memory is coalesced and as wide as the sizes allow.
 
 A tile is stored in vectors as it is written and read elementwise across them. Threads that go across would
-meet in the same banks, so pieces of a row are exchanged (`Schedule.swizzle`): the piece at column c of the rows
-that one thread reads together, the r-th such group, is stored at column c ^ r. A piece is a vector, or as many
-as fill a bank.
+meet in the same banks, so pieces of a row are exchanged (`Schedule.swizzle`): the piece at column c of the
+rows that one thread reads together, the r-th such group, is stored at column c ^ r. A piece is a vector, or
+as many as fill a bank.
 
 Without vectors the instructions count: a thread has many small accesses, whose addresses and guards take few
 where sizes are constants. So they are, for as long as they do not change (`assumable`).
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from math import prod
 
 from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
@@ -189,10 +189,9 @@ def _are_one(access: Access, outer: IterDomain, inner: IterDomain) -> bool:
         return False
     ours = [access.axes.get(axis) for axis in (outer, inner)]
     concrete = [axis for axis in ours if axis is not None and not axis.is_broadcast]
-    dense = access.tensor.allocation, access.tensor.contiguity
-    stored = [(axis, dense) for axis, dense in zip(*dense) if not axis.is_broadcast]
-    pairs = ((above, below, dense) for (above, dense), (below, _) in zip(stored, stored[1:]))
-    return not concrete or any(dense and [above, below] == ours for above, below, dense in pairs)
+    stored = zip(access.tensor.allocation, access.tensor.contiguity)
+    neighbours = pairwise([(axis, dense) for axis, dense in stored if not axis.is_broadcast])
+    return not concrete or any(dense and [above, below] == ours for (above, dense), (below, _) in neighbours)
 
 
 def assumable(fusion: Fusion, groups: _Groups, params: TransposeParams) -> tuple[IterDomain, ...]:

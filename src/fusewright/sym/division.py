@@ -365,7 +365,7 @@ def _matching_whole(terms: dict[Expr, int], remainder: Mod, factor: Expr) -> tup
 
 
 def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    """y or y % (a*b)  for a digit  y // a  or  y // a % b  where y = x, whose quotient is given, or y = x + c*a."""
+    """y or y % (a*b)  for a digit  y // a  or  y // a % b , y being x, of the given quotient, or x + c*a."""
     if isinstance(digit, Mod):
         whole = x if digit.dividend is quotient else _congruent_dividend(digit.dividend, x, a)
         known = whole is not None and is_positive_divisor(digit.divisor)

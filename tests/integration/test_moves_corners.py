@@ -1,0 +1,151 @@
+"""Moved elements: sizes of 0, copies of one element, tensors that meet themselves, types that change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+
+Define = Callable[[FusionDefinition], None]
+
+
+def _tensor(fd: FusionDefinition, rank: int, dtype: DataType = DataType.Float, **options: Any) -> Any:
+    return fd.define_tensor([-1] * rank, **{"contiguity": True, **options}, dtype=dtype)
+
+
+def _index_and_source(fd: FusionDefinition) -> None:
+    """A tensor that is moved and read at the places which it names itself."""
+    x = _tensor(fd, 1, DataType.Int)
+    fd.add_output(fd.ops.gather(fd.ops.roll(x, [100], [0]), x, 0))
+    fd.add_output(fd.ops.repeat_interleave(fd.ops.gather(fd.ops.sigmoid(x), x, 0), 2, 0))
+
+
+def _shown_matrix(fd: FusionDefinition) -> None:
+    fd.add_output(fd.ops.triu(_tensor(fd, 3, contiguity=[True, None, True]), 0))
+
+
+def _shown_and_not(fd: FusionDefinition) -> None:
+    x, y = _tensor(fd, 2, contiguity=[True, None]), _tensor(fd, 2)
+    fd.add_output(fd.ops.cat([x, y, x], -2))
+
+
+def _one_and_several(fd: FusionDefinition) -> None:
+    x, y = fd.define_tensor([1, -1], contiguity=True), _tensor(fd, 2)
+    fd.add_output(fd.ops.cat([x, y, x], 1))
+
+
+def _shown_index(fd: FusionDefinition) -> None:
+    x = _tensor(fd, 3)
+    index = _tensor(fd, 3, DataType.Int32, contiguity=[True, True, None])
+    fd.add_output(fd.ops.gather(x, index, 1))
+    fd.add_output(fd.ops.take_along_axis(x, index, 1))
+    fd.add_output(fd.ops.take_along_axis(fd.ops.sum(x, [2], keepdim=True), index, 1))
+
+
+def _shown_regrouped(fd: FusionDefinition) -> None:
+    """Copies of one element are read in two shapes."""
+    x, y = _tensor(fd, 1), _tensor(fd, 1, contiguity=[None])
+    rows = fd.ops.reshape(fd.ops.cast(y, DataType.BFloat16), [-1, 2])
+    less = fd.ops.sub(rows, fd.ops.max(rows, [0], keepdim=True))
+    fd.add_output(fd.ops.reshape(less, [x.size(0)]))
+
+
+def _positions_moved(fd: FusionDefinition) -> None:
+    """What is padded are indices that a reduction found, kept for another kernel."""
+    x = _tensor(fd, 1)
+    fd.add_output(fd.ops.pad(fd.ops.maximum(fd.ops.argmax(x, 0), x), [1, 2]))
+
+
+def _cropped(fd: FusionDefinition) -> None:
+    """A row is as long as a difference of sizes says, which is not negative."""
+    x = _tensor(fd, 2)
+    fd.add_output(fd.ops.pad(x, [0, -2, 1, 2], 0.1))
+    parts = fd.ops.slice(x, [0, 1], [4, 17])
+    fd.add_output(fd.ops.prod(fd.ops.reshape(parts, [2, 3, -1]), [1]))
+
+
+def _result_padded(fd: FusionDefinition) -> None:
+    whole = fd.ops.sum(_tensor(fd, 2), [0, 1], keepdim=True)
+    fd.add_output(fd.ops.pad(whole, [0, -1, 0, 2]))
+    fd.add_output(whole)
+
+
+def _pairwise_of_a_view(fd: FusionDefinition) -> None:
+    """A reshaped output meets itself in more dimensions than it was stored in."""
+    x, y = _tensor(fd, 1), fd.define_tensor([1, -1], contiguity=True)
+    moved = fd.ops.neg(y)
+    row = fd.ops.reshape(moved, [x.size(0)])
+    fd.add_output(fd.ops.logical_and(row, fd.ops.broadcast(row, [False, True])))
+    fd.add_output(moved)
+
+
+def _turned_again(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([1, -1], contiguity=True)
+    turned = fd.ops.flip(fd.ops.sub(x, fd.ops.min(x, [0, 1], keepdim=True)), [1, 0])
+    wide = fd.ops.broadcast(turned, [True, False, False])
+    fd.add_output(wide)
+    fd.add_output(fd.ops.mul(turned, wide))
+
+
+def _nothing(fd: FusionDefinition) -> None:
+    x = _tensor(fd, 2)
+    fd.add_output(fd.ops.roll(x, [100, 3], [0, 1]))
+    none = fd.ops.slice(x, [0, 2], [3, 2])
+    fd.add_output(fd.ops.repeat(fd.ops.roll(none, [3], [1]), [2, 2]))
+    fd.add_output(fd.ops.reshape(none, [5, 0, 3, 0]))
+
+
+Tensors = list[torch.Tensor]
+
+#: the definition, its inputs, and what torch gives for them (None: what the evaluator gives)
+ROWS: dict[str, tuple[Define, Tensors, Callable[..., Tensors] | None]] = {
+    "index_and_source": (
+        _index_and_source,
+        [torch.tensor([2, 0, 1])],
+        lambda x: [x.roll(100)[x], x.sigmoid()[x].repeat_interleave(2)],
+    ),
+    "shown_matrix": (_shown_matrix, [torch.randn(2, 1, 3).expand(2, 3, 3)], lambda x: [x.triu()]),
+    "shown_and_not": (
+        _shown_and_not,
+        [torch.randn(3, 1).expand(3, 4), torch.randn(2, 4)],
+        lambda x, y: [torch.cat([x, y, x])],
+    ),
+    "one_and_several": (
+        _one_and_several,
+        [torch.randn(1, 3), torch.randn(1, 2)],
+        lambda x, y: [torch.cat([x, y, x], 1)],
+    ),
+    "shown_index": (
+        _shown_index,
+        [torch.randn(2, 3, 4), torch.tensor([[[2], [0]], [[1], [1]]]).int().expand(2, 2, 4)],
+        lambda x, i: [
+            x.gather(1, i.long()),
+            x.gather(1, i.long()),
+            x.sum(2, keepdim=True).expand_as(x).gather(1, i.long()),
+        ],
+    ),
+    "shown_regrouped": (_shown_regrouped, [torch.randn(4), torch.randn(1).expand(4)], None),
+    "positions_moved": (_positions_moved, [torch.randn(5)], None),
+    "cropped": (_cropped, [torch.randn(6, 4)], None),
+    "result_padded": (_result_padded, [torch.randn(3, 4)], None),
+    "pairwise_of_a_view": (_pairwise_of_a_view, [torch.randn(3), torch.randn(1, 3)], None),
+    "turned_again": (_turned_again, [torch.randn(1, 4)], None),
+    "nothing": (
+        _nothing,
+        [torch.randn(3, 0)],
+        lambda x: [x, torch.empty(6, 0), torch.empty(5, 0, 3, 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_moves_at_their_corners(target: str, name: str) -> None:
+    define, given, reference = ROWS[name]
+    inputs = [t.to(target) for t in given]
+    with FusionDefinition() as fd:
+        define(fd)
+    fd.validate(inputs, None if reference is None else reference(*inputs))
