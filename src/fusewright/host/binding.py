@@ -87,7 +87,7 @@ class Binder:
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
         #: what must hold for the sizes of a call, and what is said where it does not
-        self._conditions = [*fusion.checks, *_differences(sizes)]
+        self._conditions = [*fusion.checks, *_differences([*sizes, *fusion.computed_sizes.values()])]
         self._checks = to_function([condition for condition, _ in self._conditions])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
