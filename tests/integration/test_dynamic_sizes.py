@@ -127,3 +127,12 @@ def test_a_negative_size_is_refused(target: torch.device) -> None:
         else:
             (out,) = fd.execute([size], device=target)
             assert torch.equal(out, torch.ones(size - 5, device=target))
+
+
+def test_indices_of_nothing_divide_by_no_size(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.roll(fd.define_tensor([-1, -1]), [100], [1]) * 2.0)
+    for shape in ((3, 7), (3, 0), (0, 4), (1, 1)):
+        x = torch.randn(shape, device=target)
+        _check(fd, [x], [2 * x.roll(100, 1)])
+        fd.validate([x])

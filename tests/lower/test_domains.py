@@ -88,7 +88,7 @@ def test_some_tensors_have_the_extents_that_they_have_among_all():
 
 def test_known_divisors_replace_symbols():
     n = symbol("n", lo=0)
-    known = refine([(n, 4), (n, 8), (const(5), 4)], {})
+    known = refine([(n, 4), (n, 8), (const(5), 4)], {}, {})
     assert list(known) == [n] and known[n].multiple_of == 8 and known[n].name == "n"
 
 

@@ -112,7 +112,8 @@ def test_vectors_fit_size_and_alignment(make, dtype, columns, alignment, widest)
 
 def test_vectors_fit_strides():
     fusion = p.elementwise(2, contiguity=[False, True])
-    for row, widest in ((4096, 4), (4098, 2), (4099, 1)):
+    # Rows that are read by element are stored without gaps, by vectors of 8 bytes.
+    for row, widest in ((4096, 4), (4098, 2), (4099, 2)):
         facts = p.facts_of(fusion, [(512, 4096)], [(row, 1)])
         assert vector_of(POINTWISE, propose(POINTWISE, fusion, facts, p.H200)) == widest
 
@@ -184,3 +185,17 @@ def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
     small = propose(POINTWISE, fusion, p.facts_of(fusion, [(100_000,)]), p.H200)
     large = propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200)
     assert small.unroll_factor_inner == 1 < large.unroll_factor_inner
+
+
+def test_vectors_go_through_merged_dimensions():
+    """Odd rows without gaps are one run; a size of which the width is no divisor needs another kernel."""
+    fusion = p.elementwise(3)
+    for shape, widest, dim in (
+        ((512, 3, 4099), 4, 0),
+        ((3, 512, 4099), 4, 1),
+        ((6, 4096, 4098), 4, 1),
+        ((7, 3, 4099), 1, -1),
+        ((7, 3, 4098), 2, -1),
+    ):
+        params, _ = p.propose(POINTWISE, fusion, p.facts_of(fusion, [shape]))
+        assert (params.vectorization_factor, params.vectorized_dim) == (widest, dim), shape

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
@@ -75,7 +74,6 @@ def _is_stride(source: TensorView, unit: IterDomain) -> bool:
     return any(contiguous and axis is not unit and not axis.is_broadcast for axis, contiguous in axes)
 
 
-@lru_cache(maxsize=4096)
 def expression_run(e: Expr, dim: int) -> Run | None:
     """What `e` does along dimension `dim`; None if it is neither constant over a run nor goes up with it."""
     if not _depends(e, dim):

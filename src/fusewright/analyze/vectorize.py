@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
 from fusewright.analyze.runs import Run, indexed_run, memory_run
+from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
 from fusewright.ir.node import Indexed, Node, Stored
@@ -20,21 +21,73 @@ def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
     The innermost axis must be the inner result of a split; from there the way leads through inner sides of
     merges, and of splits by multiples of `width`.
     """
+    lanes = lane_axes(tensor, width)
+    return lanes[-1] if lanes else None
+
+
+def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
+    """The root axes that `lane_axis` is the innermost of, and that are merged with it, outermost first.
+
+    Neighbours along the innermost loop axis are neighbours in all of them together. [] if there is none.
+    """
     split = tensor.loop[-1].definition if tensor.loop else None
     if not isinstance(split, Split) or split.inner is not tensor.loop[-1]:
-        return None
-    current = split.inputs[0]
+        return []
+    current, outer = split.inputs[0], []
     while current not in tensor.maybe_root:
         transform = current.definition
         if isinstance(transform, Merge):
             # A trailing size-1 axis does not stand between neighbours, unless consumers iterate over it.
-            skipped = transform.inner.is_broadcast and not _is_spread(tensor, transform.inner)
-            current = transform.outer if skipped else transform.inner
+            if transform.inner.is_broadcast and not _is_spread(tensor, transform.inner):
+                current = transform.outer
+            else:
+                outer.append(transform.outer)
+                current = transform.inner
         elif isinstance(transform, Split) and current is transform.inner and divides(width, transform.factor):
             current = transform.inputs[0]
         else:
-            return None
-    return current
+            return []
+    lanes = [current]
+    while outer:
+        current = outer.pop()
+        while current not in tensor.maybe_root and isinstance(current.definition, Merge):
+            merge = current.definition
+            if not merge.inner.is_broadcast or _is_spread(tensor, merge.inner):
+                outer.append(merge.outer)
+                current = merge.inner
+            else:
+                current = merge.outer
+        if current not in tensor.maybe_root:
+            break
+        lanes.append(current)
+    return lanes[::-1]
+
+
+def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
+    """Whether these dimensions, in this order, are the innermost of a tensor's memory, without gaps."""
+    memory = [
+        (axis, contiguous)
+        for axis, contiguous in zip((a for a in tensor.allocation if not a.is_reduction), tensor.contiguity)
+        if not axis.is_broadcast
+    ]
+    inner = memory[len(memory) - len(axes) :] if len(axes) <= len(memory) else []
+    return bool(axes) and [a for a, _ in inner] == list(axes) and all(contiguous for _, contiguous in inner)
+
+
+def merged_run(node: Node, width: int, count: int) -> bool:
+    """Whether a copy between memories goes through the innermost `count` of `lane_axes` as one run."""
+    lanes = lane_axes(node.output, width)[-count:]
+    if len(lanes) < count or isinstance(node, (Indexed, Stored)):
+        return False
+    source, out = node.tensor_inputs[0], node.output
+    to_source = {theirs: ours for ours, theirs in operand_map(node, 0).items()}
+    ours = [to_source.get(axis) for axis in lanes]
+    present = [axis for axis in ours if axis is not None]
+    return (
+        len(present) == count
+        and (source.memory is MemoryType.local or are_one_run(source, present))
+        and (out.memory is MemoryType.local or are_one_run(out, lanes))
+    )
 
 
 def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:

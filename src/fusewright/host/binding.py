@@ -26,7 +26,7 @@ from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_n
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
 from fusewright.runtime.hardware import default_device
-from fusewright.sym import ZERO, Expr, Symbol, as_int, evaluate, is_nonneg, le, product, to_function
+from fusewright.sym import ZERO, Expr, Symbol, as_int, defined, evaluate, is_nonneg, le, product, to_function
 
 INT32_MAX = 2**31 - 1
 
@@ -87,8 +87,8 @@ class Binder:
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
         #: what must hold for the sizes of a call, and what is said where it does not
-        self._conditions = [*fusion.checks, *_differences([*sizes, *fusion.computed_sizes.values()])]
-        self._checks = to_function([condition for condition, _ in self._conditions])
+        self._conditions = [*fusion.checks, *_differences(fusion.computed_sizes.values())]
+        self._checks = to_function([defined(condition) for condition, _ in self._conditions])
 
     def flatten(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs with lists and tuples among them (vectors) unpacked.
@@ -224,7 +224,7 @@ def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
     return [
         (le(ZERO, size), f"{size} is used as a size, and is negative")
         for size in sizes
-        if not isinstance(size, Symbol) and not is_nonneg(size)
+        if not is_nonneg(size)
     ]
 
 

@@ -51,6 +51,8 @@ class Fusion:
         self.scalar_of: dict[Symbol, Scalar] = {}
         #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
         self.ranges: dict[Symbol, tuple[int, int]] = {}
+        #: sizes that the schedule takes to be multiples of a number, likewise
+        self.multiples: dict[Symbol, int] = {}
         self._tensors = 0
         self._axes = 0
         self._scalars = 0
@@ -343,6 +345,7 @@ class Fusion:
         new.checks = list(self.checks)
         new.computed_sizes = dict(self.computed_sizes)
         new.ranges = dict(self.ranges)
+        new.multiples = dict(self.multiples)
         axes: dict[IterDomain, IterDomain] = {}
         values: dict[Val, Val] = {}
         for value in self.values():

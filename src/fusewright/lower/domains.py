@@ -95,12 +95,16 @@ def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None
 def refine(
     sizes: Sequence[tuple[Expr, int]],
     ranges: Mapping[Symbol, tuple[int, int]],
+    assumed: Mapping[Symbol, int],
 ) -> dict[Symbol, Symbol]:
-    """For each size symbol of which more is known (a divisor, a range), the symbol that says so."""
-    multiples: dict[Symbol, int] = {}
+    """For each size symbol of which more is known (a divisor, a range), the symbol that says so.
+
+    `assumed`: what the schedule takes sizes to be multiples of.
+    """
+    multiples = dict(assumed)
     for size, width in sizes:
         if isinstance(size, Symbol):
-            multiples[size] = max(multiples.get(size, 1), width)
+            multiples[size] = lcm(multiples.get(size, 1), width)
     known: dict[Symbol, Symbol] = {}
     for size in dict.fromkeys((*multiples, *ranges)):
         low, high = ranges.get(size, (size.lo, size.hi))

@@ -6,7 +6,7 @@ import dataclasses
 
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
-from fusewright.analyze.vectorize import lane_axis, lane_run
+from fusewright.analyze.vectorize import lane_axes, lane_axis, lane_run, merged_run
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_THREADS_PER_BLOCK
 from fusewright.core.passes import PassManager
@@ -37,7 +37,7 @@ from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prepare import prepare
-from fusewright.sym import Expr, Symbol, as_int, const
+from fusewright.sym import Expr, Symbol, as_int, const, divides, product
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -68,8 +68,10 @@ def _compute_nodes(fusion: Fusion) -> list[Node]:
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
-    facts = _vector_facts(vectors, Domains(with_promoters(vectors, nodes), {}))
-    domains = Domains(nodes, refine(facts, fusion.ranges))
+    assumed = refine((), fusion.ranges, fusion.multiples)
+    whole = [node for node in vectors if not _is_merged_run(node, assumed)]
+    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {}))
+    domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
     _align_buffers(vectors, domains, buffers)
     loops = LoopMap(nodes, domains)
@@ -112,6 +114,17 @@ def _thread_bound(threads: list[Expr]) -> int:
             return MAX_THREADS_PER_BLOCK
         bound *= size
     return bound
+
+
+def _is_merged_run(node: Node, assumed: dict[Symbol, Symbol]) -> bool:
+    """Whether vectors go through several merged dimensions as one, by what is assumed of their sizes."""
+    width = as_int(node.output.loop[-1].extent) or 1
+    known = Domains((), assumed)
+    lanes = [known.known(axis.extent) for axis in lane_axes(node.output, width)]
+    for count in range(2, len(lanes) + 1):
+        if divides(width, product(lanes[-count:])):
+            return not divides(width, product(lanes[1 - count :])) and merged_run(node, width, count)
+    return False
 
 
 def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int]]:

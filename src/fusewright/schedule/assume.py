@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import lcm
+
+from fusewright.analyze.runs import divisors
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.transforms import wrap
-from fusewright.sym import Symbol, as_int
+from fusewright.sym import Symbol, as_int, divides
 
 
 def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) -> None:
@@ -30,3 +33,20 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
         )
     if isinstance(extent, Symbol):
         fusion.ranges[extent] = (low, high)
+
+
+def assume_multiple(fusion: Fusion, tensor: TensorView, dim: int, number: int) -> None:
+    """The size of logical dimension `dim` is a multiple of `number`. ScheduleError if it cannot be."""
+    extent = tensor.logical[wrap(dim, len(tensor.logical))].extent
+    if divides(number, extent):
+        return
+    parts = divisors(extent) or ()
+    if not parts or any(not isinstance(part, Symbol) and not divides(number, part) for part in parts):
+        raise ScheduleError(
+            f"assume_multiple: dimension {dim} of {tensor.name} cannot be a multiple of {number}",
+            expected="a size of inputs, or what is made from such sizes and multiples of the number",
+            given=str(extent),
+        )
+    for part in parts:
+        if isinstance(part, Symbol):
+            fusion.multiples[part] = lcm(fusion.multiples.get(part, 1), number)

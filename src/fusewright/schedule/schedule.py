@@ -11,7 +11,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, inlining, propagate, transforms
-from fusewright.schedule.assume import assume
+from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.trace import Call, TensorRef, to_python
 from fusewright.schedule.two_pass import two_pass
@@ -76,6 +76,7 @@ class Schedule:
         "recompute",
         "two_pass",
         "assume",
+        "assume_multiple",
         "set_memory_type",
         "transform_like",
         "parallelize_like",
@@ -229,6 +230,14 @@ class Schedule:
         A call with another size is refused by this kernel (automatic schedules make another one).
         """
         assume(self.fusion, tensor, dim, low, high)
+
+    @_primitive
+    def assume_multiple(self, tensor: TensorView, dim: int, number: int) -> None:
+        """Takes the size of dimension `dim` to be a multiple of `number`, so that vectors may go on over it.
+
+        A call with another size is refused by this kernel (automatic schedules make another one).
+        """
+        assume_multiple(self.fusion, tensor, dim, number)
 
     @_primitive
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:

@@ -11,6 +11,7 @@ from fusewright.analyze.axis_map import is_own_load
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import (
     loads_along_lane,
+    merged_run,
     power_of_two_divisor,
     stores_along_lane,
     unit_stride_axis,
@@ -84,9 +85,18 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
     )
 
 
-def vectorize_ports(schedule: Schedule, ports: Ports, width: int) -> None:
-    """Makes the innermost axis of every load and store that lies along its memory a vector of `width`."""
+def vectorize_ports(schedule: Schedule, ports: Ports, width: int, merged: int = 1) -> None:
+    """Makes the innermost axis of every load and store that lies along its memory a vector of `width`.
+
+    `merged`: vectors go through so many dimensions as one; what does not stays element by element.
+    """
     if width <= 1:
+        return
+    if merged > 1:
+        for port in (*ports.loads, *ports.stores):
+            assert port.definition is not None
+            if _innermost_is(port, width) and merged_run(port.definition, width, merged):
+                schedule.parallelize(port, -1, ParallelType.vectorize)
         return
     for load in ports.loads:
         assert load.definition is not None

@@ -164,6 +164,8 @@ class PointwiseParams(HeuristicParams):
     grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block. split_block is not
     available: threads lie along the columns. assumed_sizes: of the sizes by which the kernel divides indices
     (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
+    vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
+    all dimensions inside of it as through one run of memory are vectors. -1: the innermost.
     """
 
     break_point: int = 0
@@ -174,6 +176,7 @@ class PointwiseParams(HeuristicParams):
     unroll_factor_inner: int = 1
     unroll_factor_outer: int = 1
     assumed_sizes: tuple[int, ...] = ()
+    vectorized_dim: int = -1
 
     def validate(self) -> None:
         HeuristicParams.validate(self)
@@ -185,6 +188,14 @@ class PointwiseParams(HeuristicParams):
         _vector("vectorization_factor", self.vectorization_factor)
         _within("unroll_factor_inner", self.unroll_factor_inner, 1, MAX_UNROLL)
         _within("unroll_factor_outer", self.unroll_factor_outer, 1, MAX_UNROLL)
+        if self.vectorization_factor == 1:
+            self.expect("vectorized_dim", -1, "without vectors")
+        if self.vectorized_dim != -1 and self.vectorized_dim < self.break_point:
+            raise ParamsError(
+                path="vectorized_dim",
+                expected=f"-1, or at least break_point ({self.break_point})",
+                given=self.vectorized_dim,
+            )
         self._expect_extents(["bdimx"], ["gdimx", "gdimy", "gdimz"])
         self.expect("split_block", False, "as threads lie along the columns")
         if not self.break_point:

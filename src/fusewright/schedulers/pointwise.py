@@ -26,6 +26,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
+from fusewright.schedulers.merged_vectors import merged_vectors
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
 from fusewright.schedulers.reference_map import Access
@@ -57,13 +58,14 @@ class PointwiseScheduler:
         params.validate()
         _check_break_point(space, params)
         _assume_sizes(schedule, space, params)
+        merged = _merge_for_vectors(schedule, space, params)
         ports = cache_inputs_and_outputs(schedule)
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
         unrolled = _transform(schedule, reference, params)
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
-        vectorize_ports(schedule, ports, params.vectorization_factor)
+        vectorize_ports(schedule, ports, params.vectorization_factor, merged)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)
@@ -96,6 +98,24 @@ def _assume_sizes(schedule: Schedule, space: PointwiseSpace, params: PointwisePa
     dimensions = size_dimensions(schedule.fusion)
     for symbol, size in zip(sizes, params.assumed_sizes):
         schedule.assume(*dimensions[symbol], size, size)
+
+
+def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: PointwiseParams) -> int:
+    """How many dimensions vectors go through as one; the width divides the size of the outermost.
+
+    Raises:
+        ParamsError: the reference has no such dimension. ScheduleError: its size cannot be such a multiple.
+    """
+    dim = params.vectorized_dim
+    if dim == -1:
+        return 1
+    lanes = [axis for axis in space.axes[dim:] if not axis.is_broadcast]
+    if len(lanes) < 2 or lanes[0] is not space.axes[dim]:
+        expected = f"-1, or a dimension of {space.reference.name} outside of the innermost"
+        raise ParamsError(path="vectorized_dim", expected=expected, given=dim)
+    position = space.reference.logical.index(space.axes[dim])
+    schedule.assume_multiple(space.reference, position, params.vectorization_factor)
+    return len(lanes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +154,10 @@ class _Planner:
         return sum(a.tensor.dtype.size for a in inputs if a.concrete.issuperset(wanted))
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        width = self._vectors.width(facts) if self._vectors is not None else 1
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
+        width, dim = self._vector(break_point, facts)
         unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
         split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
@@ -149,11 +169,25 @@ class _Planner:
             unroll_factor_inner=1 if break_point else unroll,
             unroll_factor_outer=unroll if break_point else 1,
             assumed_sizes=assumed,
+            vectorized_dim=dim,
             lparams=LaunchParams(bdimx=THREADS),
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; for these sizes only" if assumed else ""),
         )
         return Proposal(params)
+
+    def _vector(self, break_point: int, facts: Facts) -> tuple[int, int]:
+        """The width of vectors and the dimension whose size they divide: those of the fewest accesses.
+
+        Vectors along the innermost dimension serve what does not go through several as one, too.
+        """
+        accesses = [access for access in self._accesses if access.concrete]
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        best, best_cost = (width, -1), len(accesses) / width
+        for merged in merged_vectors(self.fusion, self.space.axes, break_point, accesses, facts):
+            if merged.cost < best_cost:
+                best, best_cost = (merged.width, merged.dim), merged.cost
+        return best
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
         """Constants for the sizes by which indices are divided, if they have not changed so far.
