@@ -52,6 +52,11 @@ ROWS: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor], tuple[tor
         lambda x: F.pad(F.pad(x, (1, 1), value=2.0), (2, -1), value=-1.0),
         (),
     ),
+    "pad_away": (
+        lambda o, x: o.pad(o.slice(x, [0, 0, 0], [4, 1, 8]), [0, 2, -1, 3], 5.0),
+        lambda x: F.pad(x[:, :1], (0, 2, -1, 3), value=5.0),
+        (),
+    ),
     "cat_rows": (lambda o, x: o.cat([x, o.exp(x), x], 1), lambda x: torch.cat([x, x.exp(), x], 1), ()),
     "cat_columns": (lambda o, x: o.cat([x, o.exp(x)], -1), lambda x: torch.cat([x, x.exp()], -1), ()),
     "cat_odd": (

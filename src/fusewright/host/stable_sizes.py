@@ -22,11 +22,14 @@ class StableSizes:
         self._changed: set[Symbol] = set()
 
     def with_call(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
-        """The sizes that are stable once a call has had these."""
+        """The sizes that are stable once a call has had these.
+
+        A size of 0 is none: a kernel of no elements would gain nothing, and divide by it.
+        """
         first, changed = self._first, self._changed
         if len(changed) == len(first) > 0:
             return _NONE
         for symbol, size in sizes.items():
             if first.setdefault(symbol, size) != size:
                 changed.add(symbol)
-        return frozenset(sizes.keys() - changed)
+        return frozenset(symbol for symbol, size in sizes.items() if size and symbol not in changed)

@@ -10,7 +10,7 @@ from fusewright.ir.index_map import IndexMap, position, position_of, value_of
 from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ops.build_elementwise import copy_tensor
-from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
+from fusewright.sym import FALSE, ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
 def lift_indexed(
@@ -227,7 +227,9 @@ def _positions(tensor: TensorView) -> list[Expr]:
 
 
 def _about(pred: Expr, indices: Sequence[Expr]) -> Expr:
-    """The conditions of a conjunction that speak of what these indices depend on."""
+    """The conditions of a conjunction that speak of what these indices depend on, or that nothing holds."""
+    if pred is FALSE:
+        return pred
     symbols = {
         s for e in indices for s in e.free_symbols if position_of(s) is not None or value_of(s) is not None
     }
