@@ -223,11 +223,11 @@ def add_output(
         return
     if stride_order:
         output = copy_tensor(fusion, output, memory_order=memory_order(stride_order, output.ndim))
-    if output.dtype is DataType.Float4_e2m1fn:
-        output = packed(fusion, output)
     alias = next((o.alias for o in fusion.outputs if o.tensor is output), None)
     if alias is None:
         keep_memory_format(output)
+    if output.dtype is DataType.Float4_e2m1fn:
+        output = packed(fusion, output)  # along what is innermost now
     fusion.add_output(output, alias)
 
 
