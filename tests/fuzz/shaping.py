@@ -307,12 +307,9 @@ def _along_axis(w: Writer, x: Slot, index: Slot, at: int) -> None:
     others = [(a, b) for i, (a, b) in enumerate(zip(x.dims, index.dims)) if i != at]
     if any(a != b and None not in (a, b) for a, b in others):
         return
-    widths = [a for a, b in others if a is not None and b is None]
-    if (
-        all(b is None or a == b for a, b in others)
-        and w.chance(2)
-        and all(w.require(f"{a} > 0") for a in widths)
-    ):
+    longer = [a for a, b in others if a is not None and b is None]
+    fits = all(b is None or a == b for a, b in others)
+    if fits and w.chance(2) and all(w.require(f"{a} > 0") for a in longer):
         w.call("gather", x, index, at, dims=index.dims)
         return
     dims = tuple(index.dims[i] if i == at else a or b for i, (a, b) in enumerate(zip(x.dims, index.dims)))

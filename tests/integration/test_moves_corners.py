@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fusewright import DataType, FusionDefinition
 
@@ -74,6 +75,12 @@ def _result_padded(fd: FusionDefinition) -> None:
     fd.add_output(whole)
 
 
+def _pads_alone(fd: FusionDefinition) -> None:
+    """Nothing is left between the pads of one dimension, which says nothing of the others."""
+    x = fd.define_tensor([3, -1], contiguity=[None, True])
+    fd.add_output(fd.ops.pad(fd.ops.neg(x), [0, 2, 3, -3], 0.5))
+
+
 def _pairwise_of_a_view(fd: FusionDefinition) -> None:
     """A reshaped output meets itself in more dimensions than it was stored in."""
     x, y = _tensor(fd, 1), fd.define_tensor([1, -1], contiguity=True)
@@ -132,6 +139,11 @@ ROWS: dict[str, tuple[Define, Tensors, Callable[..., Tensors] | None]] = {
     "positions_moved": (_positions_moved, [torch.randn(5)], None),
     "cropped": (_cropped, [torch.randn(6, 4)], None),
     "result_padded": (_result_padded, [torch.randn(3, 4)], None),
+    "pads_alone": (
+        _pads_alone,
+        [torch.randn(2).expand(3, 2)],
+        lambda x: [F.pad(-x, (0, 2, 3, -3), value=0.5)],
+    ),
     "pairwise_of_a_view": (_pairwise_of_a_view, [torch.randn(3), torch.randn(1, 3)], None),
     "turned_again": (_turned_again, [torch.randn(1, 4)], None),
     "nothing": (

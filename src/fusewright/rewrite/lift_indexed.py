@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, position, position_of, value_of
+from fusewright.ir.index_map import IndexMap, is_size, position, position_of, value_of
 from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ops.build_elementwise import copy_tensor
-from fusewright.sym import FALSE, ONE, TRUE, ZERO, And, Expr, Symbol, land
+from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
 def lift_indexed(
@@ -227,14 +227,15 @@ def _positions(tensor: TensorView) -> list[Expr]:
 
 
 def _about(pred: Expr, indices: Sequence[Expr]) -> Expr:
-    """The conditions of a conjunction that speak of what these indices depend on, or that nothing holds."""
-    if pred is FALSE:
-        return pred
-    symbols = {
-        s for e in indices for s in e.free_symbols if position_of(s) is not None or value_of(s) is not None
-    }
+    """The conditions of a conjunction that speak of what these indices depend on, or of sizes alone."""
+    symbols = {s for e in indices for s in e.free_symbols}
     conditions = pred.args if isinstance(pred, And) else (pred,)
-    return land(*(c for c in conditions if not symbols.isdisjoint(c.free_symbols)))
+    return land(*(c for c in conditions if is_size(c) or not _places(c).isdisjoint(symbols)))
+
+
+def _places(e: Expr) -> set[Symbol]:
+    """The positions and index values in an expression."""
+    return {s for s in e.free_symbols if position_of(s) is not None or value_of(s) is not None}
 
 
 def _is_same(a: Scalar | None, b: Scalar | None) -> bool:
