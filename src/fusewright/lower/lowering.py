@@ -139,7 +139,8 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
         if isinstance(node, (Indexed, Stored)) and lane is not None:
             run = lane_run(node, lane)
             sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
-        facts.update(((divisor, width), None) for size in sizes for divisor in divisors(size) or ())
+        unproved = (size for size in sizes if not divides(width, size))
+        facts.update(((divisor, width), None) for size in unproved for divisor in divisors(size) or ())
     return list(facts)
 
 
