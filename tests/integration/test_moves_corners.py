@@ -90,6 +90,16 @@ def _pairwise_of_a_view(fd: FusionDefinition) -> None:
     fd.add_output(moved)
 
 
+def _stored_in_more_dimensions(fd: FusionDefinition) -> None:
+    """What is read inside a reduction and after it, where a slice makes an empty dimension of one of size 1."""
+    x, row = _tensor(fd, 3), fd.define_tensor([1, -1, 1], contiguity=True, dtype=DataType.Half)
+    low = fd.ops.minimum(row, x)
+    less = fd.ops.add(fd.ops.sum(low, [0], keepdim=True), row)
+    fd.add_output(low)
+    fd.add_output(less)
+    fd.add_output(fd.ops.slice(less, [5, 1, 1], [12, 69, 17]))
+
+
 def _turned_again(fd: FusionDefinition) -> None:
     x = fd.define_tensor([1, -1], contiguity=True)
     turned = fd.ops.flip(fd.ops.sub(x, fd.ops.min(x, [0, 1], keepdim=True)), [1, 0])
@@ -145,6 +155,11 @@ ROWS: dict[str, tuple[Define, Tensors, Callable[..., Tensors] | None]] = {
         lambda x: [F.pad(-x, (0, 2, 3, -3), value=0.5)],
     ),
     "pairwise_of_a_view": (_pairwise_of_a_view, [torch.randn(3), torch.randn(1, 3)], None),
+    "stored_in_more_dimensions": (
+        _stored_in_more_dimensions,
+        [torch.randn(4, 3, 5), torch.randn(1, 3, 1).half()],
+        None,
+    ),
     "turned_again": (_turned_again, [torch.randn(1, 4)], None),
     "nothing": (
         _nothing,

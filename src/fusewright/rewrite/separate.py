@@ -123,7 +123,9 @@ class _Separator:
 
 
 def _rank(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in tensor.shape)
+    """The dimensions that it is computed along, broadcasts aside."""
+    axes = tensor.maybe_root if tensor.is_placed else tensor.shape
+    return sum(not axis.is_broadcast for axis in axes)
 
 
 def _reduced_rank(node: Node) -> int:
