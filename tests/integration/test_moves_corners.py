@@ -91,7 +91,7 @@ def _pairwise_of_a_view(fd: FusionDefinition) -> None:
 
 
 def _stored_in_more_dimensions(fd: FusionDefinition) -> None:
-    """What is read inside a reduction and after it, where a slice makes an empty dimension of one of size 1."""
+    """What is read inside a reduction and after it, where a slice empties a dimension of size 1."""
     x, row = _tensor(fd, 3), fd.define_tensor([1, -1, 1], contiguity=True, dtype=DataType.Half)
     low = fd.ops.minimum(row, x)
     less = fd.ops.add(fd.ops.sum(low, [0], keepdim=True), row)
