@@ -19,6 +19,7 @@ from fusewright.ir.node import Indexed, Stored
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT
 from fusewright.schedulers.reference_map import Access
+from fusewright.sym import Const, Symbol
 
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need.
@@ -43,13 +44,19 @@ class MergedVectors:
 def merged_vectors(
     fusion: Fusion, axes: Sequence[IterDomain], first: int, accesses: Sequence[Access], facts: Facts
 ) -> list[MergedVectors]:
-    """What vectors there can be through several dimensions, none of them left of `first`."""
+    """What vectors there can be through several dimensions, none of them left of `first`.
+
+    None through broadcasts, sizes that are products or sums of sizes, or in the memory of an input that an
+    output may be written into: the lowering proves no more of them yet.
+    """
     if any(facts.value(axis.extent) == 0 for axis in axes):
+        return []
+    if any(output.alias is not None for output in fusion.outputs):
         return []
     found = []
     for dim in range(len(axes) - 2, first - 1, -1):
-        lanes = [axis for axis in axes[dim:] if not axis.is_broadcast]
-        if len(lanes) > 1 and not axes[dim].is_broadcast:
+        lanes = axes[dim:]
+        if all(not axis.is_broadcast and isinstance(axis.extent, (Symbol, Const)) for axis in lanes):
             width, runs = _width(fusion, lanes, accesses, facts)
             found.append(MergedVectors(dim, width, runs / width + len(accesses) - runs))
     return found
