@@ -300,7 +300,7 @@ def _index_values(
             return torch.where((value >= 0) & (value < extent), value, -1)
         return _INDEX_RULES[e.kind](e, *args)
 
-    return fold(expr, visit)
+    return fold(expr, visit).to(run.device)  # a constant had none
 
 
 _INDEX_RULES: Mapping[str, Callable[..., torch.Tensor]] = {
