@@ -201,3 +201,10 @@ def test_function_of_several_expressions():
     assert sym.to_function([])({}) == ()
     with pytest.raises(KeyError):
         values({n: 9})
+
+
+def test_what_is_below_a_multiple_of_a_positive_divisor_is_its_remainder() -> None:
+    lane, size = symbol("lane", lo=0, hi=1), symbol("n", lo=0)
+    assert lane // (2 * size) is const(0)
+    assert lane % (2 * size) is lane
+    assert lane // size is not const(0)

@@ -285,9 +285,17 @@ def floordiv(a: Expr | int, b: Expr | int) -> Expr:
             return const(x.value // k.value)
         if k.value == 0:
             raise ZeroDivisionError(f"division of {x!r} by zero")
-    if x is ZERO:
+    if x is ZERO or _is_below_multiple(x, k):
         return ZERO
     return ONE if x is k else _quotient(x, k)
+
+
+def _is_below_multiple(x: Expr, k: Expr) -> bool:
+    """Whether 0 <= x < m for a divisor that is positive, as it is not zero, and a multiple of m."""
+    if isinstance(k, Const) or not is_positive_divisor(k):
+        return False
+    low, high = bounds(x)
+    return low is not None and high is not None and low >= 0 and high < known_multiple(k)
 
 
 def mod(a: Expr | int, b: Expr | int) -> Expr:
@@ -300,6 +308,8 @@ def mod(a: Expr | int, b: Expr | int) -> Expr:
             return const(x.value % k.value)
         if k.value == 0:
             raise ZeroDivisionError(f"remainder of {x!r} by zero")
+    if _is_below_multiple(x, k):
+        return x
     return ZERO if x is ZERO or x is k else _remainder(x, k)
 
 
