@@ -141,7 +141,6 @@ STEPS: dict[str, Step] = {
     "cache_before": lambda d, s, t: s.cache_before(t),
     "cache_fork": lambda d, s, t: s.cache_fork(t),
     "recompute": lambda d, s, t: s.recompute(t),
-    "two_pass": lambda d, s, t: s.two_pass(t),
     "assume": lambda d, s, t: s.assume(t, _axis(d, t), *d(st.sampled_from(((0, 64), (1, 40), (8, 8))))),
     "set_memory_type": lambda d, s, t: s.set_memory_type(
         t, d(st.sampled_from((MemoryType.shared, MemoryType.shared, MemoryType.local, MemoryType.global_)))

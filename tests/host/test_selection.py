@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fusewright.core.errors import InternalError, RejectedError, SchedulerError
-from fusewright.host import selection
 from fusewright.schedulers import (
     InnerPersistentScheduler,
     PointwiseScheduler,
@@ -17,7 +16,7 @@ from fusewright.schedulers import (
     Reject,
     default_registry,
 )
-from fusewright.segment import partition
+from fusewright.schedulers.cost import CostModel
 from tests.host.fusions import Definition
 
 
@@ -117,14 +116,16 @@ def test_wrong_answers_of_a_registered_scheduler(answer, planned, message):
 
 
 class Declines(InnerPersistentScheduler):
-    """Leaves rows of more than 64 elements to several kernels."""
+    """Estimates that rows of more than 64 elements take long."""
 
     def prepare(self, fusion):
         planner = super().prepare(fusion)
 
         def declining(facts, hardware):
             proposal = planner(facts, hardware)
-            return replace(proposal, better_split="long rows") if max(facts.sizes.values()) > 64 else proposal
+            if max(facts.sizes.values()) <= 64:
+                return proposal
+            return replace(proposal, estimate=CostModel(fusion).estimate(facts, hardware, speed=1e-6))
 
         return planner if isinstance(planner, Reject) else declining
 
@@ -164,35 +165,21 @@ def softmaxes(count, *schedulers):
     return d.executor(Registry(list(schedulers)))
 
 
-@pytest.fixture
-def partitions(monkeypatch):
-    """A list that grows by one at each partition."""
-    made = []
-
-    def counted(*args):
-        made.append(args)
-        return partition(*args)
-
-    monkeypatch.setattr(selection, "partition", counted)
-    return made
+def test_each_decline_is_one_trial_and_sizes_of_their_class_cost_none():
+    executor = softmaxes(4, ReductionScheduler(), PointwiseScheduler(), Declines())
+    partitions = executor._partitions_without(frozenset())
+    for length in (100, 110):
+        kernels = executor.compile([torch.randn(3, length + i) for i in range(4)]).kernels
+        assert "inner_persistent" not in {kernel.scheduler for kernel in kernels}
+        [[made]] = partitions._classes.values()
+        assert [trial.kept for trial in made.trials] == [True] * 4
 
 
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_all_declines_of_a_round_cost_one_partition(count, partitions):
-    executor = softmaxes(count, ReductionScheduler(), PointwiseScheduler(), Declines())
-    kernels = executor.compile([torch.randn(3, 100 + i) for i in range(count)]).kernels
-    assert "inner_persistent" not in {kernel.scheduler for kernel in kernels}
-    assert len(partitions) == 2
-    executor.compile([torch.randn(4, 200 + i) for i in range(count)])
-    assert len(partitions) == 2
-
-
-def test_declines_that_nothing_else_takes_cost_one_partition(partitions):
+def test_declines_that_nothing_else_takes_stay():
     executor = softmaxes(4, Declines())
-    for length in (100, 200):
+    for length in (100, 110):
         kernels = executor.compile([torch.randn(3, length + i) for i in range(4)]).kernels
         assert [kernel.scheduler for kernel in kernels] == ["inner_persistent"] * 4
-        assert len(partitions) == 2
 
 
 class NoExponentials:
@@ -212,7 +199,7 @@ class PlainPointwise(NoExponentials, PointwiseScheduler):
     pass
 
 
-def test_one_decline_is_cut_up_next_to_one_that_cannot_be(partitions):
+def test_one_decline_is_cut_up_next_to_one_that_cannot_be():
     d = Definition()
     x, y = d.tensor(), d.tensor()
     d.output(d.div(x, d.reduced("sum", x)))
@@ -223,7 +210,7 @@ def test_one_decline_is_cut_up_next_to_one_that_cannot_be(partitions):
     outputs = executor.execute([a, b])
     torch.testing.assert_close(outputs, [a / a.sum(1, keepdim=True), b.softmax(1)])
     names = sorted(kernel.scheduler for kernel in executor.kernels_for([a, b]))
-    assert names == ["inner_persistent", "pointwise", "reduction"] and len(partitions) == 3
+    assert names == ["inner_persistent", "pointwise", "reduction"]
 
 
 def test_error_of_a_scheduler_is_not_taken_for_a_rejection():

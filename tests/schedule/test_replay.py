@@ -108,19 +108,6 @@ def test_a_member_named_like_a_keyword_prints_as_python() -> None:
     assert again.trace() == schedule.trace()
 
 
-def test_what_a_primitive_took_away_is_no_tensor() -> None:
-    """The count of a Welford reduction, of which two sums are made."""
-    segment, _ = scheduled(next(c for c in CASES if c.name == "layer_norm"))[0]
-    schedule = Schedule(segment.fusion)
-    average, _, count = next(n for n in schedule.fusion.nodes if len(n.outputs) == 3).outputs
-    total, _ = schedule.two_pass(average)
-    assert schedule.added()[0] is total and schedule.tensor(total.number) is total
-    with pytest.raises(ScheduleError, match=f"there is no tensor {count.name}"):
-        schedule.tensor(count.number)
-    with pytest.raises(ScheduleError, match=f"{count.name} is not a tensor of this schedule's fusion"):
-        schedule.split(count, 0, 2)
-
-
 def _function(text: str) -> Callable[[Schedule], None]:
     names: dict[str, Any] = {}
     exec("from fusewright import *\nfrom fusewright.core.enums import *", names)

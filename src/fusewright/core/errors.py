@@ -272,11 +272,7 @@ class ScheduleError(UserError):
 
 
 class NoSchedulerError(ScheduleError):
-    """No scheduler takes part of a fusion. `nodes`: those that none takes, alone or with their neighbours."""
-
-    def __init__(self, message: str, *, nodes: frozenset[Any] = frozenset()) -> None:
-        super().__init__(message)
-        self.nodes = nodes
+    """No scheduler takes part of a fusion, alone or with its neighbours."""
 
 
 class RejectedError(ScheduleError):

@@ -197,9 +197,9 @@ class _Writer:
         return [f"launch_{op.segment}(s, [{', '.join(arguments)}])"]
 
     def evaluate(self, op: Evaluate) -> list[str]:
-        results = ", ".join(v.name if v in op.outputs else "_" for v in op.node.outputs)
+        results = ", ".join(v.name if v in op.outputs else "_" for v in op.results)
         operands = ", ".join(
-            self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.node.inputs
+            self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.inputs
         )
         return [
             f"try: {results} = call_{op.segment}({operands})",

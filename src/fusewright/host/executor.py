@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from fusewright.host.plan import (
     in_place_candidates,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
-from fusewright.host.selection import Partitions, Selection
+from fusewright.host.selection import Selection
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
@@ -43,14 +43,12 @@ from fusewright.schedulers import (
     Facts,
     Proposal,
     Registry,
-    Reject,
     default_registry,
     is_built_in,
     naming,
-    plan,
     type_name,
 )
-from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment, SegmentedFusion
+from fusewright.segment import NO_EXCLUSIONS, Call, Exclusions, Partitions, Segment, SegmentedFusion
 from fusewright.sym import Symbol
 
 # Cache limits per fusion. Programs are kept by signature, for options and device; kernels likewise, and as
@@ -222,7 +220,7 @@ class FusionExecutor:
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
-        return self._partitions_without(frozenset()).find(tracer or Tracer())
+        return self._partitions_without(frozenset()).structural(tracer or Tracer())
 
     def compiler(self, options: Options | None = None) -> KernelCompiler:
         """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
@@ -314,8 +312,8 @@ class FusionExecutor:
 
         stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
-        def plan_(segment: Segment) -> Proposal | Reject:
-            return self._proposal(segment, binding, memory, stable, place, tracer)
+        def facts(segment: Segment) -> Facts:
+            return _facts(segment, binding, memory, stable)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             return self._step(setting, segment, proposal.params, binding, place, tracer)
@@ -330,7 +328,9 @@ class FusionExecutor:
         required = self._excluded_by(setting.options)
         views = self._views.find(binding) if setting.views else NO_VIEWS
         partitions = self._partitions_without(frozenset(views))
-        selection = Selection(partitions, start, plan_, make, repro, tracer, required)
+        hardware = place.target.hardware
+        call = Call(_size_class(binding.sizes, stable, hardware), start, facts, hardware)
+        selection = Selection(partitions, call, make, repro, tracer, required)
         while True:
             plans = selection.plans()
             try:
@@ -376,27 +376,6 @@ class FusionExecutor:
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
         return excluded
 
-    def _proposal(
-        self,
-        segment: Segment,
-        binding: Binding,
-        memory: Memory,
-        stable: frozenset[Symbol],
-        place: _DeviceState,
-        tracer: Tracer,
-    ) -> Proposal | Reject:
-        """What the scheduler of a segment proposes for this call."""
-        known = [memory.of(value) for value in segment.inputs]
-        facts = Facts(
-            binding.sizes,
-            tuple([strides for _, strides, _ in known]),
-            tuple([alignment for _, _, alignment in known]),
-            binding.index_dtype,
-            stable,
-        )
-        with tracer.stage("heuristic"):
-            return plan(segment.scheduler, segment.planner, facts, place.target.hardware)
-
     def _step(
         self,
         setting: _Setting,
@@ -409,7 +388,7 @@ class FusionExecutor:
         """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
         node = segment.library_call
         if node is not None:
-            op = Evaluate(segment.index, node, segment.outputs)
+            op = Evaluate(segment.index, node, segment.operands, segment.results, segment.outputs)
             return place.evaluations.get(segment, lambda: EvaluatePlan(op, segment, place.target))
         index_dtype = index_dtype_of(params, binding.index_dtype)
         key = segment, params, index_dtype
@@ -464,6 +443,25 @@ class FusionExecutor:
             return LaunchPlan(op, None, place.target)
 
         return place.launches.get((None, schedule.key, index_dtype), make)
+
+
+def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset[Symbol]) -> Facts:
+    """What is known of a segment in this call."""
+    known = [memory.of(value) for value in segment.inputs]
+    return Facts(
+        binding.sizes,
+        tuple([strides for _, strides, _ in known]),
+        tuple([alignment for _, _, alignment in known]),
+        binding.index_dtype,
+        stable,
+    )
+
+
+def _size_class(
+    sizes: Mapping[Symbol, int], stable: frozenset[Symbol], hardware: HardwareInfo
+) -> tuple[Hashable, ...]:
+    """What calls have in common that one partition serves: sizes up to a factor of two; and 0 and 1."""
+    return hardware, tuple([size.bit_length() for size in sizes.values()]), bool(stable)
 
 
 class _DeviceState:

@@ -95,25 +95,30 @@ class LaunchKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Has a library compute a node, outputs allocated by it. `outputs`: those that something reads."""
+    """Has a library compute a node, which makes `results` of `inputs`; it allocates the memory.
+
+    outputs: the results that something reads.
+    """
 
     segment: int
     node: LibraryCall
+    inputs: tuple[Val, ...]
+    results: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
 
     @property
     def values(self) -> tuple[Val, ...]:
         """What it reads and writes."""
-        return (*self.node.inputs, *self.outputs)
+        return (*self.inputs, *self.outputs)
 
     @property
     def by_value(self) -> list[Val]:
         """The scalars that it takes."""
-        return [value for value in self.node.inputs if isinstance(value, Scalar)]
+        return [value for value in self.inputs if isinstance(value, Scalar)]
 
     def __str__(self) -> str:
         results = ", ".join(_name(v) for v in self.outputs)
-        return f"{results} = {self.node.label}({', '.join(map(_name, self.node.inputs))}) by torch"
+        return f"{results} = {self.node.label}({', '.join(map(_name, self.inputs))}) by torch"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

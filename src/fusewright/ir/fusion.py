@@ -69,6 +69,15 @@ class Fusion:
         new._tensors, new._axes, new._scalars = self._tensors, self._axes, self._scalars
         return new
 
+    @property
+    def numbering(self) -> tuple[int, int, int]:
+        """The numbers of the next tensor, axis and scalar. Set it back only once what had them is gone."""
+        return self._tensors, self._axes, self._scalars
+
+    @numbering.setter
+    def numbering(self, numbers: tuple[int, int, int]) -> None:
+        self._tensors, self._axes, self._scalars = numbers
+
     # ---- making values
 
     def new_axis(

@@ -14,7 +14,6 @@ from fusewright.schedule import caching, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.trace import Call, TensorRef, to_python
-from fusewright.schedule.two_pass import two_pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,7 +73,6 @@ class Schedule:
         "cache_before",
         "cache_fork",
         "recompute",
-        "two_pass",
         "assume",
         "assume_multiple",
         "set_memory_type",
@@ -214,14 +212,6 @@ class Schedule:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
         _check_not_inlined("recompute", tensor)
         return caching.recompute(self.fusion, tensor)
-
-    @_primitive
-    def two_pass(self, tensor: TensorView) -> list[TensorView]:
-        """avg, m2, n = welford(x)  =>  avg = sum(x) / n, m2 = sum((x - avg)^2); returns the two sums.
-
-        Cheaper where x stays at hand between the two; n must be unused.
-        """
-        return two_pass(self.fusion, tensor)
 
     @_primitive
     def assume(self, tensor: TensorView, dim: int, low: int, high: int) -> None:

@@ -1,6 +1,6 @@
 """Schedulers: each turns fusions of one kind into one kernel.
 
-What lives here: `base` (the protocol, what a scheduler is told, the registry), `params` (their decisions),
+What lives here: `base` (the protocol, what a scheduler is told, the registry), `cost` (estimates), `params` (their decisions),
 `io` (caches of inputs and outputs, which all schedulers make alike), `reference_map`, `pointwise_space` and
 `reduction_space` (the dimensions that one kernel iterates over), `reduction_loops` (what schedulers of
 reductions do alike), `sizes` (arithmetic), and one file a scheduler. Schedulers do not import each other.
@@ -11,11 +11,14 @@ rewrite and schedule.
 from __future__ import annotations
 
 from fusewright.schedulers.base import (
+    Cost,
     Facts,
+    Part,
     Planner,
     Proposal,
     Registry,
     Reject,
+    Rewrite,
     Scheduler,
     accepted,
     check_start,
@@ -46,11 +49,13 @@ from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
     "CompileParams",
+    "Cost",
     "ExprEvalScheduler",
     "Facts",
     "HeuristicParams",
     "InnerPersistentScheduler",
     "LaunchParams",
+    "Part",
     "Planner",
     "PointwiseParams",
     "PointwiseScheduler",
@@ -59,6 +64,7 @@ __all__ = [
     "ReductionScheduler",
     "Registry",
     "Reject",
+    "Rewrite",
     "ScanParams",
     "ScanScheduler",
     "Scheduler",

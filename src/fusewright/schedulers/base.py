@@ -12,6 +12,8 @@ from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.errors import OptionError, ParamsError, RejectedError, ScheduleError, SchedulerError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node
+from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.sym import Expr, Symbol, evaluate
 
@@ -27,6 +29,19 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What one kernel costs.
+
+    bytes: that it moves through memory. seconds: an estimate. least_seconds: what a kernel would take that
+    moves each byte of its inputs and outputs once, at the speed of a copy.
+    """
+
+    bytes: int
+    seconds: float
+    least_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """How a scheduler would make one kernel of a fusion for one call.
 
@@ -34,12 +49,12 @@ class Proposal:
 
     Attributes:
         params: what `apply` takes; their `reason` says why.
-        better_split: why several kernels would be faster at these sizes, or None. The fusion is then split
-            if other schedulers take its parts.
+        estimate: makes the cost, which is asked for where partitions are compared and not otherwise. None:
+            the bytes of inputs and outputs, once each, at the speed of a copy.
     """
 
     params: Any
-    better_split: str | None = None
+    estimate: Callable[[], Cost] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,40 @@ class Facts:
 
     def value(self, extent: Expr) -> int:
         return evaluate(extent, self.sizes)
+
+
+class Part(Protocol):
+    """A part of a graph that a scheduler took: what `propose_redefinition` is shown.
+
+    Attributes:
+        graph: the whole graph. nodes: those of it that the part is made of, producers first.
+        fusion: the part by itself, as the scheduler accepted it.
+    """
+
+    @property
+    def graph(self) -> Fusion: ...
+    @property
+    def nodes(self) -> tuple[Node, ...]: ...
+    @property
+    def fusion(self) -> Fusion: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Another way to compute some tensors of a graph.
+
+    Attributes:
+        name: of this kind of rewrite. None is applied to nodes that one of its name made.
+        replace: adds nodes to the graph; returns for each tensor that it computes anew what it became, of the
+            same type and sizes.
+        reason: why it may be faster, for the user.
+        scheduler: who proposes it.
+    """
+
+    name: str
+    replace: Callable[[Fusion], Mapping[TensorView, TensorView]]
+    reason: str
+    scheduler: str
 
 
 #: Knows the structure of one fusion; from the facts of a call and the GPU it derives a proposal. It reads

@@ -10,6 +10,7 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -24,8 +25,20 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
+from fusewright.rewrite.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.base import (
+    Cost,
+    Facts,
+    Part,
+    Planner,
+    Proposal,
+    Reject,
+    Rewrite,
+    accepted,
+    check_start,
+)
+from fusewright.schedulers.cost import CostModel
 from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -54,8 +67,15 @@ BATCHES = 4
 BUSY_SHARE = 4
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
-# What one more kernel costs: its launch, and the time until the memory is busy again.
-LAUNCH_SECONDS = 3e-6
+# What reading a row again costs that is still in L2, of reading it from memory.
+L2_READ_COST = 0.3
+# Of a copy's speed, what blocks reach that are 1, 2, 3, or more on an SM (measured on an H200: rows of 65536,
+# 16384 and fewer bfloat16).
+OVERLAP = (0.7, 0.9, 0.96, 1.0)
+# Of a copy's speed, what is left where a block reads its row again and again, a barrier after each.
+RELOADED_SPEED = 0.85
+# What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
+WELFORD_SPEED = 0.9
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
@@ -97,7 +117,7 @@ class InnerPersistentScheduler:
         check_rows(original, params)
         _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
-        ports = _cache(schedule, holds)
+        ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         _assume_row_length(schedule, space, params)
@@ -111,6 +131,19 @@ class InnerPersistentScheduler:
             for tensor in _held_tensors(schedule.fusion, space):
                 schedule.set_memory_type(tensor, MemoryType.shared)
         inline(schedule, space, partials, width, position)
+
+
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
+        nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
+        if not nodes:
+            return None
+
+        def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+            return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
+
+        reason = "two sums of a row that is held cost less than Welford's steps"
+        return Rewrite("variance in two passes", replace_all, reason, self.type.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +178,7 @@ class _Planner:
     def _held(self, everything: bool) -> _Held:
         """As `apply` makes the buffers, so that a proposal counts what is there."""
         schedule = Schedule(self.fusion)
-        _cache(schedule, holds=True)
+        cache_inputs_and_outputs(schedule)
         space = reduction_space(schedule.fusion)
         assert isinstance(space, ReductionSpace), space
         _recompute(schedule, space, everything=everything, loads=False)
@@ -161,16 +194,58 @@ class _Planner:
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         params = _params(rows, length, width, self, hardware)
+        estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
-            row_bytes = length * self.projected.at_once
-            return Proposal(params, _better_split(rows, row_bytes, hardware))
+            return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params):
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
             reason = f"{params.reason}; for rows of this length only"
-            return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason))
+            return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
         if not _is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
-        return Proposal(params)
+        return Proposal(params, estimate)
+
+    def _estimate(
+        self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
+    ) -> Callable[[], Cost]:
+        """The cost, with what is known of it by how rows are held.
+
+        A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
+        that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
+        """
+        blocks = ceil_div(rows, params.lparams.bdimy)
+        busy = min(1.0, max(1, blocks) / hardware.sm_count)
+        if not params.batches_per_block_inner_reduction:
+            row_bytes = length * self.projected.at_once
+            in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
+            again = self._passes * (L2_READ_COST if in_l2 else 1.0)
+            speed = busy * RELOADED_SPEED
+            return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
+        threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
+        held = params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
+        if params.persistent_in_shared_memory:
+            bytes_a_block = threads * held * self.projected.in_all
+            resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
+        else:
+            buffers = self.projected if params.project_persistent_buffers else self.everything
+            registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
+            resident = hardware.registers_per_sm // (threads * registers)
+        speed = busy * _overlap(resident) * self._math_speed
+        return self._cost.estimate(facts, hardware, speed=speed)
+
+    @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion)
+
+    @cached_property
+    def _passes(self) -> int:
+        """How often a row is read again that is not held."""
+        return _longest_chain(self.fusion)
+
+    @cached_property
+    def _math_speed(self) -> float:
+        steps = any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
+        return WELFORD_SPEED if steps else 1.0
 
     def _constant_row_is_faster(self, facts: Facts, params: ReductionParams) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
@@ -200,16 +275,6 @@ class _Planner:
         """
         full = [access.tensor for access in self.space.loads if self.space.is_full(access)]
         return len(full) == 2 and sum(tensor.dtype is DataType.Bool for tensor in full) == 1
-
-
-def _cache(schedule: Schedule, holds: bool) -> Ports:
-    """Loads and stores; of a row that is held, statistics in two passes."""
-    ports = cache_inputs_and_outputs(schedule)
-    if holds:  # otherwise a second pass would read the row again
-        for tensor in _welford_outputs(schedule.fusion):
-            schedule.two_pass(tensor)
-        ports = Ports(find_loads(schedule.fusion), ports.stores)
-    return ports
 
 
 def _held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
@@ -283,20 +348,19 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     )
 
 
-def _better_split(rows: int, row_bytes: int, hardware: HardwareInfo) -> str | None:
-    """Why more kernels, in which several blocks share a row that is not held, would save more than they cost.
+def _overlap(resident: int) -> float:
+    return OVERLAP[max(1, min(resident, len(OVERLAP))) - 1]
 
-    They read a row once each, and so does one kernel that does not hold it: what it gains is that it finds
-    the row in L2, if all rows that are worked on fit there. Rows that are fewer than the SMs leave some idle,
-    and are read at no more than the others' share of the memory's speed.
-    """
-    if rows >= hardware.sm_count and row_bytes * hardware.sm_count > hardware.l2_bytes:
-        return f"{hardware.sm_count} rows of {row_bytes} bytes do not fit in L2 together"
-    idle = max(0, hardware.sm_count - rows)
-    lost = row_bytes * idle / (hardware.memory_bandwidth_gbs * 1e9)
-    if lost < LAUNCH_SECONDS:
-        return None
-    return f"{rows} rows that are not held leave {idle} of {hardware.sm_count} SMs idle"
+
+def _longest_chain(fusion: Fusion) -> int:
+    """The most reductions of which each depends on the one before."""
+    depth: dict[TensorView, int] = {}
+    for node in fusion.ordered_nodes():
+        before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
+        for out in node.outputs:
+            if isinstance(out, TensorView):
+                depth[out] = before + isinstance(node, Reduction)
+    return max(depth.values(), default=0)
 
 
 def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int]:
@@ -444,17 +508,6 @@ def _assume_row_length(schedule: Schedule, space: ReductionSpace, params: Reduct
     for axis, (low, high) in zip(space.reduction, ranges):
         if as_int(axis.extent) is None:
             schedule.assume(tensor, tensor.logical.index(axis), low, high)
-
-
-def _welford_outputs(fusion: Fusion) -> list[TensorView]:
-    """One output of every Welford reduction whose count is not used."""
-    found = []
-    for node in fusion.ordered_nodes():
-        if isinstance(node, Reduction) and node.op is WELFORD:
-            count = node.outputs[2]
-            if not count.uses and count not in fusion.output_tensors():
-                found.append(node.output)
-    return found
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:

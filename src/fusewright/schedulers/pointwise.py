@@ -24,6 +24,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.merged_vectors import merged_vectors
@@ -127,6 +128,10 @@ class _Planner:
     _divided: dict[int, tuple[Symbol, ...]] = field(default_factory=dict)
 
     @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion)
+
+    @cached_property
     def _accesses(self) -> list[Access]:
         return self.space.accesses(self.fusion)
 
@@ -174,7 +179,8 @@ class _Planner:
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; for these sizes only" if assumed else ""),
         )
-        return Proposal(params)
+        blocks = total / (THREADS * width * unroll)
+        return Proposal(params, self._cost.estimate(facts, hardware, speed=busy_share(blocks, hardware)))
 
     def _vector(self, break_point: int, facts: Facts) -> tuple[int, int]:
         """The width of vectors and the dimension whose size they divide: those of the fewest accesses.

@@ -35,6 +35,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import (
     Ports,
     VectorLimits,
@@ -58,6 +59,8 @@ BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
 MAX_LOADED_BYTES = 256
 REGISTER_BYTES = 4
+# Of a copy's speed, what tiles reach: a barrier lies between their loads and stores.
+TRANSPOSE_SPEED = 0.97
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +266,10 @@ class _Planner:
     groups: _Groups
 
     @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion)
+
+    @cached_property
     def _sides(self) -> tuple[_Side, _Side]:
         groups = self.groups
         first = self._side(groups.inner1, groups.first, groups.outer1, groups.beside1)
@@ -333,7 +340,9 @@ class _Planner:
             lparams=LaunchParams(bdimx=threads),
             reason=f"{size1} x {size2} in tiles of {tile1} x {tile2}; vectors of {width1} and {width2}",
         )
-        return Proposal(self._with_constants(params, facts))
+        blocks = others * ceil_div(size1, tile1) * ceil_div(size2, tile2)
+        speed = TRANSPOSE_SPEED * busy_share(blocks, hardware)
+        return Proposal(self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed))
 
     def _with_constants(self, params: TransposeParams, facts: Facts) -> TransposeParams:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""

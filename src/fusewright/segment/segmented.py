@@ -28,6 +28,26 @@ class Attempt:
         return "\n  ".join([*lines, *self.reasons])
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One change of a partition, and what it was worth.
+
+    change: what was tried, for the user. before, after: estimated seconds of all kernels; `after` is None if
+    there was no such partition. kept: whether the change stayed.
+    """
+
+    change: str
+    before: float
+    after: float | None
+    kept: bool
+
+    def __str__(self) -> str:
+        if self.after is None:
+            return f"{self.change}: no such partition"
+        figures = f"{self.before * 1e6:.1f} us -> {self.after * 1e6:.1f} us"
+        return f"{self.change}: {figures}, {'kept' if self.kept else 'undone'}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """One kernel's worth of a fusion, or one node that a library computes.
@@ -37,8 +57,11 @@ class Segment:
         fusion: the computation, with the values that cross its border as inputs and outputs.
         scheduler, planner: who makes its kernel, and what decides how for given sizes.
         inputs, outputs: the whole fusion's values that those of `fusion` stand for, in the same order.
-        nodes: of the whole fusion.
+        nodes: of `graph`, the copy of the whole fusion that was cut up. operands, results: what the first of
+            them reads and makes, as values of the whole fusion.
         to_segment: from values of the whole fusion to those of `fusion`.
+
+    A value that a rewrite made is one of `graph`, as the whole fusion has none.
     """
 
     index: int
@@ -48,11 +71,14 @@ class Segment:
     inputs: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
     nodes: tuple[Node, ...] = field(repr=False)
+    operands: tuple[Val, ...] = field(repr=False)
+    results: tuple[Val, ...] = field(repr=False)
+    graph: Fusion = field(repr=False)
     to_segment: Mapping[Val, Val] = field(repr=False)
 
     @property
     def library_call(self) -> LibraryCall | None:
-        """The node of the whole fusion that a library computes, if that is what the segment is."""
+        """The node that a library computes, if that is what the segment is; it makes `results` of `operands`."""
         node = self.nodes[0]
         return node if isinstance(node, LibraryCall) else None
 
@@ -69,17 +95,19 @@ class Segment:
 class SegmentedFusion:
     """A partition: what the host computes (`scalar_nodes`), then one kernel a segment, in launch order.
 
-    Fusion outputs that no segment makes are inputs handed on.
+    Fusion outputs that no segment makes are inputs handed on. `trials`: other partitions that were compared by
+    their cost.
     """
 
     fusion: Fusion
     segments: tuple[Segment, ...]
     scalar_nodes: tuple[Node, ...]
     attempts: tuple[Attempt, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
     def log(self) -> str:
-        """Why the partition is what it is: every question to the schedulers, in order."""
-        return "\n".join(map(str, self.attempts))
+        """Why the partition is what it is: every question to the schedulers, in order, and every trial."""
+        return "\n".join(map(str, (*self.attempts, *self.trials)))
 
     def __str__(self) -> str:
         parts = [f"inputs: {', '.join(_name(v) for v in self.fusion.inputs)}"]

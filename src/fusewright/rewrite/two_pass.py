@@ -1,50 +1,49 @@
-"""Welford's one-pass statistics as two plain sums."""
+"""Welford's one-pass statistics as two plain sums, where whoever computes them says that it pays."""
 
 from __future__ import annotations
 
-from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Broadcast, Pointwise, Reduction
+from fusewright.ir.node import Broadcast, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import SUM, WELFORD
 from fusewright.sym import const, product
 
 
-def two_pass(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
+def is_plain_welford(fusion: Fusion, node: Node) -> bool:
+    """Whether a node is a Welford reduction of one tensor whose count nothing reads."""
+    if not isinstance(node, Reduction) or node.op is not WELFORD or len(node.inputs) > 1:
+        return False
+    count = node.outputs[2]
+    return not count.uses and count not in fusion.output_tensors()
+
+
+def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     """avg, m2, n = welford(x)  becomes  avg = sum(x) / count, m2 = sum((x - broadcast(avg))^2).
 
-    `tensor` is an output of the Welford reduction, before any transform. The two-pass form is also the more
-    accurate one (Chan, Golub, LeVeque 1983). Returns the two sums.
+    The two-pass form is also the more accurate one (Chan, Golub, LeVeque 1983). Adds its nodes, beside those
+    there are; returns what avg and m2 became.
     """
-    node = tensor.definition
-    if not isinstance(node, Reduction) or node.op is not WELFORD or len(node.inputs) > 1:
-        raise ScheduleError(f"two_pass: {tensor.name} is not computed by welford from one tensor")
     x = node.tensor_inputs[0]
-    avg, m2, n = (t for t in node.outputs if isinstance(t, TensorView))
-    if n.uses or n in fusion.output_tensors():
-        raise ScheduleError(f"two_pass: the count {n.name} is used")
-    if any(t.loop != list(t.logical) for t in (avg, m2, n)):
-        raise ScheduleError("two_pass: call it before the reduction is transformed")
+    avg, m2 = node.outputs[0], node.outputs[1]
+    assert isinstance(avg, TensorView) and isinstance(m2, TensorView)
     reduced = [axis.is_reduction for axis in avg.logical]
     count = fusion.size_scalar(product(a.extent for a, r in zip(x.shape, reduced) if r))
-    fusion.remove_node(node)
     total = _sum(fusion, x, reduced)
-    _drop_reduced_axes(avg)
-    fusion.add_node(Pointwise(ELEMENTWISE["truediv"], (total, count), avg))
+    mean = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], avg.dtype)
+    fusion.add_node(Pointwise(ELEMENTWISE["truediv"], (total, count), mean))
     spread = [
         fusion.new_axis(const(1), IterKind.BROADCAST) if r else fusion.copy_axis(axis)
         for axis, r in zip(x.shape, reduced)
     ]
     wide = fusion.new_tensor(spread, avg.dtype)
-    fusion.add_node(Broadcast(avg, wide, reduced))
+    fusion.add_node(Broadcast(mean, wide, reduced))
     deviation = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["sub"], (x, wide), deviation))
     square = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["mul"], (deviation, deviation), square))
-    fusion.add_node(Reduction(SUM, (square,), (m2,)))
-    return [total, m2]
+    return {avg: mean, m2: _sum(fusion, square, reduced)}
 
 
 def _sum(fusion: Fusion, x: TensorView, reduced: list[bool]) -> TensorView:
@@ -52,9 +51,3 @@ def _sum(fusion: Fusion, x: TensorView, reduced: list[bool]) -> TensorView:
     total = fusion.new_tensor(axes, x.dtype)
     fusion.add_node(Reduction(SUM, (x,), (total,)))
     return total
-
-
-def _drop_reduced_axes(tensor: TensorView) -> None:
-    tensor.logical = tensor.shape
-    tensor.loop = list(tensor.logical)
-    tensor.allocation = tuple(a for a in tensor.allocation if not a.is_reduction)

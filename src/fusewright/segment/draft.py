@@ -1,0 +1,286 @@
+"""A graph that is being cut into kernels: what its parts look like, and what schedulers say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fusewright.core.enums import MemoryType
+from fusewright.core.errors import NoSchedulerError, SchedulerError
+from fusewright.core.tracing import SILENT, Tracer
+from fusewright.ir import Fusion, Node, TensorView, Val
+from fusewright.schedulers.base import Planner, Rewrite, Scheduler, first_accepting, type_name
+from fusewright.segment.exclusions import ExclusionIndex, Exclusions
+from fusewright.segment.extract import Extraction, Extractor
+from fusewright.segment.recompute import owned_borders, recompute_borders
+from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
+
+#: The scheduler that takes a group, if one does, and the rejections before it.
+Answer = tuple[Scheduler | None, list[str]]
+Group = Sequence[Node]
+
+
+class Draft:
+    """A copy of a definition's graph, which rewrites may change and change back.
+
+    Segments name the definition's values, where it has them. What schedulers said of a group is kept for as
+    long as the graph is what they were shown. Not safe to use from several threads.
+
+    Attributes:
+        graph: the copy.
+        attempts: every question to the schedulers, in order.
+        made_by: for nodes that rewrites made, the names of those and of whatever made what they replaced.
+    """
+
+    def __init__(self, fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer = SILENT) -> None:
+        self.graph, values = fusion.clone()
+        self._whole = fusion
+        self._definition: dict[Val, Val] = {twin: value for value, twin in values.items()}
+        self._twins = dict(zip(fusion.nodes, self.graph.nodes))
+        self._registry = list(registry)
+        self._tracer = tracer
+        self.attempts: list[Attempt] = []
+        self.made_by: dict[Node, frozenset[str]] = {}
+        self._asked: dict[tuple[tuple[Node, ...], frozenset[str]], Answer] = {}
+        # What groups that were taken look like, until they merge: a group that stays is a segment as it is.
+        self._extracted: dict[tuple[tuple[Node, ...], frozenset[str]], tuple[Extraction, Planner]] = {}
+        self._segments: dict[tuple[object, ...], Segment | list[str]] = {}
+        self._placed: dict[tuple[Segment, int], Segment] = {}
+        self._look()
+
+    def translated(self, exclusions: Exclusions) -> Exclusions:
+        """Exclusions of the definition's nodes, of the graph's."""
+        return exclusions.of(self._twins)
+
+    def _look(self) -> None:
+        """Notes what the graph is now."""
+        self.extractor = Extractor(self.graph, self._tracer)
+        ordered = self.graph.ordered_nodes()
+        #: what kernels and libraries compute, producers first, and where each node stands in that order
+        self.nodes = [node for node in ordered if not node.is_scalar]
+        self.position = {node: i for i, node in enumerate(ordered)}
+
+    # ---- asking the schedulers
+
+    def offer(self, nodes: Group, excluded: ExclusionIndex) -> Answer:
+        """Shows the schedulers a group of nodes, producers first; asks once for each group."""
+        names = excluded.names(nodes)
+        key = tuple(nodes), names
+        if key in self._asked:
+            return self._asked[key]
+        extraction = self.extractor.extract(nodes)
+        fusion, _ = extraction
+        taker, reasons = first_accepting(self._schedulers(names), fusion)
+        scheduler = None
+        if taker is not None:
+            scheduler, planner = taker
+            self._extracted[key] = extraction, planner
+        taken_by = type_name(scheduler.type) if scheduler is not None else None
+        results = tuple(output.tensor.name for output in fusion.outputs)
+        self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
+        self._asked[key] = scheduler, reasons
+        return scheduler, reasons
+
+    def forget(self, nodes: Group, excluded: ExclusionIndex) -> None:
+        """Drops what a group looks like that became part of another."""
+        self._extracted.pop((tuple(nodes), excluded.names(nodes)), None)
+
+    def _schedulers(self, excluded: frozenset[str]) -> Sequence[Scheduler]:
+        return [s for s in self._registry if type_name(s.type) not in excluded]
+
+    # ---- segments
+
+    def segments(self, groups: Sequence[Group], exclusions: Exclusions) -> tuple[Segment, ...]:
+        """One segment a group, in the order of the groups, with elementwise work at their borders repeated
+        where that saves memory traffic.
+
+        Raises:
+            NoSchedulerError: groups that no scheduler takes.
+        """
+        excluded = ExclusionIndex(exclusions)
+        if len(groups) > 1:
+
+            def accepts(nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> bool:
+                return isinstance(self._segment(nodes, read_elsewhere, excluded), Segment)
+
+            cheaper = recompute_borders(self.graph, [list(group) for group in groups], accepts)
+            # A group that hands on less than when it was asked about may be refused after all.
+            try:
+                return self._all_segments(cheaper, excluded)
+            except NoSchedulerError:
+                pass
+        return self._all_segments(groups, excluded)
+
+    def result(self, segments: Sequence[Segment], trials: tuple[Trial, ...] = ()) -> SegmentedFusion:
+        """The partition of the definition into these segments, in launch order."""
+        placed = []
+        for i, segment in enumerate(segments):
+            if (segment, i) not in self._placed:
+                self._placed[segment, i] = replace(segment, index=i)
+            placed.append(self._placed[segment, i])
+        scalars = tuple(node for node in self._whole.ordered_nodes() if node.is_scalar)
+        return SegmentedFusion(self._whole, tuple(placed), scalars, tuple(self.attempts), trials)
+
+    def _all_segments(self, groups: Sequence[Group], excluded: ExclusionIndex) -> tuple[Segment, ...]:
+        handed_on = owned_borders(groups)
+        answers = [self._segment(nodes, handed_on[i], excluded) for i, nodes in enumerate(groups)]
+        segments = tuple(answer for answer in answers if isinstance(answer, Segment))
+        if len(segments) < len(answers):
+            unschedulable = [(nodes, a) for nodes, a in zip(groups, answers) if not isinstance(a, Segment)]
+            raise NoSchedulerError(
+                "\n".join(_unschedulable_text(nodes, reasons) for nodes, reasons in unschedulable)
+            )
+        return segments
+
+    def _segment(
+        self, nodes: Group, read_elsewhere: set[TensorView], excluded: ExclusionIndex
+    ) -> Segment | list[str]:
+        """The segment of a group of which others read these tensors, or the rejections."""
+        names = excluded.names(nodes)
+        outputs = self.extractor.outputs_of(nodes, read_elsewhere)
+        key = tuple(nodes), outputs, names
+        if key not in self._segments:
+            self._segments[key] = self._new_segment(nodes, read_elsewhere, outputs, excluded)
+        return self._segments[key]
+
+    def _new_segment(
+        self,
+        nodes: Group,
+        read_elsewhere: set[TensorView],
+        outputs: tuple[TensorView, ...],
+        excluded: ExclusionIndex,
+    ) -> Segment | list[str]:
+        names = excluded.names(nodes)
+        is_known = outputs == self.extractor.outputs_of(nodes)
+        scheduler, reasons = self.offer(nodes, excluded) if is_known else (None, [])
+        if is_known and scheduler is None:
+            return reasons
+        known = self._extracted.get((tuple(nodes), names)) if is_known else None
+        if scheduler is None or known is None:
+            extraction = self.extractor.extract(nodes, read_elsewhere)
+            taker, reasons = first_accepting(self._schedulers(names), extraction[0])
+            if taker is None:
+                return reasons
+            scheduler, planner = taker
+            known = extraction, planner
+        (fusion, to_segment), planner = known
+        own = self._definition
+        return Segment(
+            index=0,
+            fusion=fusion,
+            scheduler=scheduler,
+            planner=planner,
+            inputs=tuple([own.get(value, value) for value in self.extractor.inputs_of(nodes)]),
+            outputs=tuple([own.get(tensor, tensor) for tensor in outputs]),  # type: ignore[misc]
+            nodes=tuple(nodes),
+            operands=tuple([own.get(value, value) for value in nodes[0].inputs]),
+            results=tuple([own.get(value, value) for value in nodes[0].outputs]),
+            graph=self.graph,
+            to_segment={own.get(value, value): twin for value, twin in to_segment.items()},
+        )
+
+    # ---- rewriting
+
+    def apply(self, rewrite: Rewrite, nodes: Group) -> Change:
+        """Replaces tensors that `nodes` compute by what the rewrite computes in their place.
+
+        Raises:
+            SchedulerError: it replaces what the nodes do not compute, or by a tensor of another type or shape.
+        """
+        change = Change(self.graph, rewrite.name)
+        alive = set(self.position)
+        replaced = rewrite.replace(self.graph)
+        change.note_new_nodes()
+        computed = {out for node in nodes for out in node.outputs}
+        for old, new in replaced.items():
+            if old not in computed or old.dtype is not new.dtype or old.extents != new.extents:
+                change.undo()
+                raise SchedulerError(
+                    scheduler=rewrite.scheduler,
+                    step="propose_redefinition",
+                    problem=f"{rewrite.name} replaces {old} by {new}: expected a tensor that the segment "
+                    "computes, and one of its type and sizes",
+                )
+        change.redirect(replaced)
+        history = frozenset({rewrite.name}).union(*(self.made_by.get(node, ()) for node in nodes))
+        self.made_by.update(dict.fromkeys(change.made, history))
+        self._look()
+        change.dead = tuple(node for node in alive if node not in self.position)
+        self._forget(change)
+        return change
+
+    def undo(self, change: Change) -> None:
+        """Makes the graph what it was before the latest change."""
+        change.undo()
+        for node in change.made:
+            self.made_by.pop(node, None)
+        self._look()
+        self._forget(change)
+
+    def _forget(self, change: Change) -> None:
+        """Drops what was said of nodes that read, or are read by, something else now."""
+        changed = [*change.made, *change.dead, *change.inputs]
+        read = [v for node in changed for v in (*node.inputs, *change.inputs.get(node, ()))]
+        touched = {*changed, *(v.definition for v in read if v.definition is not None)}
+        caches: tuple[dict[Any, Any], ...] = (self._asked, self._extracted, self._segments)
+        for cache in caches:
+            for key in [key for key in cache if not touched.isdisjoint(key[0])]:
+                del cache[key]
+
+
+class Change:
+    """What one rewrite did to a graph, so that it can be undone exactly.
+
+    Attributes:
+        made: the nodes that it added. dead: those that nothing needs any more.
+        inputs: of nodes that read something else now, what they read before.
+    """
+
+    def __init__(self, graph: Fusion, name: str) -> None:
+        self.name = name
+        self.made: tuple[Node, ...] = ()
+        self.dead: tuple[Node, ...] = ()
+        self.inputs: dict[Node, tuple[Val, ...]] = {}
+        self._graph = graph
+        self._before = set(graph.nodes)
+        self._outputs = list(graph.outputs)
+        self._numbering = graph.numbering
+
+    def note_new_nodes(self) -> None:
+        self.made = tuple(node for node in self._graph.nodes if node not in self._before)
+
+    def redirect(self, replaced: Mapping[TensorView, TensorView]) -> None:
+        """Lets whatever was there before read the new tensors, and the outputs be them."""
+        new = set(self.made)
+        for old, tensor in replaced.items():
+            for user in [use for use in old.uses if use not in new]:
+                self.inputs.setdefault(user, user.inputs)
+                self._graph.replace_inputs(user, {old: tensor})
+        self._graph.outputs[:] = [
+            replace(output, tensor=replaced.get(output.tensor, output.tensor)) for output in self._outputs
+        ]
+        for output in self._graph.outputs:
+            output.tensor.memory = MemoryType.global_
+
+    def undo(self) -> None:
+        for node, inputs in self.inputs.items():
+            self._graph.replace_inputs(node, dict(zip(node.inputs, inputs)))
+        for node in reversed(self.made):
+            self._graph.remove_node(node)
+        self._graph.outputs[:] = self._outputs
+        self._graph.numbering = self._numbering
+
+
+def _unschedulable_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:
+    head = f"Can not find a scheduler to schedule fusion segment: {_described(nodes)}"
+    return "\n  ".join([head, *reasons])
+
+
+def _described(nodes: Sequence[Node]) -> str:
+    """The nodes as a user knows them: `T3 = Sum(T1)`."""
+
+    def names(values: Iterable[object]) -> str:
+        return ", ".join(v.name if isinstance(v, TensorView) else str(v) for v in values)
+
+    return "; ".join(f"{names(node.outputs)} = {node.label}({names(node.inputs)})" for node in nodes)

@@ -1,0 +1,376 @@
+"""The partition of a fusion for the sizes of a call: accepted by all planners, and cheap.
+
+The search by structure (`partition`) merges whatever a scheduler takes, which moves the fewest bytes. For given
+sizes a planner may reject a segment, or estimate that it keeps little of the memory's speed; and a scheduler
+may know another way to compute what it took. Each is tried as a change of the partition: the segment and its
+neighbours are partitioned again, and the change stays if the estimated seconds of all kernels are fewer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fusewright.core.errors import NoSchedulerError, RejectedError
+from fusewright.core.forks import renew_in_child
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.tracing import Tracer
+from fusewright.ir import Fusion, Node
+from fusewright.schedulers.base import (
+    Cost,
+    Facts,
+    Proposal,
+    Registry,
+    Reject,
+    Rewrite,
+    naming,
+    plan,
+    type_name,
+)
+from fusewright.schedulers.cost import CostModel
+from fusewright.segment.draft import Change, Draft
+from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
+from fusewright.segment.order import launch_order
+from fusewright.segment.partition import merged_groups
+from fusewright.segment.recompute import border_inputs
+from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
+
+# Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
+# rejected by a planner that took the sizes before.
+MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
+# A segment that is estimated to take this much longer than its bytes at the speed of a copy may be cut up.
+SLOW = 1.15
+# A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
+# an estimate is no better.
+LEAST_GAIN = 0.02
+# Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
+MAX_TRIALS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the partition is told of a call.
+
+    Attributes:
+        size_class: calls of one class share a partition, if all planners take their sizes.
+        start: told the segments of each partition before they are planned.
+        facts: of a segment.
+    """
+
+    size_class: Hashable
+    start: Callable[[Sequence[Segment]], None]
+    facts: Callable[[Segment], Facts]
+    hardware: HardwareInfo
+
+    def plan(self, segment: Segment) -> Proposal | Reject:
+        return plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A partition with a proposal for each segment."""
+
+    partition: SegmentedFusion
+    proposals: tuple[Proposal, ...]
+
+
+class Partitions:
+    """The partitions of one fusion. Safe to use from several threads.
+
+    A call of a class seen before costs one answer of each planner.
+    """
+
+    def __init__(self, fusion: Fusion, registry: Registry) -> None:
+        self._fusion = fusion
+        self._registry = registry
+        self._draft: Draft | None = None
+        self._classes: dict[tuple[Hashable, Exclusions], tuple[SegmentedFusion, ...]] = {}
+        self._structural: SegmentedFusion | None = None
+        self._lock = threading.RLock()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """In a child of `fork`: what a thread of the parent was changing is made anew."""
+        self._lock = threading.RLock()
+        self._draft = None
+
+    def structural(self, tracer: Tracer) -> SegmentedFusion:
+        """The partition by structure, whatever the sizes. NoSchedulerError if there is none."""
+        with self._lock:
+            if self._structural is None:
+                with tracer.stage("segment"):
+                    draft = self._current_draft(tracer)
+                    groups = merged_groups(draft, draft.nodes, NO_EXCLUSIONS)
+                    self._structural = draft.result(draft.segments(groups, NO_EXCLUSIONS))
+            return self._structural
+
+    def select(self, call: Call, tracer: Tracer, required: Exclusions = NO_EXCLUSIONS) -> Planned:
+        """The partition for a call, without what is excluded.
+
+        Raises:
+            NoSchedulerError: nodes that no scheduler takes. RejectedError: none takes them at these sizes.
+            SchedulerError: a registered scheduler failed.
+        """
+        key = call.size_class, required
+        for partition in self._classes.get(key, ()):
+            call.start(partition.segments)
+            with tracer.stage("heuristic"):
+                proposals = _accepted(call, partition.segments)
+            if proposals is not None:
+                return Planned(partition, proposals)
+        with self._lock, tracer.stage("segment"):
+            draft = self._current_draft(tracer)
+            planned = _Decision(draft, call, draft.translated(required)).run()
+            known = self._classes.get(key, ())
+            if len(known) < MAX_OF_A_CLASS:
+                if not known and len(self._classes) >= MAX_CLASSES:
+                    del self._classes[next(iter(self._classes))]
+                self._classes[key] = (*known, planned.partition)
+        tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
+        return planned
+
+    def excluding(self, segment: Segment, tracer: Tracer, required: Exclusions) -> Exclusions | None:
+        """What to exclude so that a segment is not made as it is, and as little else as can be.
+
+        None if there is no partition then.
+        """
+        with self._lock, tracer.stage("segment"):
+            draft = self._current_draft(tracer)
+            return _excluding(draft, segment, draft.translated(required))
+
+    def _current_draft(self, tracer: Tracer) -> Draft:
+        if self._draft is None:
+            self._draft = Draft(self._fusion, self._registry, tracer)
+        return self._draft
+
+
+def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] | None:
+    proposals = []
+    for segment in segments:
+        answer = call.plan(segment)
+        if isinstance(answer, Reject):
+            return None
+        proposals.append(answer)
+    return tuple(proposals)
+
+
+def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
+    """Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them.
+
+    Nodes that a rewrite made are gone with it.
+    """
+    if any(node not in draft.position for node in segment.nodes):
+        return excluded.without_redefinition()
+    name, nodes = type_name(segment.scheduler.type), segment.nodes
+    options = [excluded.without_nodes(name, nodes)]
+    if len(nodes) > 1:
+        options.append(excluded.without_merges(name, nodes))
+    for option in options:
+        try:
+            draft.segments(merged_groups(draft, draft.nodes, option), option)
+        except NoSchedulerError:
+            continue
+        return option
+    return None
+
+
+@dataclass(frozen=True)
+class _State:
+    """A partition that all planners accept. `groups`: before work at the borders is repeated."""
+
+    groups: tuple[Sequence[Node], ...]
+    excluded: Exclusions
+    segments: tuple[Segment, ...]
+    proposals: tuple[Proposal, ...]
+    costs: tuple[Cost, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(cost.seconds for cost in self.costs)
+
+
+@dataclass(frozen=True)
+class _Idea:
+    """A change to try: a segment without its scheduler, or with a rewrite."""
+
+    segment: Segment
+    text: str
+    rewrite: Rewrite | None = None
+
+
+class _Decision:
+    """Finds the partition for one call."""
+
+    def __init__(self, draft: Draft, call: Call, required: Exclusions) -> None:
+        self.draft = draft
+        self.call = call
+        self.required = required
+        self.trials: list[Trial] = []
+        self._changes: list[Change] = []
+        self._tried: set[tuple[str, tuple[Node, ...]]] = set()
+        self._planned: dict[Segment, Proposal | Reject] = {}
+        self._costs: dict[Segment, Cost] = {}
+
+    def run(self) -> Planned:
+        try:
+            state = self._improved(self._accepted_state())
+            return Planned(self.draft.result(state.segments, tuple(self.trials)), state.proposals)
+        finally:
+            for change in reversed(self._changes):
+                self.draft.undo(change)
+
+    # ---- states
+
+    def _accepted_state(self) -> _State:
+        """The partition by structure, without what planners reject at these sizes."""
+        draft, excluded = self.draft, self.required
+        while True:
+            groups = merged_groups(draft, draft.nodes, excluded)
+            state = self._state(groups, excluded)
+            if isinstance(state, _State):
+                return state
+            segment, reject = state
+            further = _excluding(draft, segment, excluded)
+            if further is None:
+                raise RejectedError(scheduler=type_name(segment.scheduler.type), reason=reject.reason)
+            excluded = further
+
+    def _state(
+        self, groups: Sequence[Sequence[Node]], excluded: Exclusions
+    ) -> _State | tuple[Segment, Reject]:
+        """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes one."""
+        segments = self.draft.segments(groups, excluded)
+        self.call.start(segments)
+        proposals: list[Proposal] = []
+        for segment in segments:
+            answer = self._planned.get(segment)
+            if answer is None:
+                answer = self._planned[segment] = self.call.plan(segment)
+            if isinstance(answer, Reject):
+                return segment, answer
+            proposals.append(answer)
+        costs = tuple(self._cost(segment, answer) for segment, answer in zip(segments, proposals))
+        return _State(tuple(groups), excluded, segments, tuple(proposals), costs)
+
+    def _cost(self, segment: Segment, proposal: Proposal) -> Cost:
+        cost = self._costs.get(segment)
+        if cost is None:
+            estimate = proposal.estimate
+            if estimate is None:
+                estimate = CostModel(segment.fusion).estimate(self.call.facts(segment), self.call.hardware)
+            cost = self._costs[segment] = estimate()
+        return cost
+
+    # ---- changes
+
+    def _improved(self, state: _State) -> _State:
+        """Tries changes until none is left; each is tried once."""
+        while len(self.trials) < MAX_TRIALS:
+            idea = next(self._ideas(state), None)
+            if idea is None:
+                break
+            state = self._with(idea, state)
+        return state
+
+    def _ideas(self, state: _State) -> Iterator[_Idea]:
+        """The changes that have not been tried."""
+        if not state.excluded.redefinition:
+            return
+        for segment, cost in zip(state.segments, state.costs):
+            name = type_name(segment.scheduler.type)
+            rewrite = None
+            if self._is_new("redefinition", segment):
+                rewrite = self._rewrite(segment)
+            if rewrite is not None:
+                yield _Idea(segment, f"{_results(segment)}: {rewrite.name}, as {rewrite.reason}", rewrite)
+            is_slow = cost.seconds > SLOW * cost.least_seconds and len(segment.nodes) > 1
+            if is_slow and self._is_new("split", segment):
+                yield _Idea(segment, f"{_results(segment)} without {name}")
+
+    def _is_new(self, kind: str, segment: Segment) -> bool:
+        key = kind, segment.nodes
+        if key in self._tried:
+            return False
+        self._tried.add(key)
+        return True
+
+    def _rewrite(self, segment: Segment) -> Rewrite | None:
+        propose = getattr(segment.scheduler, "propose_redefinition", None)
+        if propose is None:
+            return None
+        with naming(segment.scheduler, "propose_redefinition"):
+            rewrite = propose(segment, self.call.facts(segment), self.call.hardware)
+        if rewrite is None or any(rewrite.name in self.draft.made_by.get(n, ()) for n in segment.nodes):
+            return None
+        return rewrite
+
+    def _with(self, idea: _Idea, state: _State) -> _State:
+        """The better of the state and the one with the change."""
+        change = self.draft.apply(idea.rewrite, idea.segment.nodes) if idea.rewrite is not None else None
+        after = self._changed(idea, change, state)
+        # What the change does not concern takes as long as before.
+        kept = after is not None and _is_better(state, after)
+        self.trials.append(Trial(idea.text, state.seconds, after.seconds if after is not None else None, kept))
+        if kept:
+            assert after is not None
+            if change is not None:
+                self._changes.append(change)
+            return after
+        if change is not None:
+            self.draft.undo(change)
+        self.call.start(state.segments)
+        return state
+
+    def _changed(self, idea: _Idea, change: Change | None, state: _State) -> _State | None:
+        """The state with the idea's segment and its neighbours partitioned anew, if there is one."""
+        draft = self.draft
+        concerned = set(idea.segment.nodes)
+        region = [i for i, group in enumerate(state.groups) if not concerned.isdisjoint(group)]
+        region = _with_neighbours(state.groups, region)
+        nodes = {node for i in region for node in state.groups[i] if node in draft.position}
+        excluded = state.excluded
+        if change is None:
+            excluded = excluded.without_nodes(type_name(idea.segment.scheduler.type), idea.segment.nodes)
+        else:
+            nodes.update(node for node in change.made if node in draft.position and not node.is_scalar)
+        ordered = sorted(nodes, key=draft.position.__getitem__)
+        inside = set(region)
+        rest = [
+            [node for node in group if node in draft.position]
+            for i, group in enumerate(state.groups)
+            if i not in inside
+        ]
+        new = merged_groups(draft, ordered, excluded)
+        groups = launch_order([*new, *(group for group in rest if group)], draft.position)
+        if groups is None:
+            return None
+        try:
+            after = self._state(groups, excluded)
+        except NoSchedulerError:
+            return None
+        return after if isinstance(after, _State) else None
+
+
+def _is_better(before: _State, after: _State) -> bool:
+    gone = [c for s, c in zip(before.segments, before.costs) if s not in set(after.segments)]
+    concerned = sum(cost.seconds for cost in gone)
+    return before.seconds - after.seconds > LEAST_GAIN * concerned
+
+
+def _with_neighbours(groups: Sequence[Sequence[Node]], region: Sequence[int]) -> list[int]:
+    """The groups of a region and those that one edge leads to, in order."""
+    owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
+    inside, found = set(region), set(region)
+    for i, group in enumerate(groups):
+        for tensor in border_inputs(group):
+            producer = owner.get(tensor)
+            if producer is not None and (i in inside or producer in inside):
+                found.update((i, producer))
+    return sorted(i for i in found if i in inside or not groups[i][0].traits.whole)
+
+
+def _results(segment: Segment) -> str:
+    return ", ".join(tensor.name for tensor in segment.outputs)
+
+
