@@ -307,8 +307,9 @@ class _Decision:
 
     def _with(self, idea: _Idea, state: _State) -> _State:
         """The better of the state and the one with the change."""
+        region = _region(state.groups, idea.segment.nodes)
         change = self.draft.apply(idea.rewrite, idea.segment.nodes) if idea.rewrite is not None else None
-        after = self._changed(idea, change, state)
+        after = self._changed(idea, change, region, state)
         # What the change does not concern takes as long as before.
         kept = after is not None and _is_better(state, after)
         self.trials.append(Trial(idea.text, state.seconds, after.seconds if after is not None else None, kept))
@@ -322,12 +323,11 @@ class _Decision:
         self.call.start(state.segments)
         return state
 
-    def _changed(self, idea: _Idea, change: Change | None, state: _State) -> _State | None:
-        """The state with the idea's segment and its neighbours partitioned anew, if there is one."""
+    def _changed(
+        self, idea: _Idea, change: Change | None, region: Sequence[int], state: _State
+    ) -> _State | None:
+        """The state with these groups partitioned anew, if there is one."""
         draft = self.draft
-        concerned = set(idea.segment.nodes)
-        region = [i for i, group in enumerate(state.groups) if not concerned.isdisjoint(group)]
-        region = _with_neighbours(state.groups, region)
         nodes = {node for i in region for node in state.groups[i] if node in draft.position}
         excluded = state.excluded
         if change is None:
@@ -358,10 +358,12 @@ def _is_better(before: _State, after: _State) -> bool:
     return before.seconds - after.seconds > LEAST_GAIN * concerned
 
 
-def _with_neighbours(groups: Sequence[Sequence[Node]], region: Sequence[int]) -> list[int]:
-    """The groups of a region and those that one edge leads to, in order."""
+def _region(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
+    """The groups that have some of the nodes, and those kernels that one edge leads to, in order."""
     owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
-    inside, found = set(region), set(region)
+    concerned = set(nodes)
+    inside = {i for i, group in enumerate(groups) if not concerned.isdisjoint(group)}
+    found = set(inside)
     for i, group in enumerate(groups):
         for tensor in border_inputs(group):
             producer = owner.get(tensor)

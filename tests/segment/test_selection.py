@@ -1,0 +1,247 @@
+"""The partition for the sizes of a call: changes that lower its cost stay, all others are undone exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import SchedulerType
+from fusewright.core.errors import SchedulerError
+from fusewright.core.hardware import described
+from fusewright.core.tracing import Tracer
+from fusewright.ir import Fusion, Pointwise, Reduction, TensorView
+from fusewright.ir.text import fusion_text
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_reduction import var_mean
+from fusewright.schedulers import Cost, Facts, Proposal, Registry, Reject, Rewrite, default_registry
+from fusewright.segment import Call, Partitions, Planned
+from tests.segment.graphs import NEG, Graph, Rules, at_most, one_reduction
+
+H200 = described("h200")
+
+
+def call(size: int = 64, size_class: object = None) -> Call:
+    """Of a fusion whose sizes are all equal."""
+    sizes: dict = {}
+
+    def facts(segment) -> Facts:
+        sizes.update((symbol, size) for symbol in segment.fusion.size_symbols())
+        return Facts(sizes, tuple((size, 1) for _ in segment.inputs), tuple(256 for _ in segment.inputs))
+
+    return Call(size_class or size, lambda segments: None, facts, H200)
+
+
+class Costed(Rules):
+    """A scheduler by rule whose kernels take `seconds(fusion)`, and that proposes `rewrites`."""
+
+    def __init__(
+        self,
+        rule: Callable[[Fusion], str],
+        seconds: Callable[[Fusion], float],
+        rewrites: Sequence[Callable] = (),
+        type: SchedulerType = SchedulerType.pointwise,
+        least: float = 0.0,
+    ) -> None:
+        super().__init__(rule, type)
+        self.seconds = seconds
+        self.rewrites = rewrites
+        self.least = least
+
+    def prepare(self, fusion: Fusion):
+        answer = super().prepare(fusion)
+        if isinstance(answer, Reject):
+            return answer
+        seconds = self.seconds(fusion)
+        return lambda facts, hardware: Proposal(None, lambda: Cost(0, seconds, self.least or seconds))
+
+    def propose_redefinition(self, part, facts, hardware) -> Rewrite | None:
+        assert set(part.nodes) <= set(part.graph.nodes)
+        return next((r for rewrite in self.rewrites if (r := rewrite(part)) is not None), None)
+
+
+def labels(planned: Planned) -> list[list[str]]:
+    return [[node.label for node in segment.fusion.nodes] for segment in planned.partition.segments]
+
+
+def select(fusion: Fusion, *schedulers, size: int = 64) -> tuple[Planned, Partitions]:
+    partitions = Partitions(fusion, Registry(list(schedulers)))
+    before = fusion_text(fusion), fusion.numbering, fusion.edits
+    planned = partitions.select(call(size), Tracer())
+    assert (fusion_text(fusion), fusion.numbering, fusion.edits) == before
+    return planned, partitions
+
+
+def sum_first(name: str, label: str, then: Sequence[str]) -> Callable:
+    """A rewrite of a pointwise node `label` to a chain of negations, as many as `then` has labels."""
+
+    def propose(part) -> Rewrite | None:
+        found = [node for node in part.nodes if node.label == label]
+        if not found:
+            return None
+
+        def replace(graph: Fusion) -> dict[TensorView, TensorView]:
+            node = found[0]
+            value = node.inputs[0]
+            for each in then:
+                row = NEG.__class__(each, 1, NEG.rule, {})
+                out = graph.new_tensor([graph.copy_axis(a) for a in node.output.shape], node.output.dtype)
+                graph.add_node(Pointwise(row, (value,), out))
+                value = out
+            return {node.output: value}
+
+        return Rewrite(name, replace, f"{label} is slow", "pointwise")
+
+    return propose
+
+
+def slow(*names: str) -> Callable[[Fusion], float]:
+    """Ten seconds a node of these labels, one for any other, and one a kernel."""
+    return lambda fusion: 1.0 + sum(10.0 if node.label in names else 1.0 for node in fusion.nodes)
+
+
+def chain(length: int) -> Fusion:
+    g = Graph()
+    value = g.input()
+    for _ in range(length):
+        value = g.op(value)
+    return g.output(value)
+
+
+def test_a_rewrite_that_lowers_the_cost_stays():
+    scheduler = Costed(lambda f: "", slow("neg"), [sum_first("faster", "neg", ["fast"])])
+    planned, partitions = select(chain(1), scheduler)
+    assert labels(planned) == [["fast"]]
+    [segment] = planned.partition.segments
+    assert list(segment.inputs) == planned.partition.fusion.inputs
+    assert planned.partition.trials[0].kept and "faster, as neg is slow" in str(planned.partition.trials[0])
+    # Its result is a new tensor of the copy, which stands for the output.
+    assert [o.name for o in segment.outputs] == ["T2"]
+
+
+def test_a_rewrite_that_does_not_is_undone_exactly():
+    scheduler = Costed(lambda f: "", slow("slower"), [sum_first("slower", "neg", ["slower"])])
+    fusion = chain(3)
+    partitions = Partitions(fusion, Registry([scheduler]))
+    before = partitions.structural(Tracer())
+    draft = partitions._draft
+    text, numbering = fusion_text(draft.graph), draft.graph.numbering
+    planned = partitions.select(call(), Tracer())
+    assert [trial.kept for trial in planned.partition.trials] == [False]
+    assert (fusion_text(draft.graph), draft.graph.numbering) == (text, numbering)
+    assert planned.partition.segments == before.segments
+
+
+def test_what_stays_for_one_class_is_gone_for_the_next():
+    scheduler = Costed(lambda f: "", slow("neg"), [sum_first("faster", "neg", ["fast"])])
+    partitions = Partitions(chain(1), Registry([scheduler]))
+    partitions.structural(Tracer())
+    draft = partitions._draft
+    text = fusion_text(draft.graph)
+    for size in (64, 1024):
+        assert labels(partitions.select(call(size), Tracer())) == [["fast"]]
+        assert fusion_text(draft.graph) == text and not draft.made_by
+
+
+def test_rewrites_that_enable_each_other_end():
+    """neg -> a -> b -> a would go on for ever: no rewrite is applied to what one of its name made."""
+    costs = {"neg": 9.0, "a": 8.0, "b": 7.0}
+    scheduler = Costed(
+        lambda f: "",
+        lambda f: sum(costs[node.label] for node in f.nodes) + 2.0 * len(f.nodes),
+        [sum_first("b to a", "b", ["a"]), sum_first("a to b", "a", ["b"]), sum_first("to a", "neg", ["a"])],
+    )
+    planned, _ = select(chain(1), scheduler)
+    assert labels(planned) == [["b"]]
+    assert [trial.kept for trial in planned.partition.trials] == [True, True, False]
+
+
+def test_a_kernel_between_two_that_gains_nothing_is_not_made():
+    """A -> B would become A -> C -> B, which costs one more kernel than C saves."""
+    by_two = Costed(at_most(1), slow("neg"), [sum_first("two", "neg", ["a", "c"])])
+    cheaper = Costed(at_most(1), lambda f: {"neg": 3.0, "a": 2.0, "c": 2.0}[next(iter(f.nodes)).label])
+    cheaper.rewrites = by_two.rewrites
+    planned, _ = select(chain(2), cheaper)
+    assert labels(planned) == [["neg"], ["neg"]]
+    assert [trial.kept for trial in planned.partition.trials] == [False, False]
+    assert all(trial.after == trial.before + 1.0 for trial in planned.partition.trials)
+
+
+def test_neighbours_fuse_with_what_a_rewrite_made():
+    """Apart while one of them is slow; a rewrite of it lets one kernel take both."""
+
+    def rule(fusion: Fusion) -> str:
+        return "neg by itself" if len(fusion.nodes) > 1 and any(n.label == "neg" for n in fusion.nodes) else ""
+
+    g = Graph()
+    a = g.op(g.input(), g.input())
+    fusion = g.output(g.op(g.op(a), a))
+    planned, _ = select(fusion, Costed(rule, slow("neg"), [sum_first("faster", "neg", ["fast"])]))
+    assert labels(planned) == [["add", "fast", "add"]]
+
+
+@pytest.mark.parametrize("kind", ["of another node", "of another type"])
+def test_a_rewrite_that_replaces_wrongly_is_an_error_of_its_scheduler(kind):
+    def propose(part) -> Rewrite:
+        def replace(graph: Fusion) -> dict:
+            node = next(iter(part.nodes))
+            if kind == "of another node":
+                return {node.inputs[0]: node.output}
+            return {node.output: graph.new_tensor([], node.output.dtype)}
+
+        return Rewrite("wrong", replace, "it is", "pointwise")
+
+    with pytest.raises(SchedulerError, match="_pointwise_ failed in propose_redefinition: wrong replaces"):
+        select(chain(2), Costed(lambda f: "", slow("neg"), [propose]))
+
+
+def test_a_segment_that_is_slow_is_cut_up_where_that_costs_less():
+    fast = Costed(at_most(1), lambda f: 2.0)
+    whole = Costed(
+        lambda f: "",
+        lambda f: 100.0 if len(f.nodes) > 3 else 2.5,
+        type=SchedulerType.reduction,
+        least=2.5,
+    )
+    assert len(select(chain(3), whole, fast)[0].partition.segments) == 1
+    planned, _ = select(chain(4), whole, fast)
+    assert len(planned.partition.segments) == 4
+
+
+def two_sums(fusion: Fusion) -> bool:
+    return sum(isinstance(node, Reduction) for node in fusion.nodes) == 2
+
+
+@pytest.mark.parametrize("rows, length, two_passes", [(16384, 4096, True), (4096, 262144, False)])
+def test_variance_takes_two_passes_where_the_row_is_held(rows, length, two_passes):
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, -1], True, DataType.Float)
+    var, mean = var_mean(fusion, x, [1], 0, True)
+    centred = apply_to_tensor(fusion, "sub", x, mean)
+    add_output(fusion, apply_to_tensor(fusion, "mul", centred, apply_to_tensor(fusion, "rsqrt", var)))
+    fusion.unify_extents()
+    symbols = [axis.extent for axis in x.logical]
+    sizes = dict(zip(symbols, (rows, length)))
+
+    def facts(segment) -> Facts:
+        ranks = [len(value.shape) if isinstance(value, TensorView) else 0 for value in segment.inputs]
+        strides = tuple((length, 1)[2 - rank :] for rank in ranks)
+        return Facts(sizes, strides, tuple(256 for _ in segment.inputs))
+
+    of_call = Call((rows, length), lambda segments: None, facts, H200)
+    planned = Partitions(fusion, default_registry()).select(of_call, Tracer())
+    trials = [trial for trial in planned.partition.trials if "variance in two passes" in trial.change]
+    assert trials and trials[0].kept == two_passes
+    assert any(two_sums(segment.fusion) for segment in planned.partition.segments) == two_passes
+
+
+def test_unused_rule_of_one_reduction_holds_after_changes():
+    """What schedulers refused before a change they are asked about again where it concerns them, alone."""
+    g = Graph()
+    x = g.input()
+    fusion = g.output(g.op(g.sum(g.op(x))), g.op(x))
+    scheduler = Costed(one_reduction, slow("neg"), [sum_first("faster", "neg", ["fast"])])
+    planned, _ = select(fusion, scheduler)
+    assert all(not one_reduction(segment.fusion) for segment in planned.partition.segments)
