@@ -24,7 +24,7 @@ from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
 from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.ir import Fusion, Val, verify_fusion
-from fusewright.runtime.once import OnceCache
+from fusewright.core.once import OnceCache
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 

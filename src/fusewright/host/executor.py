@@ -37,7 +37,7 @@ from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
-from fusewright.runtime.once import OnceCache
+from fusewright.core.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedulers import (
     Facts,
@@ -67,8 +67,8 @@ class FusionExecutor:
     """Executes one fusion for all inputs that fit it. Safe to call from several threads.
 
     Three caches, each asked only if the one before misses: bound programs by the signature of a call;
-    compiled kernels by segment, parameters, index type and GPU, so that a new size with equal parameters
-    compiles nothing; and the disk cache of cubins.
+    compiled kernels, which all fusions share, by canonical segment, parameters, index type and GPU, so that
+    neither a new size with equal parameters nor an equal segment compiles anything; and the disk cache of cubins.
 
     Args:
         registry: the schedulers to ask; None: the built-in ones.
@@ -388,14 +388,15 @@ class FusionExecutor:
         """What the scheduler of a segment proposes for this call."""
         known = [memory.of(value) for value in segment.inputs]
         facts = Facts(
-            binding.sizes,
+            segment.own_sizes(binding.sizes),
             tuple([strides for _, strides, _ in known]),
             tuple([alignment for _, _, alignment in known]),
             binding.index_dtype,
-            stable,
+            frozenset([own for own, theirs in segment.sizes if theirs in stable]) if stable else stable,
         )
         with tracer.stage("heuristic"):
-            return plan(segment.scheduler, segment.planner, facts, place.target.hardware)
+            answer = plan(segment.scheduler, segment.planner, facts, place.target.hardware)
+        return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
 
     def _step(
         self,
@@ -416,15 +417,19 @@ class FusionExecutor:
         known = place.launches.find(key)
         if known is not None:
             return known
-        hardware = place.target.hardware
-
-        def compile_() -> CompiledKernel:
-            return setting.compiler.compile(
-                segment.fusion, segment.scheduler, params, hardware, index_dtype, tracer=tracer
-            )
 
         def make() -> LaunchPlan:
-            kernel = setting.kernels.get((*key, hardware), compile_)
+            with segment.names.in_errors():
+                kernel = setting.compiler.compile(
+                    segment.fusion,
+                    segment.scheduler,
+                    params,
+                    place.target.hardware,
+                    index_dtype,
+                    tracer=tracer,
+                    text=segment.text,
+                    names=str(segment.names) if tracer.dumps_compilation else "",
+                )
             values = (*segment.inputs, *segment.outputs)
             op = LaunchKernel(segment.index, kernel, values, segment.outputs)
             return LaunchPlan(op, segment, place.target)
@@ -458,7 +463,7 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.kernels.get((None, schedule.key, index_dtype, hardware), compile_)
+            kernel = setting.user_kernels.get((schedule.key, index_dtype, hardware), compile_)
             outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
             op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
             return LaunchPlan(op, None, place.target)
@@ -491,8 +496,8 @@ class _Setting:
         self.constant_sizes = not options.disabled("constant_sizes")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: as `_DeviceState.launches`, and by GPU: devices of one kind share them
-        self.kernels: OnceCache[tuple[Segment | None, Any, DataType, HardwareInfo], CompiledKernel] = (
-            OnceCache(MAX_KERNELS)
+        #: those of users' schedules, by the schedule's key; devices of one kind share them
+        self.user_kernels: OnceCache[tuple[Hashable, DataType, HardwareInfo], CompiledKernel] = OnceCache(
+            MAX_KERNELS
         )
         self.places: OnceCache[torch.device, _DeviceState] = OnceCache()

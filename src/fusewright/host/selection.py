@@ -20,7 +20,7 @@ from fusewright.core.errors import (
 )
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Node
-from fusewright.runtime.once import OnceCache
+from fusewright.core.once import OnceCache
 from fusewright.schedulers import Proposal, Registry, Reject, is_built_in, naming, type_name
 from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment, SegmentedFusion, partition
 

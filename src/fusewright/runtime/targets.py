@@ -20,7 +20,7 @@ from fusewright.kernel.ir import Kernel, ScalarParam
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.launch_sizes import LaunchShape
-from fusewright.runtime.once import OnceCache
+from fusewright.core.once import OnceCache
 from fusewright.runtime.random_states import RandomStates, random_states
 from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import simulate

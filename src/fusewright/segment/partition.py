@@ -8,9 +8,10 @@ from contextlib import suppress
 from fusewright.core.errors import NoSchedulerError
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node, TensorView
-from fusewright.schedulers.base import Planner, Scheduler, first_accepting, type_name
+from fusewright.schedulers.base import Planner, Scheduler, type_name
+from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import NO_EXCLUSIONS, ExclusionIndex, Exclusions
-from fusewright.segment.extract import Extraction, Extractor
+from fusewright.segment.extract import Extractor
 from fusewright.segment.groups import GroupGraph
 from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion
@@ -200,14 +201,13 @@ class _Search:
         if key in self._asked:
             return self._asked[key]
         extraction = self.extractor.extract(nodes)
-        fusion, _ = extraction
-        taker, reasons = first_accepting(self._schedulers(nodes), fusion)
+        taker, reasons = extraction.first_accepting(self._schedulers(nodes))
         scheduler = None
         if taker is not None:
             scheduler, planner = taker
             self._extracted[key] = extraction, planner
         taken_by = type_name(scheduler.type) if scheduler is not None else None
-        results = tuple(output.tensor.name for output in fusion.outputs)
+        results = tuple(tensor.name for tensor in extraction.outputs)
         self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
         self._asked[key] = scheduler, reasons
         return scheduler, reasons
@@ -228,14 +228,12 @@ class _Search:
         known = self._extracted.get(tuple(nodes)) if is_known else None
         if scheduler is None or known is None:
             extraction = self.extractor.extract(nodes, read_elsewhere)
-            taker, reasons = first_accepting(self._schedulers(nodes), extraction[0])
+            taker, reasons = extraction.first_accepting(self._schedulers(nodes))
             if taker is None:
                 return reasons
             scheduler, planner = taker
             known = extraction, planner
-        (fusion, to_segment), planner = known
-        inputs = self.extractor.inputs_of(nodes)
-        return Segment(index, fusion, scheduler, planner, inputs, outputs, tuple(nodes), to_segment)
+        return Segment(index, scheduler, known[1], self.extractor.inputs_of(nodes), tuple(nodes), known[0])
 
     def _schedulers(self, nodes: Sequence[Node]) -> Sequence[Scheduler]:
         """Those that are asked about these nodes."""
