@@ -21,6 +21,7 @@ import hypothesis
 import pytest
 import torch
 
+from fusewright.core.once import clear_shared_caches
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.kernel.ir import Kernel
 from fusewright.runtime import compiler
@@ -111,6 +112,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def same_random_numbers(request: pytest.FixtureRequest) -> None:
     """Each test draws the same inputs in every run and on every worker."""
     torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def own_kernels() -> None:
+    """No test is served what another one made in this process."""
+    clear_shared_caches()
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,7 @@ def test_division_is_once_a_row_where_no_dimension_joins_the_reduced_value(
     add_output(fusion, build(fusion, define_tensor(fusion, [-1, -1], True)))
     assert _division(fusion).reduced is once_a_row
     # A kernel that holds the division alone sees no reduction, and knows nevertheless.
-    alone, _ = extract(fusion, [_division(fusion)])
+    alone = extract(fusion, [_division(fusion)]).fusion
     assert _division(alone).reduced is once_a_row
     clone, _ = fusion.clone()
     assert _division(clone).reduced is once_a_row

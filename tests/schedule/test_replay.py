@@ -12,7 +12,6 @@ import torch
 
 from fusewright import FusionDefinition
 from fusewright.core.enums import MemoryType, SchedulerType
-from fusewright.core.errors import ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
 from fusewright.host.executor import FusionExecutor

@@ -26,7 +26,7 @@ def check(result: SegmentedFusion) -> None:
         available |= set(segment.outputs)
         assert [segment.to_segment[v] for v in segment.inputs] == segment.fusion.inputs
         assert [segment.to_segment[v] for v in segment.outputs] == segment.fusion.output_tensors()
-        shown += [out.name for node in segment.fusion.nodes for out in node.outputs]
+        shown += [out.name for node in segment.nodes for out in node.outputs]
     needed = [n for n in fusion.ordered_nodes() if not n.is_scalar]
     # A segment may compute again what another one computes, or leave out what is computed elsewhere instead.
     assert set(shown) <= {out.name for node in needed for out in node.outputs}
@@ -75,7 +75,7 @@ def test_reduction_then_pointwise_is_two_segments():
     check(result)
     first, second = result.segments
     assert names(first.inputs) == [x.name] and names(first.outputs) == [s.name]
-    assert names(second.inputs) == [y.name, s.name] and names(second.outputs) == [out.name]
+    assert names(second.inputs) == [s.name, y.name] and names(second.outputs) == [out.name]
 
 
 def test_merging_never_makes_a_cycle():

@@ -112,7 +112,7 @@ def chain(length: int) -> Fusion:
 
 def test_a_rewrite_that_lowers_the_cost_stays():
     scheduler = Costed(lambda f: "", slow("neg"), [sum_first("faster", "neg", ["fast"])])
-    planned, partitions = select(chain(1), scheduler)
+    planned, _ = select(chain(1), scheduler)
     assert labels(planned) == [["fast"]]
     [segment] = planned.partition.segments
     assert list(segment.inputs) == planned.partition.fusion.inputs
@@ -173,7 +173,9 @@ def test_neighbours_fuse_with_what_a_rewrite_made():
     """Apart while one of them is slow; a rewrite of it lets one kernel take both."""
 
     def rule(fusion: Fusion) -> str:
-        return "neg by itself" if len(fusion.nodes) > 1 and any(n.label == "neg" for n in fusion.nodes) else ""
+        return (
+            "neg by itself" if len(fusion.nodes) > 1 and any(n.label == "neg" for n in fusion.nodes) else ""
+        )
 
     g = Graph()
     a = g.op(g.input(), g.input())

@@ -23,9 +23,10 @@ import dataclasses
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 _PACKAGE_PREFIX = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Code that is no user's: the interpreter's own frozen modules, generated host programs, and modules of the
@@ -111,6 +112,12 @@ class FusewrightError(Exception):
         self.message = message
         super().__init__(message)
 
+    def reword(self, rename: Callable[[str], str]) -> None:
+        """Has the message and what is printed below it say `rename` of what they say."""
+        self.message = rename(self.message)
+        self._details = tuple(rename(detail) for detail in self._details)
+        self.args = (self.message, *self.args[1:])
+
     def _lines(self) -> list[str]:
         return [_sentence(self.message), *(f"  {detail}" for detail in self._details)]
 
@@ -138,6 +145,10 @@ class UserError(FusewrightError, RuntimeError):
         super().__init__(message, **facts)
         self.location = location if location is not None else user_location()
         self.hint = hint
+
+    def reword(self, rename: Callable[[str], str]) -> None:
+        super().reword(rename)
+        self.hint = None if self.hint is None else rename(self.hint)
 
     def _lines(self) -> list[str]:
         lines = super()._lines()

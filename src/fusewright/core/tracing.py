@@ -18,6 +18,9 @@ from typing import TextIO
 from fusewright.core.errors import OptionError
 from fusewright.core.options import DUMP_STAGES, Options
 
+#: The dumps of what happens once for equal segments.
+COMPILATION_STAGES = frozenset({"params", "schedule", "kernel", "cuda", "ptxas", "ptx", "sass"})
+
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -126,6 +129,11 @@ class Tracer:
                 raise OptionError(option="dump stage", given=repr(stage), expected=", ".join(DUMP_STAGES))
             return False
         return not titles or not title or title in titles
+
+    @property
+    def dumps_compilation(self) -> bool:
+        """Whether a step between a segment and its machine code is to be shown."""
+        return not COMPILATION_STAGES.isdisjoint(self._dumps)
 
     def dump(self, stage: str, text: str | Callable[[], str], title: str = "") -> None:
         """Print `text` (called only if wanted) under a heading; `title` tells several of a stage apart."""

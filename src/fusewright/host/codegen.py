@@ -198,9 +198,7 @@ class _Writer:
 
     def evaluate(self, op: Evaluate) -> list[str]:
         results = ", ".join(v.name if v in op.outputs else "_" for v in op.results)
-        operands = ", ".join(
-            self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.inputs
-        )
+        operands = ", ".join(self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.inputs)
         return [
             f"try: {results} = call_{op.segment}({operands})",
             f"except RuntimeError as error: refused_{op.segment}(error)",

@@ -12,6 +12,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
@@ -37,7 +38,6 @@ from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
-from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedulers import (
     Facts,
@@ -65,8 +65,9 @@ class FusionExecutor:
     """Executes one fusion for all inputs that fit it. Safe to call from several threads.
 
     Three caches, each asked only if the one before misses: bound programs by the signature of a call;
-    compiled kernels by segment, parameters, index type and GPU, so that a new size with equal parameters
-    compiles nothing; and the disk cache of cubins.
+    compiled kernels, which all fusions share, by canonical segment, parameters, index type and GPU, so that
+    neither a new size with equal parameters nor an equal segment compiles anything; and the disk cache of
+    cubins.
 
     Args:
         registry: the schedulers to ask; None: the built-in ones.
@@ -395,15 +396,19 @@ class FusionExecutor:
         known = place.launches.find(key)
         if known is not None:
             return known
-        hardware = place.target.hardware
-
-        def compile_() -> CompiledKernel:
-            return setting.compiler.compile(
-                segment.fusion, segment.scheduler, params, hardware, index_dtype, tracer=tracer
-            )
 
         def make() -> LaunchPlan:
-            kernel = setting.kernels.get((*key, hardware), compile_)
+            with segment.names.in_errors():
+                kernel = setting.compiler.compile(
+                    segment.fusion,
+                    segment.scheduler,
+                    params,
+                    place.target.hardware,
+                    index_dtype,
+                    tracer=tracer,
+                    text=segment.text,
+                    names=str(segment.names) if tracer.dumps_compilation else "",
+                )
             values = (*segment.inputs, *segment.outputs)
             op = LaunchKernel(segment.index, kernel, values, segment.outputs)
             return LaunchPlan(op, segment, place.target)
@@ -437,7 +442,7 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.kernels.get((None, schedule.key, index_dtype, hardware), compile_)
+            kernel = setting.user_kernels.get((schedule.key, index_dtype, hardware), compile_)
             outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
             op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
             return LaunchPlan(op, None, place.target)
@@ -449,11 +454,11 @@ def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset
     """What is known of a segment in this call."""
     known = [memory.of(value) for value in segment.inputs]
     return Facts(
-        binding.sizes,
+        segment.own_sizes(binding.sizes),
         tuple([strides for _, strides, _ in known]),
         tuple([alignment for _, _, alignment in known]),
         binding.index_dtype,
-        stable,
+        frozenset([own for own, theirs in segment.sizes if theirs in stable]) if stable else stable,
     )
 
 
@@ -489,8 +494,8 @@ class _Setting:
         self.constant_sizes = not options.disabled("constant_sizes")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: as `_DeviceState.launches`, and by GPU: devices of one kind share them
-        self.kernels: OnceCache[tuple[Segment | None, Any, DataType, HardwareInfo], CompiledKernel] = (
-            OnceCache(MAX_KERNELS)
+        #: those of users' schedules, by the schedule's key; devices of one kind share them
+        self.user_kernels: OnceCache[tuple[Hashable, DataType, HardwareInfo], CompiledKernel] = OnceCache(
+            MAX_KERNELS
         )
         self.places: OnceCache[torch.device, _DeviceState] = OnceCache()

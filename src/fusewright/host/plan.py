@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from fusewright.core.errors import InputError, ScheduleError
+from fusewright.core.once import OnceCache
 from fusewright.core.op import movable
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
@@ -30,7 +32,6 @@ from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
 from fusewright.runtime.launch_sizes import LaunchSizes
-from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, Launch, Target
 from fusewright.segment import Segment
 from fusewright.sym import Symbol, to_function
@@ -171,7 +172,11 @@ class LaunchPlan:
         """The values of the kernel's symbols."""
         values = self.op.values
         strides = [memory.stride(values[slot], dim) for _, slot, dim in self.sizes.strided]
-        return self.sizes.symbols(memory.sizes, strides)
+        return self.sizes.symbols(self._own_sizes(memory), strides)
+
+    def _own_sizes(self, memory: Memory) -> Mapping[Symbol, int]:
+        """The values of the sizes that the kernel was made for, by the names that they have there."""
+        return memory.sizes if self.segment is None else self.segment.own_sizes(memory.sizes)
 
     def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
         """What the launch uses by name.
@@ -184,11 +189,12 @@ class LaunchPlan:
         values = self.symbols(memory)
         launch: Launch = _launch_nothing
         if any(0 not in memory.of(tensor)[0] for tensor in self.op.outputs):
-            shape = self.sizes.shape(values)
+            with nullcontext() if self.segment is None else self.segment.names.in_errors():
+                shape = self.sizes.shape(values)
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
             launch = self._target.launcher(self.op.kernel, shape, tracer)
         names: dict[str, Any] = {f"launch_{segment}": launch}
-        names.update(zip(self._sized, self._size_values(memory.sizes)))
+        names.update(zip(self._sized, self._size_values(self._own_sizes(memory))))
         for name, value, dim in self._strided:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):

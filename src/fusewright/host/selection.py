@@ -1,7 +1,7 @@
 """Which kernels serve a call: those of the partition for its sizes, made; without what cannot be made.
 
-A proposal of a built-in scheduler may prove wrong, which is a fault of Fusewright: it is logged with a script, and
-the fusion is partitioned again without it.
+A proposal of a built-in scheduler may prove wrong, which is a fault of Fusewright: it is logged with a
+script, and the fusion is partitioned again without it.
 """
 
 from __future__ import annotations

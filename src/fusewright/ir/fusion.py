@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -131,8 +131,7 @@ class Fusion:
 
     def new_scalar(self, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> Scalar:
         """A scalar; an integral one can serve as a size (`extent` where that is known already)."""
-        prefix = _SCALAR_PREFIX.get(dtype.category, "d" if dtype is DataType.Double else "f")
-        name = f"{prefix}{self._next_scalar()}"
+        name = f"{_scalar_prefix(dtype)}{self._next_scalar()}"
         if extent is None and dtype.is_integral:
             extent = const(int(value)) if isinstance(value, (bool, int)) else symbol(name, lo=0)
         scalar = Scalar(name, dtype, value, extent)
@@ -238,6 +237,43 @@ class Fusion:
                 self.computed_sizes[name] = defined(substitute(e, known))
             memo: dict[Expr, Expr] = {}
             self._rename_sizes(partial(replace, replacements=names, memo=memo))
+
+    def renumber(self, sizes: Mapping[Symbol, Symbol]) -> None:
+        """Numbers values and axes from 0, in the order of `values`, and gives sizes these names.
+
+        A scalar that a size stands for takes the size's name; scalars are numbered after the sizes.
+        """
+        table: dict[Symbol, Expr | int] = dict(sizes)
+        memo: dict[Expr, Expr] = {}
+
+        def rename(e: Expr) -> Expr:
+            found = memo.get(e)
+            if found is None:
+                found = memo[e] = substitute(e, table)
+            return found
+
+        self._tensors, self._scalars = 0, len(sizes)
+        for value in self.values():
+            if isinstance(value, TensorView):
+                value.number = self._tensors
+                self._tensors += 1
+                continue
+            own = sizes.get(value.extent) if isinstance(value.extent, Symbol) else None
+            if own is not None and value.extent is not None and value.name == str(value.extent):
+                value.name = own.name
+            else:
+                value.name = f"{_scalar_prefix(value.dtype)}{self._next_scalar()}"
+            if value.extent is not None:
+                value.extent = rename(value.extent)
+        for number, axis in enumerate(self.axes()):
+            axis.number = number
+            axis.extent = rename(axis.extent)
+            if axis.expanded is not None:
+                axis.expanded = rename(axis.expanded)
+            self._axes = number + 1
+        for node in self.nodes:
+            node.with_sizes(rename)
+        self.scalar_of = {sizes[s]: scalar for s, scalar in self.scalar_of.items()}
 
     def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         for axis in self.axes():
@@ -369,6 +405,10 @@ class Fusion:
         # A scalar that nothing here uses keeps standing for itself.
         new.scalar_of = {s: values.get(v, v) for s, v in self.scalar_of.items()}  # type: ignore[misc]
         return new, values
+
+
+def _scalar_prefix(dtype: DataType) -> str:
+    return _SCALAR_PREFIX.get(dtype.category, "d" if dtype is DataType.Double else "f")
 
 
 def check_offsets(name: str, dtype: DataType, sizes: Sequence[int | None]) -> None:

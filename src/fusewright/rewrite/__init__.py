@@ -1,10 +1,10 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
-What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or
-down to the stores), `implied` (choices by the position that are made already), `separate` (small tensors that
-are read before a reduction and elsewhere), `two_pass` (for who redefines a segment), REWRITES, the list of all rewrites, and `canonicalize`, which runs
-them. A rewrite changes a fusion in place, keeps its inputs and outputs, and returns it. It may import core,
-sym, ir, ops and analyze.
+What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores),
+`implied` (choices by the position that are made already), `separate` (small tensors that are read before a
+reduction and elsewhere), REWRITES, the list of all rewrites, and `canonicalize`, which runs them; and
+`two_pass`, which a scheduler may propose. A rewrite changes a fusion in place, keeps its inputs and
+outputs, and returns it. It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
+from fusewright.core.once import SharedCache
 from fusewright.core.options import Options
 from fusewright.core.serialization import fields_text
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_ptx, sass
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.ir import Fusion, scheduled_text
+from fusewright.ir.canonical import fusion_description
 from fusewright.kernel.ir import Kernel
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.arguments import Size, Source, Stride, sources_of
 from fusewright.runtime.disk_cache import DiskCache, open_cache
-from fusewright.runtime.once import OnceCache
+from fusewright.runtime.identity import kernel_name
 from fusewright.schedule import Schedule
-from fusewright.schedulers.base import Scheduler, type_name
+from fusewright.schedulers.base import Scheduler, is_built_in, type_name
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Symbol
 
@@ -36,11 +37,10 @@ from fusewright.sym import Symbol
 MAX_COMPILES = max(2, os.cpu_count() or 1)
 # Machine code kept in memory, by kernel and architecture.
 MAX_CUBINS = 4096
-# Hex digits of the hash in a kernel's name: enough to tell the kernels of a process apart.
-NAME_DIGITS = 8
-# The name while a kernel is being made; the final one is made from the content.
+# Kernels kept in memory.
+MAX_KERNELS = 4096
+# The name while a user's kernel is being made; the final one is made from the content.
 _UNNAMED = "fusewright"
-_NO_IDENTIFIER = re.compile("[^A-Za-z0-9_]")
 #: What a user-made schedule is called where a scheduler's name stands.
 USER = "user"
 
@@ -49,7 +49,7 @@ USER = "user"
 class CompiledKernel:
     """The immutable artefacts of one kernel.
 
-    name: of the kernel in CUDA, made from its content, so equal in every process. scheduler: its scheduler's
+    name: of the kernel in CUDA (`runtime.identity`), equal in every process. scheduler: its scheduler's
     name, or "user". params: what the scheduler applied; of a user's schedule those that it started from, or
     None. hardware: the GPU that it was made for. arguments: what to pass for each of `kernel.params`;
     symbols: the meaning of each symbol of the kernel. schedule: the scheduled fusion and the primitives that
@@ -116,6 +116,12 @@ def index_dtype_of(params: Any, needed: DataType) -> DataType:
     return needed if chosen is None else chosen
 
 
+#: What a kernel is made from, and the kernel with its scheduler.
+_kernels: SharedCache[tuple[Any, ...], tuple[Scheduler, CompiledKernel]] = SharedCache(MAX_KERNELS)
+#: By text (or the kernel that dumps are asked of), options, and the directory of the disk cache.
+_cubins: SharedCache[tuple[str | CompiledKernel, NvrtcOptions, Path | None], Cubin] = SharedCache(MAX_CUBINS)
+
+
 class KernelCompiler:
     """Schedules, lowers, prints and compiles. Safe to use from several threads.
 
@@ -127,7 +133,6 @@ class KernelCompiler:
     def __init__(self, options: Options, cache: DiskCache | None = None) -> None:
         self.options = options
         self._cache = cache
-        self._cubins: OnceCache[tuple[CompiledKernel, str], Cubin] = OnceCache(MAX_CUBINS)
 
     def compile(
         self,
@@ -138,14 +143,35 @@ class KernelCompiler:
         index_dtype: DataType,
         *,
         tracer: Tracer,
+        text: str | None = None,
+        names: str = "",
     ) -> CompiledKernel:
-        """The kernel that `scheduler` makes of `fusion` with `params`. The cubin is made by `cubin`."""
-        start = perf_counter()
-        with tracer.stage("schedule"):
-            schedule = Schedule(fusion)
-            scheduler.apply(schedule, params)
-        name = type_name(scheduler.type)
-        return self._compile(schedule, name, params, hardware, index_dtype, tracer, start)
+        """The kernel that `scheduler` makes of `fusion` with `params`. The cubin is made by `cubin`.
+
+        All compilers of the process share kernels. Who asks for dumps gets a new one, to see how it is made.
+
+        Args:
+            text: the canonical text of `fusion`; None: to be found.
+            names: what stands for what in the definition, for dumps.
+        """
+        if text is None:
+            text = fusion_description(fusion).text
+
+        def make() -> tuple[Scheduler, CompiledKernel]:
+            start = perf_counter()
+            with tracer.stage("schedule"):
+                schedule = Schedule(fusion)
+                scheduler.apply(schedule, params)
+            own = type_name(scheduler.type)
+            name = kernel_name(text, own, params, index_dtype, self._nvrtc_options(params, hardware.arch))
+            made = self._compile(schedule, own, name, params, hardware, index_dtype, tracer, start, names)
+            return scheduler, made
+
+        if tracer.dumps_compilation:
+            return make()[1]
+        # A kernel keeps the scheduler that is no built-in one, so that no other gets its id.
+        who = type(scheduler) if is_built_in(scheduler) else id(scheduler)
+        return _kernels.get((text, who, params, index_dtype, hardware, self.options.key()), make)[1]
 
     def compile_schedule(
         self,
@@ -157,30 +183,34 @@ class KernelCompiler:
         tracer: Tracer,
     ) -> CompiledKernel:
         """The kernel of a schedule that a user made, perhaps from an automatic one with these params."""
-        return self._compile(schedule, USER, params, hardware, index_dtype, tracer, perf_counter())
+        return self._compile(schedule, USER, None, params, hardware, index_dtype, tracer, perf_counter())
 
     def _compile(
         self,
         schedule: Schedule,
         scheduler: str,
+        name: str | None,
         params: Any,
         hardware: HardwareInfo,
         index_dtype: DataType,
         tracer: Tracer,
         start: float,
+        names: str = "",
     ) -> CompiledKernel:
         if params is not None:
             tracer.dump("params", lambda: f"{scheduler}: {fields_text(params)}")
         tracer.dump("schedule", lambda: f"{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
-            lowered = lower(schedule.fusion, LowerOptions(_UNNAMED, index_dtype), tracer)
-        digest = hashlib.sha256(kernel_text(lowered.kernel).encode()).hexdigest()[:NAME_DIGITS]
-        # A third party's type may be any text.
-        name = f"fusewright_{_NO_IDENTIFIER.sub('_', scheduler)}_{digest}"
-        kernel = dataclasses.replace(lowered.kernel, name=name)
+            lowered = lower(schedule.fusion, LowerOptions(name or _UNNAMED, index_dtype), tracer)
+        kernel = lowered.kernel
+        if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is
+            nvrtc = self._nvrtc_options(params, hardware.arch)
+            name = kernel_name(kernel_text(kernel), scheduler, None, index_dtype, nvrtc)
+            kernel = dataclasses.replace(kernel, name=name)
         with tracer.stage("print"):
             source = print_kernel(kernel)
-        tracer.dump("cuda", source.kernel, title=name)
+        where = f"// where {names}\n" if names else ""
+        tracer.dump("cuda", f"{where}{source.kernel}", title=name)
         arguments, symbols = sources_of(lowered, schedule.fusion)
         compiled = CompiledKernel(
             source.name,
@@ -212,18 +242,18 @@ class KernelCompiler:
         Raises:
             CompileError: NVRTC refuses the text; with its log and the source.
         """
-        target = arch or kernel.hardware.arch
+        options = self._nvrtc_options(kernel.params, arch or kernel.hardware.arch)
 
         def compile_() -> Cubin:
-            options = self._nvrtc_options(kernel.params, target)
             with tracer.stage("nvrtc"):
                 cubin = self._disk_cache().compile(kernel.full_text, options)
             tracer.dump("ptx", lambda: compile_ptx(kernel.full_text, options), title=kernel.name)
-            tracer.dump("ptxas", lambda: f"{target}: {cubin.resources[kernel.name]}", title=kernel.name)
+            tracer.dump("ptxas", lambda: f"{options.arch}: {cubin.resources[kernel.name]}", title=kernel.name)
             tracer.dump("sass", lambda: sass(cubin), title=kernel.name)
             return cubin
 
-        return self._cubins.get((kernel, target), compile_)
+        shared = kernel if tracer.dumps_compilation else kernel.full_text
+        return _cubins.get((shared, options, self._disk_cache().directory), compile_)
 
     def cubins(self, kernels: Sequence[CompiledKernel], *, tracer: Tracer) -> list[Cubin]:
         """Those of several kernels, compiled side by side unless `parallel_compile` is disabled."""

@@ -76,7 +76,10 @@ def open_cache(options: Options) -> DiskCache:
 
 
 def cubin_key(source: str, options: NvrtcOptions, names: tuple[str, ...] = ()) -> str:
-    """Hash of all that the cubin depends on: text, options with the architecture, names, both versions."""
+    """Hash of all that the cubin depends on: text, options with the architecture, names, version of NVRTC.
+
+    The name in a generated text stands for the segment, its params and the sources of the generator.
+    """
     parts = [source, astuple(options), names, nvrtc_version(), __version__]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

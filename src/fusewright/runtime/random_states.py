@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fusewright.core.forks import renew_in_child
-from fusewright.runtime.once import OnceCache
+from fusewright.core.once import OnceCache
 
 # Torch's Philox generators count in 32-bit numbers and go on in steps of whole blocks.
 STEP = 4

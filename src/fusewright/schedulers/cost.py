@@ -1,7 +1,7 @@
 """What a kernel costs: the bytes that it moves through memory, and an estimate of its seconds.
 
-A kernel of a fused computation waits for memory, so the estimate is a roofline of the bytes, lowered by what a
-schedule keeps of the memory's speed. It is there to compare partitions of one graph for one call; figures
+A kernel of a fused computation waits for memory, so the estimate is a roofline of the bytes, lowered by what
+a schedule keeps of the memory's speed. It is there to compare partitions of one graph for one call; figures
 from a GPU are the tuner's.
 """
 
@@ -33,7 +33,9 @@ class Traffic:
     """
 
     def __init__(self, fusion: Fusion) -> None:
-        self._reads = [_Read(v) for v in fusion.inputs if isinstance(v, TensorView) and v.uses and not v.is_cpu]
+        self._reads = [
+            _Read(v) for v in fusion.inputs if isinstance(v, TensorView) and v.uses and not v.is_cpu
+        ]
         self._writes = [
             (t.dtype.size, _extents(t)) for t in fusion.output_tensors() if t.definition is not None
         ]
@@ -86,7 +88,9 @@ class CostModel:
     def estimate(
         self, facts: Facts, hardware: HardwareInfo, reads: float = 1.0, speed: float = 1.0
     ) -> Callable[[], Cost]:
-        """The cost of a kernel that reads its inputs `reads` times, at the share `speed` of a copy's speed."""
+        """The cost of a kernel that reads its inputs `reads` times, at the share `speed` of a copy's
+        speed.
+        """
         return partial(self._cost, facts, hardware, reads, speed)
 
     def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float) -> Cost:

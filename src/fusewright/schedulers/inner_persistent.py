@@ -39,7 +39,7 @@ from fusewright.schedulers.base import (
     check_start,
 )
 from fusewright.schedulers.cost import CostModel
-from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, find_loads
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -131,7 +131,6 @@ class InnerPersistentScheduler:
             for tensor in _held_tensors(schedule.fusion, space):
                 schedule.set_memory_type(tensor, MemoryType.shared)
         inline(schedule, space, partials, width, position)
-
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""

@@ -207,7 +207,9 @@ class _Planner:
         length = max(1, facts.value(space.scanned.extent))
         make = _inner_params if space.is_inner else _outer_params
         params = make(rows, length, width, self._loaded_bytes, hardware)
-        rows_a_block = params.lparams.bdimy if space.is_inner else params.lparams.bdimx * params.vectorization_factor
+        rows_a_block = (
+            params.lparams.bdimy if space.is_inner else params.lparams.bdimx * params.vectorization_factor
+        )
         speed = SCAN_SPEED * busy_share(ceil_div(rows, rows_a_block), hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
 

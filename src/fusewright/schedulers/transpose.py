@@ -342,7 +342,9 @@ class _Planner:
         )
         blocks = others * ceil_div(size1, tile1) * ceil_div(size2, tile2)
         speed = TRANSPOSE_SPEED * busy_share(blocks, hardware)
-        return Proposal(self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed))
+        return Proposal(
+            self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed)
+        )
 
     def _with_constants(self, params: TransposeParams, facts: Facts) -> TransposeParams:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node, TensorView, Val
-from fusewright.schedulers.base import Planner, Rewrite, Scheduler, first_accepting, type_name
+from fusewright.schedulers.base import Planner, Rewrite, Scheduler, type_name
+from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
-from fusewright.segment.extract import Extraction, Extractor
+from fusewright.segment.extract import Extractor
 from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
 
 #: The scheduler that takes a group, if one does, and the rejections before it.
 Answer = tuple[Scheduler | None, list[str]]
 Group = Sequence[Node]
+AnyVal = TypeVar("AnyVal", bound=Val)
 
 
 class Draft:
@@ -70,14 +72,13 @@ class Draft:
         if key in self._asked:
             return self._asked[key]
         extraction = self.extractor.extract(nodes)
-        fusion, _ = extraction
-        taker, reasons = first_accepting(self._schedulers(names), fusion)
+        taker, reasons = extraction.first_accepting(self._schedulers(names))
         scheduler = None
         if taker is not None:
             scheduler, planner = taker
             self._extracted[key] = extraction, planner
         taken_by = type_name(scheduler.type) if scheduler is not None else None
-        results = tuple(output.tensor.name for output in fusion.outputs)
+        results = tuple(tensor.name for tensor in extraction.outputs)
         self.attempts.append(Attempt(results, len(nodes), taken_by, tuple(reasons)))
         self._asked[key] = scheduler, reasons
         return scheduler, reasons
@@ -159,26 +160,27 @@ class Draft:
         known = self._extracted.get((tuple(nodes), names)) if is_known else None
         if scheduler is None or known is None:
             extraction = self.extractor.extract(nodes, read_elsewhere)
-            taker, reasons = first_accepting(self._schedulers(names), extraction[0])
+            taker, reasons = extraction.first_accepting(self._schedulers(names))
             if taker is None:
                 return reasons
             scheduler, planner = taker
             known = extraction, planner
-        (fusion, to_segment), planner = known
-        own = self._definition
         return Segment(
             index=0,
-            fusion=fusion,
             scheduler=scheduler,
-            planner=planner,
-            inputs=tuple([own.get(value, value) for value in self.extractor.inputs_of(nodes)]),
-            outputs=tuple([own.get(tensor, tensor) for tensor in outputs]),  # type: ignore[misc]
+            planner=known[1],
+            inputs=self._named(self.extractor.inputs_of(nodes)),
             nodes=tuple(nodes),
-            operands=tuple([own.get(value, value) for value in nodes[0].inputs]),
-            results=tuple([own.get(value, value) for value in nodes[0].outputs]),
+            operands=self._named(nodes[0].inputs),
+            results=self._named(nodes[0].outputs),
             graph=self.graph,
-            to_segment={own.get(value, value): twin for value, twin in to_segment.items()},
+            extraction=replace(known[0], values=self._named(known[0].values), outputs=self._named(outputs)),
         )
+
+    def _named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:
+        """The definition's, where it has them."""
+        own = self._definition
+        return tuple([own.get(value, value) for value in values])  # type: ignore[misc]
 
     # ---- rewriting
 
@@ -186,7 +188,8 @@ class Draft:
         """Replaces tensors that `nodes` compute by what the rewrite computes in their place.
 
         Raises:
-            SchedulerError: it replaces what the nodes do not compute, or by a tensor of another type or shape.
+            SchedulerError: it replaces what the nodes do not compute, or by a tensor of another type or
+            shape.
         """
         change = Change(self.graph, rewrite.name)
         alive = set(self.position)

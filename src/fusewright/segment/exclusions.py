@@ -38,7 +38,9 @@ class Exclusions:
         return replace(
             self,
             nodes=frozenset((name, twins.get(node, node)) for name, node in self.nodes),
-            merges=frozenset((name, frozenset(twins.get(n, n) for n in apart)) for name, apart in self.merges),
+            merges=frozenset(
+                (name, frozenset(twins.get(n, n) for n in apart)) for name, apart in self.merges
+            ),
         )
 
 

@@ -8,11 +8,10 @@ from fusewright.core.enums import MemoryType
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
 from fusewright.ir.axis import IterDomain
+from fusewright.ir.canonical import Describer, Description, canonical_sizes
 from fusewright.ir.fusion import copy_value
 from fusewright.rewrite import canonicalize
-
-#: The fusion of a group, and the map from the whole fusion's values to its own.
-Extraction = tuple[Fusion, dict[Val, Val]]
+from fusewright.segment.canonical import CanonicalSegment, Extraction, canonical_segment
 
 
 class Extractor:
@@ -21,28 +20,26 @@ class Extractor:
     def __init__(self, whole: Fusion, tracer: Tracer = SILENT) -> None:
         self.whole = whole
         self._tracer = tracer
-        self._input_position = {value: i for i, value in enumerate(whole.inputs)}
+        self._describer = Describer(whole.inputs)
+        self._inputs = frozenset(whole.inputs)
         self._alive = frozenset(whole.ordered_nodes())
         self._outputs: dict[TensorView, TensorView | None] = {}
         for output in whole.outputs:
             self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
 
     def inputs_of(self, nodes: Sequence[Node]) -> tuple[Val, ...]:
-        """What the group reads from outside: the fusion's own inputs as passed, then by first use.
-
-        Constants and sizes are no inputs: a kernel knows them otherwise.
+        """What the group reads from outside, by first use. Constants and sizes, which a kernel knows
+        otherwise, are no inputs.
         """
         made = {out for node in nodes for out in node.outputs}
-        read = dict.fromkeys(v for node in nodes for v in node.inputs if v not in made)
-        last = len(self._input_position)
-        position = self._input_position
-        return tuple(sorted((v for v in read if not self._is_known(v)), key=lambda v: position.get(v, last)))
+        read = dict.fromkeys([v for node in nodes for v in node.inputs if v not in made])
+        return tuple([v for v in read if not self._is_known(v)])
 
     def _is_known(self, value: Val) -> bool:
         """Whether a kernel knows it without being told: a constant, or a size that comes with the tensors."""
         if not isinstance(value, Scalar) or value.is_constant:
             return isinstance(value, Scalar)
-        return value.extent is not None and value.definition is None and value not in self._input_position
+        return value.extent is not None and value.definition is None and value not in self._inputs
 
     def outputs_of(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
@@ -64,16 +61,30 @@ class Extractor:
     def extract(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
     ) -> Extraction:
-        """The fusion of `nodes` (producers first) and the map from the whole fusion's values to its own.
+        """The segment of `nodes` (producers first); equal groups of whatever fusions get the same one.
 
         A tensor that comes from outside lies in memory as whoever makes it states (`allocation` and
-        `contiguity`), without the axes that were reduced away. Numbers and symbols are those of the whole
-        fusion. A `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to
-        the form that schedulers expect (`canonicalize`), so only border values are sure to be in the map.
+        `contiguity`), without the axes that were reduced away. A `Copy(segment=True)` has done its work and
+        becomes a plain copy. The fusion is rewritten to the form that schedulers expect (`canonicalize`).
         """
+        outputs = self.outputs_of(nodes, read_elsewhere)
+        found = self._describer.describe(
+            nodes, self.inputs_of(nodes), [(t, self._outputs.get(t)) for t in outputs]
+        )
+
+        def make() -> CanonicalSegment:
+            return self._made(nodes, outputs, found)
+
+        # Who wants to see the rewrites gets them made.
+        segment = make() if self._tracer.wants("rewrite") else canonical_segment(found.text, make)
+        return Extraction(segment, found.values, found.sizes, outputs)
+
+    def _made(
+        self, nodes: Sequence[Node], outputs: Sequence[TensorView], found: Description
+    ) -> CanonicalSegment:
         values: dict[Val, Val] = {}
         axes: dict[IterDomain, IterDomain] = {}
-        new = self.whole.empty_like()
+        new = Fusion()
         inputs = self.inputs_of(nodes)
         for value in inputs:
             values[value] = self._border_input(value, axes)
@@ -91,19 +102,27 @@ class Extractor:
             new.add_node(twin)
         for value in inputs:
             new.add_input(values[value])
-        for tensor in self.outputs_of(nodes, read_elsewhere):
+        for tensor in outputs:
             alias = self._outputs.get(tensor)
             own = values[tensor]
             assert isinstance(own, TensorView)
             new.add_output(own, values.get(alias) if alias is not None else None)  # type: ignore[arg-type]
-        new.scalar_of = {s: values.get(v, v) for s, v in self.whole.scalar_of.items()}  # type: ignore[misc]
+        new.scalar_of = {
+            s: values[v]  # type: ignore[misc]
+            for s, v in self.whole.scalar_of.items()
+            if v in values and s in found.sizes
+        }
+        sizes = canonical_sizes(found.sizes)
+        new.renumber(sizes)
         canonicalize(new, self._tracer)
-        return new, values
+        return CanonicalSegment(
+            found.text, new, tuple([values[v] for v in found.values]), tuple(sizes.values())
+        )
 
     def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
-        if isinstance(value, Scalar) or value in self._input_position:
+        if isinstance(value, Scalar) or value in self._inputs:
             return copy_value(value, axes)
-        own = {axis: _copy_axis(axis) for axis in value.shape}
+        own = {axis: IterDomain(axis.number, axis.extent, axis.kind, axis.expanded) for axis in value.shape}
         return TensorView(
             value.number,
             value.dtype,
@@ -117,7 +136,3 @@ class Extractor:
 def extract(whole: Fusion, nodes: Sequence[Node]) -> Extraction:
     """See `Extractor.extract`."""
     return Extractor(whole).extract(nodes)
-
-
-def _copy_axis(axis: IterDomain) -> IterDomain:
-    return IterDomain(axis.number, axis.extent, axis.kind, axis.expanded)

@@ -11,7 +11,9 @@ from fusewright.ir import Node
 def launch_order(
     groups: Sequence[Sequence[Node]], position: Mapping[Node, int]
 ) -> list[Sequence[Node]] | None:
-    """The groups, each after those that it reads from, else by their first nodes; None if there is a cycle."""
+    """The groups, each after those that it reads from, else by their first nodes; None if there is a
+    cycle.
+    """
     owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
     readers: dict[int, set[int]] = {i: set() for i in range(len(groups))}
     waiting = [0] * len(groups)

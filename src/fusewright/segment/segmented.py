@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.ir import Fusion, LibraryCall, Node, Output, TensorView, Val
 from fusewright.schedulers.base import Planner, Scheduler, type_name
+from fusewright.segment.canonical import Extraction, Names
+from fusewright.sym import Symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +56,64 @@ class Segment:
 
     Attributes:
         index: its place in launch order.
-        fusion: the computation, with the values that cross its border as inputs and outputs.
         scheduler, planner: who makes its kernel, and what decides how for given sizes.
-        inputs, outputs: the whole fusion's values that those of `fusion` stand for, in the same order.
+        inputs: the whole fusion's values that the inputs of `fusion` stand for, in the same order.
         nodes: of `graph`, the copy of the whole fusion that was cut up. operands, results: what the first of
             them reads and makes, as values of the whole fusion.
-        to_segment: from values of the whole fusion to those of `fusion`.
+        extraction: what it is without the names of the whole fusion, and which of its values are which.
 
     A value that a rewrite made is one of `graph`, as the whole fusion has none.
     """
 
     index: int
-    fusion: Fusion
     scheduler: Scheduler
     planner: Planner
     inputs: tuple[Val, ...]
-    outputs: tuple[TensorView, ...]
     nodes: tuple[Node, ...] = field(repr=False)
     operands: tuple[Val, ...] = field(repr=False)
     results: tuple[Val, ...] = field(repr=False)
     graph: Fusion = field(repr=False)
-    to_segment: Mapping[Val, Val] = field(repr=False)
+    extraction: Extraction = field(repr=False)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The computation, with the values that cross its border as inputs and outputs."""
+        return self.extraction.fusion
+
+    @property
+    def text(self) -> str:
+        """Equal for segments that are equal but for names."""
+        return self.extraction.segment.text
+
+    @property
+    def outputs(self) -> tuple[TensorView, ...]:
+        """The whole fusion's values that the outputs of `fusion` stand for, in the same order."""
+        return self.extraction.outputs
+
+    @property
+    def to_segment(self) -> Mapping[Val, Val]:
+        """From values of the whole fusion to those of `fusion`."""
+        return self.extraction.to_segment()
+
+    @property
+    def names(self) -> Names:
+        """From the names in `fusion` to those of the whole fusion."""
+        return self.extraction.names
+
+    @property
+    def sizes(self) -> Sequence[tuple[Symbol, Symbol]]:
+        """The size symbols of `fusion`, each with that of the whole fusion that it stands for."""
+        return self.extraction.size_pairs
+
+    def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
+        """The values of the size symbols of `fusion`, from those of the whole fusion's."""
+        return {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
 
     @property
     def library_call(self) -> LibraryCall | None:
-        """The node that a library computes, if that is what the segment is; it makes `results` of `operands`."""
+        """The node that a library computes, if that is what the segment is; it makes `results` of
+        `operands`.
+        """
         node = self.nodes[0]
         return node if isinstance(node, LibraryCall) else None
 
@@ -87,6 +122,8 @@ class Segment:
         reads = ", ".join(_name(v) for v in self.inputs)
         writes = ", ".join(_name(v) for v in self.outputs)
         lines = [f"segment {self.index} ({name}): {reads} -> {writes}"]
+        if str(self.names):
+            lines.append(f"  where {self.names}")
         lines += [f"  {_equation(node)}" for node in self.fusion.nodes]
         return "\n".join(lines)
 
@@ -95,8 +132,8 @@ class Segment:
 class SegmentedFusion:
     """A partition: what the host computes (`scalar_nodes`), then one kernel a segment, in launch order.
 
-    Fusion outputs that no segment makes are inputs handed on. `trials`: other partitions that were compared by
-    their cost.
+    Fusion outputs that no segment makes are inputs handed on. `trials`: other partitions that were compared
+    by their cost.
     """
 
     fusion: Fusion

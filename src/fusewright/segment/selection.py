@@ -1,9 +1,10 @@
 """The partition of a fusion for the sizes of a call: accepted by all planners, and cheap.
 
-The search by structure (`partition`) merges whatever a scheduler takes, which moves the fewest bytes. For given
-sizes a planner may reject a segment, or estimate that it keeps little of the memory's speed; and a scheduler
-may know another way to compute what it took. Each is tried as a change of the partition: the segment and its
-neighbours are partitioned again, and the change stays if the estimated seconds of all kernels are fewer.
+The search by structure (`partition`) merges whatever a scheduler takes, which moves the fewest bytes. For
+given sizes a planner may reject a segment, or estimate that it keeps little of the memory's speed; and a
+scheduler may know another way to compute what it took. Each is tried as a change of the partition: the
+segment and its neighbours are partitioned again, and the change stays if the estimated seconds of all
+kernels are fewer.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Call:
     hardware: HardwareInfo
 
     def plan(self, segment: Segment) -> Proposal | Reject:
-        return plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+        answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+        return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,9 @@ class _Decision:
     def _state(
         self, groups: Sequence[Sequence[Node]], excluded: Exclusions
     ) -> _State | tuple[Segment, Reject]:
-        """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes one."""
+        """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes
+        one.
+        """
         segments = self.draft.segments(groups, excluded)
         self.call.start(segments)
         proposals: list[Proposal] = []
@@ -312,7 +316,9 @@ class _Decision:
         after = self._changed(idea, change, region, state)
         # What the change does not concern takes as long as before.
         kept = after is not None and _is_better(state, after)
-        self.trials.append(Trial(idea.text, state.seconds, after.seconds if after is not None else None, kept))
+        self.trials.append(
+            Trial(idea.text, state.seconds, after.seconds if after is not None else None, kept)
+        )
         if kept:
             assert after is not None
             if change is not None:
@@ -374,5 +380,3 @@ def _region(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int
 
 def _results(segment: Segment) -> str:
     return ", ".join(tensor.name for tensor in segment.outputs)
-
-

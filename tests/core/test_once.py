@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from fusewright.runtime.once import OnceCache
+from fusewright.core.once import OnceCache
 
 
 def test_threads_wait_for_one_computation():

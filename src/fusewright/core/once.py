@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fusewright.core.forks import renew_in_child
 
@@ -19,11 +19,14 @@ class OnceCache(Generic[K, V]):
     gets the error, and each thread that waited tries for itself.
 
     Args:
-        limit: values kept; when there are more, the one that was kept first goes. None: all are.
+        limit: what is kept at most; when there is more, the value that was kept first goes. None: all are.
+        weight: how much of the limit a value takes.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, weight: Callable[[V], int] = lambda value: 1) -> None:
         self.limit = limit
+        self._weight = weight
+        self._total = 0
         self._values: dict[K, V] = {}
         #: the value of a key, or None: for look-ups that compute nothing, at every call
         self.find: Callable[[K], V | None] = self._values.get
@@ -80,11 +83,41 @@ class OnceCache(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Keeps a value, in place of the one that there may be."""
         with self._lock:
+            if key in self._values:
+                self._total -= self._weight(self._values[key])
             self._values[key] = value
-            while self.limit is not None and len(self._values) > self.limit:
-                del self._values[next(iter(self._values))]
+            self._total += self._weight(value)
+            while self.limit is not None and self._total > self.limit and len(self._values) > 1:
+                self._drop(next(iter(self._values)))
 
     def forget(self, key: K) -> None:
         """Drops the value of `key`, if it is there."""
         with self._lock:
-            self._values.pop(key, None)
+            if key in self._values:
+                self._drop(key)
+
+    def clear(self) -> None:
+        """Drops all values."""
+        with self._lock:
+            for key in list(self._values):
+                self._drop(key)
+
+    def _drop(self, key: K) -> None:
+        self._total -= self._weight(self._values.pop(key))
+
+
+class SharedCache(OnceCache[K, V]):
+    """A cache that all definitions of the process share. `clear_shared_caches` empties it."""
+
+    def __init__(self, limit: int, weight: Callable[[V], int] = lambda value: 1) -> None:
+        super().__init__(limit, weight)
+        _shared.append(self)
+
+
+_shared: list[SharedCache[Any, Any]] = []
+
+
+def clear_shared_caches() -> None:
+    """Forgets what definitions share: what is in use stays with those who use it."""
+    for cache in _shared:
+        cache.clear()

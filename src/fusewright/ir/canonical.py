@@ -1,0 +1,258 @@
+"""The canonical text of a group of nodes: equal for groups that differ in numbers and names alone.
+
+A line for each value that the group does not compute and for each node, in order::
+
+    in Float[i0i,i1i]tt                                 0: an input
+    Double 0.5                                          1: a constant
+    Float[i0i,i1i]tt=Pointwise(op:mul,...)(0,1)         2: what a node makes of 0 and 1
+    out 2
+
+Values are numbered in order of first use, sizes likewise. Everything that the code of a group depends on is
+in the text, so groups of equal text may share all that is made of them. What the writer knows no text for is
+written as something that equals nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from fusewright.core.enums import ParallelType
+from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, position_of, value_of
+from fusewright.ir.node import Node
+from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
+
+#: An output of a group, and the value whose memory it is written into.
+GroupOutput = tuple[TensorView, TensorView | None]
+
+# The form of a value or node without its sizes: text with a `%` for each expression, and the expressions.
+_Form = tuple[str, tuple[Expr, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Description:
+    """What a group is.
+
+    Attributes:
+        text: the canonical text.
+        values: the group's values, by their numbers in the text.
+        sizes: its size symbols, likewise.
+    """
+
+    text: str
+    values: tuple[Val, ...]
+    sizes: tuple[Symbol, ...]
+
+
+class Describer:
+    """Describes groups of nodes of one fusion; remembers what it wrote of each node and value.
+
+    Args:
+        own_inputs: inputs of the fusion. A tensor that a group reads and that is none of them comes from
+            another kernel, without the axes that were reduced away.
+    """
+
+    def __init__(self, own_inputs: Iterable[Val]) -> None:
+        self._own_inputs = frozenset(own_inputs)
+        self._nodes: dict[Node, _Form] = {}
+        self._values: dict[tuple[Val, bool], _Form] = {}
+
+    def describe(
+        self, nodes: Sequence[Node], inputs: Collection[Val], outputs: Sequence[GroupOutput]
+    ) -> Description:
+        """The description of `nodes` (producers first), which read `inputs` from outside."""
+        numbers: dict[Val, int] = {}
+        sizes = _Sizes()
+        lines: list[str] = []
+        for value in inputs:
+            numbers[value] = len(numbers)
+            lines.append(f"in {self._value(value, value not in self._own_inputs, sizes)}")
+        for node in nodes:
+            for value in node.inputs:
+                if value not in numbers:
+                    numbers[value] = len(numbers)
+                    lines.append(self._value(value, False, sizes))
+            operands = ",".join([str(numbers[v]) for v in node.inputs])
+            results = []
+            for value in node.outputs:
+                numbers[value] = len(numbers)
+                results.append(self._value(value, False, sizes))
+            form = self._nodes.get(node)
+            if form is None:
+                form = self._nodes[node] = _node_form(node)
+            lines.append(f"{';'.join(results)}={sizes.filled(form)}({operands})")
+        for tensor, alias in outputs:
+            target = "" if alias is None or alias not in numbers else f" in {numbers[alias]}"
+            lines.append(f"out {numbers[tensor]}{target}")
+        return Description("\n".join(lines), tuple(numbers), tuple(sizes.numbers))
+
+    def _value(self, value: Val, at_border: bool, sizes: _Sizes) -> str:
+        form = self._values.get((value, at_border))
+        if form is None:
+            form = _scalar_form(value) if isinstance(value, Scalar) else _tensor_form(value, at_border)
+            self._values[value, at_border] = form
+        return sizes.filled(form)
+
+
+def fusion_description(fusion: Fusion) -> Description:
+    """The description of a whole fusion."""
+    outputs = [(output.tensor, output.alias) for output in fusion.outputs]
+    found = Describer(fusion.inputs).describe(list(fusion.nodes), fusion.inputs, outputs)
+    number = {size: i for i, size in enumerate(found.sizes)}
+    facts = [f"range {number.get(s)} {low} {high}" for s, (low, high) in fusion.ranges.items()]
+    facts += [f"multiple {number.get(s)} {factor}" for s, factor in fusion.multiples.items()]
+    return Description("\n".join([found.text, *facts]), found.values, found.sizes)
+
+
+def canonical_sizes(sizes: Sequence[Symbol]) -> dict[Symbol, Symbol]:
+    """The name of each size in a group that is numbered as its description is."""
+    table: dict[Symbol, Symbol] = {}
+    for number, size in enumerate(sizes):
+        high = substitute(size.hi, dict(table)) if isinstance(size.hi, Expr) else size.hi
+        table[size] = symbol(f"{size.name[0]}{number}", size.lo, high, size.multiple_of)
+    return table
+
+
+class _Sizes:
+    """Expressions as text in which size symbols have the numbers of their first use."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Symbol, int] = {}
+        self._texts: dict[Expr, str] = {}
+
+    def filled(self, form: _Form) -> str:
+        text, expressions = form
+        if not expressions:
+            return text
+        known = self._texts
+        return text % tuple([known.get(e) or self._text(e) for e in expressions])
+
+    def _text(self, e: Expr) -> str:
+        found = self._texts.get(e)
+        if found is None:
+            found = self._texts[e] = self._written(e)
+        return found
+
+    def _written(self, e: Expr) -> str:
+        value = as_int(e)
+        if value is not None:
+            return str(value)
+        if not isinstance(e, Symbol):
+            return f"{e.kind}({','.join([self._text(arg) for arg in e.args])})"
+        high = self._text(e.hi) if isinstance(e.hi, Expr) else e.hi
+        if position_of(e) is not None or value_of(e) is not None:
+            name = e.name
+        else:
+            name = f"{e.name[0]}{self.numbers.setdefault(e, len(self.numbers))}"
+        is_any = e.lo == 0 and high is None and e.multiple_of == 1
+        return name if is_any else f"{name}<{e.lo},{high},{e.multiple_of}>"
+
+
+# ---- forms -----------------------------------------------------------------------------------------------
+
+
+def _scalar_form(scalar: Scalar) -> _Form:
+    text = f"{scalar.dtype.name} {_escaped(repr(scalar.value))}"
+    if scalar.extent is None:
+        return text, ()
+    # The symbol that stands for a scalar has its name.
+    is_own = isinstance(scalar.extent, Symbol) and scalar.extent.name == scalar.name
+    return f"{text} {'is' if is_own else 'as'} %s", (scalar.extent,)
+
+
+def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
+    is_plain = set(tensor.allocation) <= set(tensor.logical) and tensor.loop == list(tensor.logical)
+    if tensor.root is not None or tensor.inline_at or not is_plain:
+        return _unlike_any("scheduled"), ()
+    axes = tensor.shape if at_border else tensor.logical
+    shown, expressions = [], []
+    for axis in axes:
+        text = f"%s{axis.kind.value}"
+        expressions.append(axis.extent)
+        if axis.expanded is not None:
+            text += " ex %s"
+            expressions.append(axis.expanded)
+        if not at_border:
+            text += "" if axis.parallel is ParallelType.serial else f" {axis.parallel.name}"
+            text += f" rf pad{axis.padded}" if axis.rfactor else f" pad{axis.padded}" * (axis.padded != 1)
+        shown.append(text)
+    position = {axis: i for i, axis in enumerate(axes)}
+    order = [position[axis] for axis in tensor.allocation if axis in position or not at_border]
+    stored = "" if order == list(range(len(axes))) else f" o{order}"
+    contiguity = "".join(["n" if c is None else "ft"[c] for c in tensor.contiguity])
+    place = " cpu" if tensor.is_cpu else ""
+    return f"{tensor.dtype.name}[{','.join(shown)}]{contiguity}{stored}{place}", tuple(expressions)
+
+
+def _node_form(node: Node) -> _Form:
+    parts: list[str] = []
+    expressions: list[Expr] = []
+    for cls in type(node).__mro__:
+        for slot in getattr(cls, "__slots__", ()):
+            if slot not in ("inputs", "outputs"):
+                text, found = _form(getattr(node, slot, None))
+                parts.append(f"{slot}:{text}")
+                expressions += found
+    kind = _object_name(type(node), type(node).__qualname__)
+    return f"{_escaped(kind)}({','.join(parts)})", tuple(expressions)
+
+
+def _form(value: object) -> _Form:
+    """A parameter of a node."""
+    if value is None or isinstance(value, (bool, int, float, complex, str)):
+        return _escaped(repr(value)), ()
+    if isinstance(value, Expr):
+        return "%s", (value,)
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}", ()
+    if isinstance(value, (ElementwiseOp, ReductionOp, LibraryOp)):
+        return _escaped(_object_name(value, value.name)), ()
+    if isinstance(value, IndexMap):
+        return _joined("map", value.expressions)
+    if isinstance(value, (tuple, list)):
+        return _joined(type(value).__name__, value)
+    if isinstance(value, Mapping):
+        return _joined("mapping", [entry for item in value.items() for entry in item])
+    return _unlike_any(type(value).__name__), ()
+
+
+def _joined(kind: str, values: Iterable[object]) -> _Form:
+    forms = [_form(value) for value in values]
+    text = ",".join([text for text, _ in forms])
+    return f"{kind}({text})", tuple([e for _, found in forms for e in found])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+# ---- names of objects ------------------------------------------------------------------------------------
+
+_count = itertools.count()
+_named: dict[tuple[str, str], list[object]] = {}
+_named_lock = threading.Lock()
+
+
+def _unlike_any(kind: str) -> str:
+    """The text of what equals nothing but itself."""
+    return _escaped(f"{kind}#{next(_count)}")
+
+
+def _object_name(value: object, name: str) -> str:
+    """The name of a class or row, which are compared by identity: others of that name are numbered."""
+    key = type(value).__name__, name
+    known = _named.get(key)
+    if known is not None and known[0] is value:
+        return name
+    with _named_lock:
+        known = _named.setdefault(key, [])
+        place = next((i for i, other in enumerate(known) if other is value), len(known))
+        if place == len(known):
+            known.append(value)
+    return f"{name}~{place}" if place else name

@@ -1,0 +1,141 @@
+"""Segments without the names of a definition: what equal segments of a process share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fusewright.core.errors import FusewrightError
+from fusewright.core.once import SharedCache
+from fusewright.ir import Fusion, TensorView, Val
+from fusewright.schedulers.base import Planner, Reject, Scheduler, is_built_in, prepare, rejection_text
+from fusewright.sym import Symbol
+
+# Nodes of the segments that are kept. Some 2 KB each with their values and what schedulers know of them.
+MAX_NODES = 20_000
+
+_NAME = re.compile(r"\b[Tibdfc]\d+\b")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CanonicalSegment:
+    """A fusion in numbers of its own, which stands for all segments of its text. Nobody changes it.
+
+    Attributes:
+        text: what it is (`ir.canonical`).
+        fusion: its inputs are in order of first use.
+        values: by their numbers in the text; rewriting may have removed those that do not cross the border.
+        sizes: likewise.
+    """
+
+    text: str
+    fusion: Fusion
+    values: tuple[Val, ...]
+    sizes: tuple[Symbol, ...]
+    _answers: dict[type, Planner | Reject] = field(default_factory=dict)
+
+    def prepare(self, scheduler: Scheduler) -> Planner | Reject:
+        """What the scheduler says of it. One that is built in is asked once; others may change their mind."""
+        if not is_built_in(scheduler):
+            return prepare(scheduler, self.fusion)
+        answer = self._answers.get(type(scheduler))
+        if answer is None:
+            answer = self._answers.setdefault(type(scheduler), prepare(scheduler, self.fusion))
+        return answer
+
+
+_segments: SharedCache[str, CanonicalSegment] = SharedCache(
+    MAX_NODES, lambda known: 1 + len(known.fusion.nodes)
+)
+
+
+def canonical_segment(text: str, make: Callable[[], CanonicalSegment]) -> CanonicalSegment:
+    """The segment of this text, made if the process has none."""
+    return _segments.get(text, make)
+
+
+class Names:
+    """Leads from the names of a canonical segment to those of the definition that it was extracted from."""
+
+    def __init__(self, segment: CanonicalSegment, values: Iterable[Val], sizes: Iterable[Symbol]) -> None:
+        self._segment = segment
+        self._values = tuple(values)
+        self._sizes = tuple(sizes)
+
+    @cached_property
+    def table(self) -> Mapping[str, str]:
+        """The definition's name of each value and size of the segment that it has."""
+        found = {
+            own.name: theirs.name
+            for own, theirs in zip(self._segment.values, self._values)
+            if isinstance(own, TensorView) or not own.is_constant
+        }
+        found.update((own.name, theirs.name) for own, theirs in zip(self._segment.sizes, self._sizes))
+        return found
+
+    def translated(self, text: str) -> str:
+        """A text about the segment with the definition's names."""
+        return _NAME.sub(lambda name: self.table.get(name[0], f"{name[0]} of the kernel"), text)
+
+    @contextmanager
+    def in_errors(self) -> Iterator[None]:
+        """Errors about the segment that pass through name what the definition names."""
+        try:
+            yield
+        except FusewrightError as error:
+            error.reword(self.translated)
+            raise
+
+    def __str__(self) -> str:
+        """`T0 is T4, i0 is i2`: what has another name."""
+        return ", ".join(f"{own} is {theirs}" for own, theirs in self.table.items() if own != theirs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extraction:
+    """A group of nodes of a fusion as a segment.
+
+    Attributes:
+        segment: shared by all groups that are equal.
+        values, sizes: the whole fusion's, for each of `segment.values` and `segment.sizes`.
+        outputs: the tensors that the group hands on.
+    """
+
+    segment: CanonicalSegment
+    values: tuple[Val, ...]
+    sizes: tuple[Symbol, ...]
+    outputs: tuple[TensorView, ...]
+
+    @property
+    def size_pairs(self) -> tuple[tuple[Symbol, Symbol], ...]:
+        """(the segment's, the whole fusion's)"""
+        return tuple(zip(self.segment.sizes, self.sizes))
+
+    @property
+    def fusion(self) -> Fusion:
+        return self.segment.fusion
+
+    @property
+    def names(self) -> Names:
+        return Names(self.segment, self.values, self.sizes)
+
+    def to_segment(self) -> dict[Val, Val]:
+        """From the whole fusion's values to the segment's."""
+        return dict(zip(self.values, self.segment.values))
+
+    def first_accepting(
+        self, registry: Iterable[Scheduler]
+    ) -> tuple[tuple[Scheduler, Planner] | None, list[str]]:
+        """The first scheduler that takes the segment, with its planner, and the rejections before it."""
+        names = self.names
+        reasons: list[str] = []
+        for scheduler in registry:
+            with names.in_errors():
+                answer = self.segment.prepare(scheduler)
+            if not isinstance(answer, Reject):
+                return (scheduler, answer), reasons
+            reasons.append(rejection_text(scheduler.type, names.translated(answer.reason)))
+        return None, reasons
