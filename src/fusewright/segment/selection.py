@@ -194,11 +194,11 @@ class _State:
 
 @dataclass(frozen=True)
 class _Idea:
-    """A change to try: a segment without its scheduler, or with a rewrite."""
+    """A change to try with all segments that are equal: without their scheduler, or a rewrite of each."""
 
-    segment: Segment
+    segments: tuple[Segment, ...]
     text: str
-    rewrite: Rewrite | None = None
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 class _Decision:
@@ -215,12 +215,20 @@ class _Decision:
         self._costs: dict[Segment, Cost] = {}
 
     def run(self) -> Planned:
+        first = self._accepted_state()
         try:
-            state = self._improved(self._accepted_state())
-            return Planned(self.draft.result(state.segments, tuple(self.trials)), state.proposals)
+            state = self._improved(first)
+            # Where a tensor lies may depend on the other segments, and proposals on where it lies.
+            proposals = self._answers(state.segments) or self._answers((state := first).segments)
+            assert proposals is not None, "what was accepted is accepted again"
+            return Planned(self.draft.result(state.segments, tuple(self.trials)), proposals)
         finally:
             for change in reversed(self._changes):
                 self.draft.undo(change)
+
+    def _answers(self, segments: Sequence[Segment]) -> tuple[Proposal, ...] | None:
+        self.call.start(segments)
+        return _accepted(self.call, segments)
 
     # ---- states
 
@@ -281,23 +289,26 @@ class _Decision:
         """The changes that have not been tried."""
         if not state.excluded.redefinition:
             return
+        equal: dict[str, list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
-            name = type_name(segment.scheduler.type)
-            rewrite = None
-            if self._is_new("redefinition", segment):
-                rewrite = self._rewrite(segment)
-            if rewrite is not None:
-                yield _Idea(segment, f"{_results(segment)}: {rewrite.name}, as {rewrite.reason}", rewrite)
-            is_slow = cost.seconds > SLOW * cost.least_seconds and len(segment.nodes) > 1
-            if is_slow and self._is_new("split", segment):
-                yield _Idea(segment, f"{_results(segment)} without {name}")
+            equal.setdefault(f"{type_name(segment.scheduler.type)} {segment.text}", []).append(
+                (segment, cost)
+            )
+        for known in equal.values():
+            segments = self._untried("redefinition", [segment for segment, _ in known])
+            rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
+            if len(rewrites) == len(segments) > 0:
+                text = f"{_results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
+                yield _Idea(segments, text, tuple(rewrites))
+            slow = [s for s, cost in known if cost.seconds > SLOW * cost.least_seconds and len(s.nodes) > 1]
+            segments = self._untried("split", slow)
+            if segments:
+                yield _Idea(segments, f"{_results(segments)} without {type_name(segments[0].scheduler.type)}")
 
-    def _is_new(self, kind: str, segment: Segment) -> bool:
-        key = kind, segment.nodes
-        if key in self._tried:
-            return False
-        self._tried.add(key)
-        return True
+    def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
+        self._tried.update((kind, segment.nodes) for segment in new)
+        return new
 
     def _rewrite(self, segment: Segment) -> Rewrite | None:
         propose = getattr(segment.scheduler, "propose_redefinition", None)
@@ -311,9 +322,10 @@ class _Decision:
 
     def _with(self, idea: _Idea, state: _State) -> _State:
         """The better of the state and the one with the change."""
-        region = _region(state.groups, idea.segment.nodes)
-        change = self.draft.apply(idea.rewrite, idea.segment.nodes) if idea.rewrite is not None else None
-        after = self._changed(idea, change, region, state)
+        nodes = [node for segment in idea.segments for node in segment.nodes]
+        region = _region(state.groups, nodes)
+        changes = [self.draft.apply(rewrite, s.nodes) for rewrite, s in zip(idea.rewrites, idea.segments)]
+        after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.
         kept = after is not None and _is_better(state, after)
         self.trials.append(
@@ -321,24 +333,23 @@ class _Decision:
         )
         if kept:
             assert after is not None
-            if change is not None:
-                self._changes.append(change)
+            self._changes += changes
             return after
-        if change is not None:
+        for change in reversed(changes):
             self.draft.undo(change)
-        self.call.start(state.segments)
         return state
 
     def _changed(
-        self, idea: _Idea, change: Change | None, region: Sequence[int], state: _State
+        self, idea: _Idea, changes: Sequence[Change], region: Sequence[int], state: _State
     ) -> _State | None:
         """The state with these groups partitioned anew, if there is one."""
         draft = self.draft
         nodes = {node for i in region for node in state.groups[i] if node in draft.position}
         excluded = state.excluded
-        if change is None:
-            excluded = excluded.without_nodes(type_name(idea.segment.scheduler.type), idea.segment.nodes)
-        else:
+        if not changes:
+            for segment in idea.segments:
+                excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)
+        for change in changes:
             nodes.update(node for node in change.made if node in draft.position and not node.is_scalar)
         ordered = sorted(nodes, key=draft.position.__getitem__)
         inside = set(region)
@@ -378,5 +389,5 @@ def _region(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int
     return sorted(i for i in found if i in inside or not groups[i][0].traits.whole)
 
 
-def _results(segment: Segment) -> str:
-    return ", ".join(tensor.name for tensor in segment.outputs)
+def _results(segments: Sequence[Segment]) -> str:
+    return "; ".join(", ".join(tensor.name for tensor in segment.outputs) for segment in segments)
