@@ -38,7 +38,7 @@ from fusewright.schedulers.base import (
     accepted,
     check_start,
 )
-from fusewright.schedulers.cost import CostModel
+from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -213,7 +213,7 @@ class _Planner:
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
         blocks = ceil_div(rows, params.lparams.bdimy)
-        busy = min(1.0, max(1, blocks) / hardware.sm_count)
+        busy = busy_share(blocks, hardware)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes

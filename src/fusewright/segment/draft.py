@@ -197,15 +197,27 @@ class Draft:
         change.note_new_nodes()
         computed = {out for node in nodes for out in node.outputs}
         for old, new in replaced.items():
-            if old not in computed or old.dtype is not new.dtype or old.extents != new.extents:
+            if (
+                old not in computed
+                or new.definition not in change.made
+                or old.dtype is not new.dtype
+                or old.extents != new.extents
+            ):
                 change.undo()
                 raise SchedulerError(
                     scheduler=rewrite.scheduler,
                     step="propose_redefinition",
                     problem=f"{rewrite.name} replaces {old} by {new}: expected a tensor that the segment "
-                    "computes, and one of its type and sizes",
+                    "computes, and a new one of its type and sizes",
                 )
         change.redirect(replaced)
+        for old, new in replaced.items():
+            # Whoever reads it, the user included, finds it where and as the old one would be.
+            place = {axis: i for i, axis in enumerate(old.shape)}
+            new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
+            if old in self._definition:
+                self._definition[new] = self._definition[old]
+        change.replaced = tuple(replaced.values())
         history = frozenset({rewrite.name}).union(*(self.made_by.get(node, ()) for node in nodes))
         self.made_by.update(dict.fromkeys(change.made, history))
         self._look()
@@ -218,6 +230,8 @@ class Draft:
         change.undo()
         for node in change.made:
             self.made_by.pop(node, None)
+        for tensor in change.replaced:
+            self._definition.pop(tensor, None)
         self._look()
         self._forget(change)
 
@@ -238,6 +252,7 @@ class Change:
     Attributes:
         made: the nodes that it added. dead: those that nothing needs any more.
         inputs: of nodes that read something else now, what they read before.
+        replaced: the tensors that took another's place.
     """
 
     def __init__(self, graph: Fusion, name: str) -> None:
@@ -245,6 +260,7 @@ class Change:
         self.made: tuple[Node, ...] = ()
         self.dead: tuple[Node, ...] = ()
         self.inputs: dict[Node, tuple[Val, ...]] = {}
+        self.replaced: tuple[TensorView, ...] = ()
         self._graph = graph
         self._before = set(graph.nodes)
         self._outputs = list(graph.outputs)
