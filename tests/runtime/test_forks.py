@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from fusewright import FusionCache, FusionDefinition
+from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.cuda import nvrtc
 from fusewright.runtime.disk_cache import DiskCache, open_cache
-from fusewright.core.once import OnceCache
 from fusewright.runtime.random_states import random_states
 from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sym import nodes

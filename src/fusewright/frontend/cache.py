@@ -18,13 +18,13 @@ from fusewright.core.errors import (
     shown_number,
 )
 from fusewright.core.forks import renew_in_child
+from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.frontend.printing import definition_text, repro_script
 from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome, StateValue
 from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.ir import Fusion, Val, verify_fusion
-from fusewright.core.once import OnceCache
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 

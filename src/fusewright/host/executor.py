@@ -10,8 +10,15 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
+from fusewright.core.errors import (
+    ExecutionOrderError,
+    FusewrightError,
+    InputError,
+    InternalError,
+    ScheduleError,
+)
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
@@ -37,7 +44,6 @@ from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
-from fusewright.core.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedulers import (
     Facts,
@@ -67,8 +73,9 @@ class FusionExecutor:
     """Executes one fusion for all inputs that fit it. Safe to call from several threads.
 
     Three caches, each asked only if the one before misses: bound programs by the signature of a call;
-    compiled kernels, which all fusions share, by canonical segment, parameters, index type and GPU, so that
-    neither a new size with equal parameters nor an equal segment compiles anything; and the disk cache of cubins.
+    compiled kernels, which all fusions share, by canonical segment, parameters, index type and GPU, so
+    that neither a new size with equal parameters nor an equal segment compiles anything; and the disk cache
+    of cubins.
 
     Args:
         registry: the schedulers to ask; None: the built-in ones.
@@ -395,7 +402,11 @@ class FusionExecutor:
             frozenset([own for own, theirs in segment.sizes if theirs in stable]) if stable else stable,
         )
         with tracer.stage("heuristic"):
-            answer = plan(segment.scheduler, segment.planner, facts, place.target.hardware)
+            try:
+                answer = plan(segment.scheduler, segment.planner, facts, place.target.hardware)
+            except FusewrightError as error:
+                error.reword(segment.names.translated)
+                raise
         return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
 
     def _step(

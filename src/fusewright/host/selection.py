@@ -18,9 +18,9 @@ from fusewright.core.errors import (
     RejectedError,
     SimulationError,
 )
+from fusewright.core.once import OnceCache
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Node
-from fusewright.core.once import OnceCache
 from fusewright.schedulers import Proposal, Registry, Reject, is_built_in, naming, type_name
 from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment, SegmentedFusion, partition
 

@@ -37,9 +37,7 @@ def generator_digest() -> str:
     return found.hexdigest()
 
 
-def kernel_name(
-    text: str, scheduler: str, params: Any, index_dtype: DataType, nvrtc: NvrtcOptions
-) -> str:
+def kernel_name(text: str, scheduler: str, params: Any, index_dtype: DataType, nvrtc: NvrtcOptions) -> str:
     """`fusewright_<scheduler>_<digest>`.
 
     Args:

@@ -13,6 +13,7 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.driver import ArgLayout, Launcher, Library, LoadedKernel, PackedArgs
@@ -20,7 +21,6 @@ from fusewright.kernel.ir import Kernel, ScalarParam
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.launch_sizes import LaunchShape
-from fusewright.core.once import OnceCache
 from fusewright.runtime.random_states import RandomStates, random_states
 from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import simulate

@@ -11,7 +11,6 @@ from functools import cached_property
 from fusewright.core.errors import FusewrightError
 from fusewright.core.once import SharedCache
 from fusewright.ir import Fusion, TensorView, Val
-from fusewright.ir.canonical import Description
 from fusewright.schedulers.base import Planner, Reject, Scheduler, is_built_in, prepare, rejection_text
 from fusewright.sym import Symbol
 
@@ -48,7 +47,9 @@ class CanonicalSegment:
         return answer
 
 
-_segments: SharedCache[str, CanonicalSegment] = SharedCache(MAX_NODES, lambda known: 1 + len(known.fusion.nodes))
+_segments: SharedCache[str, CanonicalSegment] = SharedCache(
+    MAX_NODES, lambda known: 1 + len(known.fusion.nodes)
+)
 
 
 def canonical_segment(text: str, make: Callable[[], CanonicalSegment]) -> CanonicalSegment:
@@ -129,7 +130,8 @@ class Extraction:
         self, registry: Iterable[Scheduler]
     ) -> tuple[tuple[Scheduler, Planner] | None, list[str]]:
         """The first scheduler that takes the segment, with its planner, and the rejections before it."""
-        reasons, names = [], self.names
+        names = self.names
+        reasons: list[str] = []
         for scheduler in registry:
             with names.in_errors():
                 answer = self.segment.prepare(scheduler)
