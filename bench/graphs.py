@@ -98,9 +98,7 @@ def _columns(fd: FusionDefinition, x: Handle) -> Handle:
     return fd.ops.broadcast(x, [True, False])
 
 
-def _forward(
-    fd: FusionDefinition, x: Handle, layer: dict[str, Handle]
-) -> tuple[Handle, dict[str, Handle]]:
+def _forward(fd: FusionDefinition, x: Handle, layer: dict[str, Handle]) -> tuple[Handle, dict[str, Handle]]:
     """The result of a layer, and what its gradient needs."""
     mean = _rows(fd, fd.ops.mean(x, [1]))
     centred = x - mean
@@ -111,7 +109,7 @@ def _forward(
     tanh = fd.ops.tanh(_TANH_SCALE * (before + _TANH_CUBE * before * before * before))
     active = 0.5 * before * (1.0 + tanh)
     result = x + fd.ops.matmul(active, layer["down"]) + _columns(fd, layer["down_bias"])
-    kept = dict(normal=normal, inverse=inverse, scaled=scaled, before=before, active=active)
+    kept = {"normal": normal, "inverse": inverse, "scaled": scaled, "before": before, "active": active}
     return result, kept
 
 

@@ -27,6 +27,7 @@ from bench.operation import Inputs, Operation
 from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 from fusewright import FusionCache, FusionDefinition
+from fusewright.core.once import clear_shared_caches
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.driver import Launcher, PackedArgs
 from fusewright.runtime.targets import SimulatedTarget
@@ -131,6 +132,7 @@ def first_call(device: torch.device) -> Tracer:
     [operation] = selected([FIRST_CALL])
     inputs = operation.inputs(SHAPE, Inputs(device))
     FusionCache.reset()
+    clear_shared_caches()
     tracer = Tracer()
     with tracer.stage("first call"), mock.patch.dict(os.environ, FUSEWRIGHT_DISABLE="nvrtc_caching"):
         with tracer.stage("define"):

@@ -10,7 +10,12 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
+from fusewright.core.errors import (
+    ExecutionOrderError,
+    InputError,
+    InternalError,
+    ScheduleError,
+)
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options

@@ -31,10 +31,9 @@ from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
-from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.runtime.targets import CudaTarget, Launch, Target
 from fusewright.segment import Segment
-from fusewright.sym import Symbol, to_function
+from fusewright.sym import Symbol
 
 # Kept for new signatures; programs that are bound already keep theirs.
 MAX_TEMPLATES = 1024
@@ -142,18 +141,18 @@ class LaunchPlan:
         kernel = op.kernel
         self.op = op
         self.segment = segment
-        self.sizes = LaunchSizes(kernel)
+        self.sizes = kernel.sizes
         self._target = target
         #: the buffer of each tensor that the kernel takes the address of
         self.buffers: dict[Val, Buffer] = {}
-        sized: list[tuple[str, Size]] = []
+        self._sized: list[str] = []
         self._strided: list[tuple[str, Val, int]] = []
         self._workspaces: list[tuple[int, Workspace]] = []
         self.constants: dict[str, Any] = {}
         for j, (param, source) in enumerate(zip(kernel.kernel.params, kernel.arguments)):
             name = f"c{op.segment}_{j}"
             if isinstance(source, Size):
-                sized.append((name, source))
+                self._sized.append(name)
             elif isinstance(source, Stride):
                 self._strided.append((name, op.values[source.slot], source.dim))
             elif isinstance(source, Workspace):
@@ -162,8 +161,6 @@ class LaunchPlan:
                 self.buffers[op.values[source.slot]] = param.buffer
             elif isinstance(source, Value) and isinstance(param, ScalarParam):
                 self.constants[f"as{op.segment}_{j}"] = partial(target.argument, param)
-        self._sized = [name for name, _ in sized]
-        self._size_values = to_function([source.extent for _, source in sized])
         needed = {alignment.buffer: alignment.bytes for alignment in kernel.kernel.alignments}
         #: bytes that a tensor's address must be a multiple of, where vectors are accessed
         self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
@@ -194,7 +191,7 @@ class LaunchPlan:
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
             launch = self._target.launcher(self.op.kernel, shape, tracer)
         names: dict[str, Any] = {f"launch_{segment}": launch}
-        names.update(zip(self._sized, self._size_values(self._own_sizes(memory))))
+        names.update(zip(self._sized, self.sizes.arguments(self._own_sizes(memory))))
         for name, value, dim in self._strided:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):

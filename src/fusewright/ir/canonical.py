@@ -61,7 +61,9 @@ class Describer:
     def __init__(self, own_inputs: Iterable[Val]) -> None:
         self._own_inputs = frozenset(own_inputs)
         self._nodes: dict[Node, _Form] = {}
-        self._values: dict[tuple[Val, bool], _Form] = {}
+        self._values: dict[Val, _Form] = {}
+        self._border: dict[Val, _Form] = {}
+        self._forms: dict[_Form, _Form] = {}
 
     def describe(
         self, nodes: Sequence[Node], inputs: Collection[Val], outputs: Sequence[GroupOutput]
@@ -72,32 +74,36 @@ class Describer:
         lines: list[str] = []
         for value in inputs:
             numbers[value] = len(numbers)
-            lines.append(f"in {self._value(value, value not in self._own_inputs, sizes)}")
+            lines.append(f"in {sizes.filled(self._value_form(value, value not in self._own_inputs))}")
         for node in nodes:
             for value in node.inputs:
                 if value not in numbers:
                     numbers[value] = len(numbers)
-                    lines.append(self._value(value, False, sizes))
+                    lines.append(sizes.filled(self._value_form(value, False)))
             operands = ",".join([str(numbers[v]) for v in node.inputs])
-            results = []
+            results = [sizes.filled(self._value_form(value, False)) for value in node.outputs]
             for value in node.outputs:
                 numbers[value] = len(numbers)
-                results.append(self._value(value, False, sizes))
             form = self._nodes.get(node)
             if form is None:
-                form = self._nodes[node] = _node_form(node)
+                form = self._nodes[node] = self._same(_node_form(node))
             lines.append(f"{';'.join(results)}={sizes.filled(form)}({operands})")
         for tensor, alias in outputs:
             target = "" if alias is None or alias not in numbers else f" in {numbers[alias]}"
             lines.append(f"out {numbers[tensor]}{target}")
         return Description("\n".join(lines), tuple(numbers), tuple(sizes.numbers))
 
-    def _value(self, value: Val, at_border: bool, sizes: _Sizes) -> str:
-        form = self._values.get((value, at_border))
+    def _value_form(self, value: Val, at_border: bool) -> _Form:
+        known = self._border if at_border else self._values
+        form = known.get(value)
         if form is None:
-            form = _scalar_form(value) if isinstance(value, Scalar) else _tensor_form(value, at_border)
-            self._values[value, at_border] = form
-        return sizes.filled(form)
+            found = _scalar_form(value) if isinstance(value, Scalar) else _tensor_form(value, at_border)
+            form = known[value] = self._same(found)
+        return form
+
+    def _same(self, form: _Form) -> _Form:
+        """The first equal form, so that forms are told apart by their ids."""
+        return self._forms.setdefault(form, form)
 
 
 def fusion_description(fusion: Fusion) -> Description:
@@ -125,13 +131,15 @@ class _Sizes:
     def __init__(self) -> None:
         self.numbers: dict[Symbol, int] = {}
         self._texts: dict[Expr, str] = {}
+        self._filled: dict[int, str] = {}
 
     def filled(self, form: _Form) -> str:
-        text, expressions = form
-        if not expressions:
-            return text
-        known = self._texts
-        return text % tuple([known.get(e) or self._text(e) for e in expressions])
+        """The text of a form; the same form is the same object."""
+        found = self._filled.get(id(form))
+        if found is None:
+            text, expressions = form
+            found = self._filled[id(form)] = text % tuple([self._text(e) for e in expressions])
+        return found
 
     def _text(self, e: Expr) -> str:
         found = self._texts.get(e)

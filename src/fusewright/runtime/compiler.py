@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,6 +29,7 @@ from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.arguments import Size, Source, Stride, sources_of
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name
+from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.schedule import Schedule
 from fusewright.schedulers.base import Scheduler, is_built_in, type_name
 from fusewright.schedulers.params import HeuristicParams
@@ -37,8 +39,9 @@ from fusewright.sym import Symbol
 MAX_COMPILES = max(2, os.cpu_count() or 1)
 # Machine code kept in memory, by kernel and architecture.
 MAX_CUBINS = 4096
-# Kernels kept in memory.
-MAX_KERNELS = 4096
+# Nodes of the scheduled fusions of the kernels that are kept in memory for definitions to come: 5 KB each,
+# with all that was made of them. What a definition runs, it keeps itself.
+MAX_NODES = 20_000
 # The name while a user's kernel is being made; the final one is made from the content.
 _UNNAMED = "fusewright"
 #: What a user-made schedule is called where a scheduler's name stands.
@@ -67,6 +70,11 @@ class CompiledKernel:
     source: CudaSource = field(repr=False)
     schedule: Schedule = field(repr=False)
     compile_seconds: float = field(repr=False)
+
+    @cached_property
+    def sizes(self) -> LaunchSizes:
+        """What the sizes of a call make of it; compiled once for all launches."""
+        return LaunchSizes(self)
 
     @property
     def index_dtype(self) -> DataType:
@@ -117,7 +125,9 @@ def index_dtype_of(params: Any, needed: DataType) -> DataType:
 
 
 #: What a kernel is made from, and the kernel with its scheduler.
-_kernels: SharedCache[tuple[Any, ...], tuple[Scheduler, CompiledKernel]] = SharedCache(MAX_KERNELS)
+_kernels: SharedCache[tuple[Any, ...], tuple[Scheduler, CompiledKernel]] = SharedCache(
+    MAX_NODES, lambda entry: 1 + len(entry[1].schedule.fusion.nodes)
+)
 #: By text (or the kernel that dumps are asked of), options, and the directory of the disk cache.
 _cubins: SharedCache[tuple[str | CompiledKernel, NvrtcOptions, Path | None], Cubin] = SharedCache(MAX_CUBINS)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusewright.core.errors import ScheduleError
-from fusewright.core.hardware import MAX_BLOCK, MAX_GRID
+from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, HardwareInfo
 from fusewright.cuda.driver import Dim3
 from fusewright.lower import check_symbols
 from fusewright.runtime.arguments import Size, Workspace
-from fusewright.runtime.compiler import CompiledKernel
 from fusewright.sym import Symbol, to_function
+
+if TYPE_CHECKING:
+    from fusewright.runtime.compiler import CompiledKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +33,16 @@ class LaunchSizes:
     """The size expressions of one kernel, compiled, so that a call with new sizes is arithmetic."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
-        self._kernel = kernel
-        body = kernel.kernel
+        body, self._hardware = kernel.kernel, kernel.hardware
+        most = self._hardware.max_threads_per_block
+        self._max_threads = min(most, body.max_threads or most)
         sources = kernel.symbols.items()
         self._sized = [symbol for symbol, source in sources if isinstance(source, Size)]
         #: (symbol, slot, dimension) of those symbols that are strides
         self.strided = [(s, source.slot, source.dim) for s, source in sources if not isinstance(source, Size)]
         self._size_values = to_function([x.extent for _, x in sources if isinstance(x, Size)])
+        #: of the sizes that the kernel takes as arguments, in order
+        self.arguments = to_function([x.extent for x in kernel.arguments if isinstance(x, Size)])
         self._extents = to_function([*body.grid, *body.block, body.shared_bytes])
         workspaces = [source for source in kernel.arguments if isinstance(source, Workspace)]
         self._workspaces = to_function([workspace.size for workspace in workspaces])
@@ -61,7 +67,7 @@ class LaunchSizes:
         shape = LaunchShape(
             (max(1, gx), max(1, gy), max(1, gz)), (max(1, bx), max(1, by), max(1, bz)), shared
         )
-        _check(self._kernel, shape)
+        _check(shape, self._hardware, self._max_threads)
         return shape
 
     def workspaces(self, values: Mapping[Symbol, int]) -> tuple[int, ...]:
@@ -69,10 +75,8 @@ class LaunchSizes:
         return tuple(max(1, count) for count in self._workspaces(values))
 
 
-def _check(kernel: CompiledKernel, shape: LaunchShape) -> None:
-    hardware = kernel.hardware
+def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:
     threads = shape.block[0] * shape.block[1] * shape.block[2]
-    limit = min(hardware.max_threads_per_block, kernel.kernel.max_threads or hardware.max_threads_per_block)
     if threads > limit:
         raise ScheduleError(
             f"a block of {shape.block} threads does not fit",

@@ -23,13 +23,15 @@ class Extractor:
         self._describer = Describer(whole.inputs)
         self._inputs = frozenset(whole.inputs)
         self._alive = frozenset(whole.ordered_nodes())
+        self._readers: dict[TensorView, Sequence[Node]] = {}
         self._outputs: dict[TensorView, TensorView | None] = {}
         for output in whole.outputs:
             self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
 
     def inputs_of(self, nodes: Sequence[Node]) -> tuple[Val, ...]:
-        """What the group reads from outside, by first use. Constants and sizes, which a kernel knows
-        otherwise, are no inputs.
+        """What the group reads from outside, by first use.
+
+        Constants and sizes are no inputs: a kernel knows them otherwise.
         """
         made = {out for node in nodes for out in node.outputs}
         read = dict.fromkeys([v for node in nodes for v in node.inputs if v not in made])
@@ -48,15 +50,18 @@ class Extractor:
 
         These are the tensors of `read_elsewhere`, or those with users that are not in the group.
         """
+        made = [value for node in nodes for value in node.outputs if isinstance(value, TensorView)]
+        if read_elsewhere is not None:
+            return tuple([t for t in made if t in self._outputs or t in read_elsewhere])
         group = set(nodes)
+        return tuple([t for t in made if t in self._outputs or not group.issuperset(self._users(t))])
 
-        def leaves(tensor: TensorView) -> bool:
-            if read_elsewhere is not None:
-                return tensor in read_elsewhere
-            return any(user not in group and user in self._alive for user in tensor.uses)
-
-        made = (value for node in nodes for value in node.outputs if isinstance(value, TensorView))
-        return tuple(value for value in made if value in self._outputs or leaves(value))
+    def _users(self, tensor: TensorView) -> Sequence[Node]:
+        """The nodes that read a tensor and are needed."""
+        users = self._readers.get(tensor)
+        if users is None:
+            users = self._readers[tensor] = [user for user in tensor.uses if user in self._alive]
+        return users
 
     def extract(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusewright.core.errors import NoSchedulerError, RejectedError
+from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
 from fusewright.core.forks import renew_in_child
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.tracing import Tracer
@@ -65,7 +65,11 @@ class Call:
     hardware: HardwareInfo
 
     def plan(self, segment: Segment) -> Proposal | Reject:
-        answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+        try:
+            answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+        except FusewrightError as error:
+            error.reword(segment.names.translated)
+            raise
         return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
 
 
