@@ -113,6 +113,19 @@ class Draft:
                 pass
         return self._all_segments(groups, excluded)
 
+    def segment_of(self, group: Group, exclusions: Exclusions) -> Segment | None:
+        """The segment of a group by itself, if a scheduler takes it."""
+        inside = set(group)
+        read = {
+            out
+            for node in group
+            for out in node.outputs
+            if isinstance(out, TensorView)
+            and any(use not in inside and use in self.position for use in out.uses)
+        }
+        found = self._segment(group, read, ExclusionIndex(exclusions))
+        return found if isinstance(found, Segment) else None
+
     def result(self, segments: Sequence[Segment], trials: tuple[Trial, ...] = ()) -> SegmentedFusion:
         """The partition of the definition into these segments, in launch order."""
         placed = []

@@ -1,11 +1,11 @@
-"""The order in which kernels are launched."""
+"""The order in which kernels are launched, and what of one might be part of another."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node
+from fusewright.ir import Node, TensorView
 
 
 def launch_order(
@@ -33,3 +33,37 @@ def launch_order(
             if not waiting[reader]:
                 heapq.heappush(ready, (first[reader], reader))
     return order if len(order) == len(groups) else None
+
+
+def sibling_parts(groups: Sequence[Sequence[Node]]) -> Iterator[tuple[tuple[Node, ...], int, int]]:
+    """Parts of groups that nothing computed connects with the rest, each with the positions of its group and
+    of another that reads a tensor that the part reads.
+    """
+    readers: dict[TensorView, list[int]] = {}
+    for i, group in enumerate(groups):
+        if not group[0].traits.whole:
+            for tensor in dict.fromkeys(v for node in group for v in node.tensor_inputs):
+                readers.setdefault(tensor, []).append(i)
+    for i, group in enumerate(groups):
+        parts = _parts(group)
+        if len(parts) == 1:
+            continue
+        for part in parts:
+            found = dict.fromkeys(
+                j for n in part for v in n.tensor_inputs for j in readers.get(v, ()) if j != i
+            )
+            for j in found:
+                yield part, i, j
+
+
+def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """The group cut up where no tensor that it computes leads from one node to another."""
+    made = {out: node for node in group for out in node.outputs}
+    part: dict[Node, list[Node]] = {}
+    for node in group:
+        joined = [node]
+        for before in {id(part[made[v]]): part[made[v]] for v in node.inputs if v in made}.values():
+            joined = before + joined
+        for member in joined:
+            part[member] = joined
+    return [tuple(nodes) for nodes in {id(nodes): nodes for nodes in part.values()}.values()]

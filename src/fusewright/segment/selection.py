@@ -32,7 +32,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.cost import CostModel
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
-from fusewright.segment.order import launch_order
+from fusewright.segment.order import launch_order, sibling_parts
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.recompute import border_inputs
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
@@ -285,9 +285,52 @@ class _Decision:
         while len(self.trials) < MAX_TRIALS:
             idea = next(self._ideas(state), None)
             if idea is None:
-                break
-            state = self._with(idea, state)
+                moved = self._moved(state)
+                if moved is None:
+                    break
+                state = moved
+            else:
+                state = self._with(idea, state)
         return state
+
+    def _moved(self, state: _State) -> _State | None:
+        """A better state with a part of one group in another, if there is one.
+
+        Groups that read one tensor merge in the order of the search, and what is computed of that tensor
+        alone might have gone to any of them.
+        """
+        for part, source, target in sibling_parts(state.groups):
+            groups = [list(group) for group in state.groups]
+            before = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
+            key = "move", (*part, *groups[target])
+            if key in self._tried or None in before:
+                continue
+            self._tried.add(key)
+            inside = set(part)
+            groups[source] = [node for node in groups[source] if node not in inside]
+            groups[target] = sorted([*groups[target], *part], key=self.draft.position.__getitem__)
+            after = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
+            if None in after or sum(after) >= sum(before):  # type: ignore[arg-type]
+                continue
+            ordered = launch_order(groups, self.draft.position)
+            moved = self._state(ordered, state.excluded) if ordered is not None else None
+            kept = isinstance(moved, _State) and _is_better(state, moved)
+            names = ", ".join(node.output.name for node in part)
+            seconds = moved.seconds if isinstance(moved, _State) else None
+            self.trials.append(Trial(f"{names} in another kernel", state.seconds, seconds, kept))
+            if isinstance(moved, _State) and kept:
+                return moved
+        return None
+
+    def _group_seconds(self, group: Sequence[Node], state: _State) -> float | None:
+        """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
+        segment = self.draft.segment_of(group, state.excluded)
+        if segment is None:
+            return None
+        answer = self._planned.get(segment)
+        if answer is None:
+            answer = self._planned[segment] = self.call.plan(segment)
+        return None if isinstance(answer, Reject) else self._cost(segment, answer).seconds
 
     def _ideas(self, state: _State) -> Iterator[_Idea]:
         """The changes that have not been tried."""
