@@ -95,7 +95,8 @@ def test_processes_share_machine_code(tmp_path: Path) -> None:
     program = (
         "from tests.host.test_shared_kernels import *\n"
         f"cache = DiskCache(Path({str(tmp_path)!r}))\n"
-        "for kernel in executor_of(stack(2, before=1)).compile([torch.zeros(1, 1, 3), 1.0, *stack_inputs(2)]).kernels:\n"
+        "inputs = [torch.zeros(1, 1, 3), 1.0, *stack_inputs(2)]\n"
+        "for kernel in executor_of(stack(2, before=1)).compile(inputs).kernels:\n"
         "    KernelCompiler(Options(), cache).cubin(kernel, tracer=Tracer())\n"
         "print(kernel.name, cache.stats().hits, cache.stats().stores)"
     )

@@ -1,14 +1,25 @@
 """Segmentation: cuts a fusion into groups of nodes that one kernel each can compute.
 
 What lives here: `partition` (the greedy search), `groups` (the graph of groups, kept free of cycles),
-`exclusions` (what schedulers are not asked about), `extract` (the small fusion of a group), `recompute` (work
+`exclusions` (what schedulers are not asked about), `extract` (the small fusion of a group), `canonical` (what
+equal groups share, and the way back to the definition's names), `recompute` (work
 that is cheaper done twice than passed on) and `segmented` (the result and its printed form). It may import
 core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start reading at `partition.partition`.
 """
 
+from fusewright.segment.canonical import Names
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion
 
-__all__ = ["NO_EXCLUSIONS", "Attempt", "Exclusions", "Segment", "SegmentedFusion", "extract", "partition"]
+__all__ = [
+    "NO_EXCLUSIONS",
+    "Attempt",
+    "Exclusions",
+    "Names",
+    "Segment",
+    "SegmentedFusion",
+    "extract",
+    "partition",
+]
