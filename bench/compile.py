@@ -1,8 +1,8 @@
 """What it costs to compile large graphs: kernels and how many of them differ, Python's time before NVRTC.
 
 Tensors are on the CPU, so that neither a GPU nor NVRTC takes part in the times. Each time is processor time,
-which other processes lengthen less than elapsed time, and the median of `ROUNDS` compilations with nothing kept
-of those before.
+which other processes lengthen less than elapsed time, and the median of `ROUNDS` compilations with nothing
+kept of those before.
 """
 
 from __future__ import annotations

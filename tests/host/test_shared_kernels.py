@@ -65,6 +65,9 @@ def test_a_hundred_equal_layers_are_one_kernel() -> None:
     torch.testing.assert_close(fd.execute(inputs)[0], expected)
     kernels = fd._last_kernels()
     assert len(kernels) == 100 and len(set(kernels)) == 1
+    # The text shows it once, below what its names stand for in each layer.
+    text = fd.last_cuda_code()
+    assert text.count("__global__") == 1 and len(set(re.findall("// where .*", text))) == 100
 
 
 def test_definitions_share_kernels_whatever_their_numbers() -> None:
