@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench import compile
 from bench.__main__ import main
 from bench.code_size import Size, count
 from bench.report import markdown_table, text_table
@@ -51,6 +52,19 @@ def test_host_runs_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "first call/nvrtc" in content["first_call"]
     assert "| silu_mul | 64x64 |" in (tmp_path / "host.md").read_text()
     assert "Python part" in capsys.readouterr().out
+
+
+def test_compile_counts_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"ROUNDS": 1, "LAYERS": 3, "MANY_LAYERS": 1, "CHAINS": {8: 1.0}}.items():
+        monkeypatch.setattr(compile, name, value)
+    assert main(["compile", "--json", str(tmp_path / "compile.json")]) == 0
+    rows = json.loads((tmp_path / "compile.json").read_text())["rows"]
+    counts = {row["what"]: row["measured"] for row in rows if row["graph"] == "3 equal layers"}
+    assert counts["kernels"] == 7 and counts["names"] == counts["texts"] == 4
+    assert counts["kernels made for a layer more"] == counts["texts that the next process compiles"] == 0
+    assert "seconds before NVRTC" in capsys.readouterr().out
 
 
 SASS = """

@@ -12,6 +12,21 @@ import pytest
 from fusewright.core.once import OnceCache
 
 
+def test_values_may_weigh_more_than_one():
+    cache: OnceCache[str, str] = OnceCache(limit=10, weight=len)
+    for value in ("aaaa", "bbbb", "cc"):
+        cache.put(value, value)
+    cache.put("aaaa", "a")
+    cache.put("dddd", "dddd")
+    assert list(cache.kept) == ["bbbb", "cc", "dddd"]
+    cache.put("longer than all", "longer than all")
+    assert list(cache.kept) == ["longer than all"]
+    cache.forget("longer than all")
+    cache.put("e", "e")
+    cache.clear()
+    assert len(cache) == 0
+
+
 def test_threads_wait_for_one_computation():
     cache: OnceCache[str, int] = OnceCache()
     computed = []

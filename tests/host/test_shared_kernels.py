@@ -65,6 +65,9 @@ def test_a_hundred_equal_layers_are_one_kernel() -> None:
     torch.testing.assert_close(fd.execute(inputs)[0], expected)
     kernels = fd._last_kernels()
     assert len(kernels) == 100 and len(set(kernels)) == 1
+    # The text shows it once, below what its names stand for in each layer.
+    text = fd.last_cuda_code()
+    assert text.count("__global__") == 1 and len(set(re.findall("// where .*", text))) == 100
 
 
 def test_definitions_share_kernels_whatever_their_numbers() -> None:
@@ -95,7 +98,8 @@ def test_processes_share_machine_code(tmp_path: Path) -> None:
     program = (
         "from tests.host.test_shared_kernels import *\n"
         f"cache = DiskCache(Path({str(tmp_path)!r}))\n"
-        "for kernel in executor_of(stack(2, before=1)).compile([torch.zeros(1, 1, 3), 1.0, *stack_inputs(2)]).kernels:\n"
+        "inputs = [torch.zeros(1, 1, 3), 1.0, *stack_inputs(2)]\n"
+        "for kernel in executor_of(stack(2, before=1)).compile(inputs).kernels:\n"
         "    KernelCompiler(Options(), cache).cubin(kernel, tracer=Tracer())\n"
         "print(kernel.name, cache.stats().hits, cache.stats().stores)"
     )

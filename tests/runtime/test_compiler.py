@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -64,16 +62,6 @@ def test_name_is_made_of_the_content():
     names = {compile_kernel(fusion())[1].name for _ in range(2)}
     assert len(names) == 1
     assert compile_kernel(fusion(), index_dtype=DataType.Int)[1].name not in names
-
-
-def test_text_is_the_same_in_another_process():
-    program = (
-        "from tests.runtime.test_compiler import *\n"
-        "import sys\n"
-        "sys.stdout.write(compile_kernel(fusion())[1].full_text)"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout == compile_kernel(fusion())[1].full_text
 
 
 @pytest.mark.parametrize("disable, threads", [((), 2), ((("parallel_compile", ()),), 1)])

@@ -17,6 +17,7 @@ from fusewright.frontend.printing import cuda_text, definition_text, repro_scrip
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Ref
 from fusewright.frontend.tolerances import output_tolerances
+from fusewright.host.plan import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
@@ -87,30 +88,31 @@ class Inspected:
             return definition_text(self._recorder.records, self._recorder.outcomes)
         return definition_text((), ())
 
-    def _kernels_for(self, inputs: Inputs, override_user_schedule: bool) -> tuple[CompiledKernel, ...]:
+    def _program_for(self, inputs: Inputs, override_user_schedule: bool) -> BoundProgram:
         leaf = self._finished()
         arguments = flattened(inputs)
         schedule = None
         if not override_user_schedule:
             schedule = leaf.schedules.find(self._signature(leaf, arguments, None))
         executor = leaf.executor_for(self._registry)
-        return executor.kernels_for(arguments, options=self._options, user_schedule=schedule)
+        return executor.program_for(arguments, options=self._options, user_schedule=schedule)
 
     def cuda_code_for(
         self, inputs: Inputs, intrinsic_code: bool = False, *, override_user_schedule: bool = False
     ) -> str:
         """The CUDA text of the kernels that ran for inputs like these.
 
-        With `intrinsic_code`, complete sources that compile as they are.
+        With `intrinsic_code`, complete sources that compile as they are. A kernel has names of its own: comments
+        tell what they stand for in the definition, for each launch of it.
 
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.
         """
-        return cuda_text(self._kernels_for(inputs, override_user_schedule), intrinsic_code)
+        return cuda_text(self._program_for(inputs, override_user_schedule).launches, intrinsic_code)
 
     def last_cuda_code(self, intrinsic_code: bool = False, *, override_user_schedule: bool = False) -> str:
         """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
-        return cuda_text(self._last_kernels(), intrinsic_code)
+        return cuda_text(self._last_program().launches, intrinsic_code)
 
     def scheduled_fusion_ir_for(
         self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
@@ -119,7 +121,7 @@ class Inspected:
 
         With `tensor_transforms`, also how each tensor's loop axes were made. Raises as `cuda_code_for`.
         """
-        return scheduled_text(self._kernels_for(inputs, override_user_schedule), tensor_transforms)
+        return scheduled_text(self._program_for(inputs, override_user_schedule).kernels, tensor_transforms)
 
     def last_scheduled_fusion_ir(
         self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
@@ -128,10 +130,13 @@ class Inspected:
         return scheduled_text(self._last_kernels(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        return self._last_program().kernels
+
+    def _last_program(self) -> BoundProgram:
         last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
         if last is None:
             raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
-        return last.kernels
+        return last
 
     # ---- checking
 

@@ -12,6 +12,7 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Outcome, numbered_outcomes
+from fusewright.host.plan import LaunchPlan
 from fusewright.ops import DEFINERS
 from fusewright.runtime.compiler import CompiledKernel
 
@@ -173,9 +174,18 @@ def repro_script(
 
 def scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:
     """The scheduled fusion of each kernel; with `transforms`, how each tensor's loop axes were made."""
-    return "\n".join(k.scheduled_ir(transforms) for k in kernels)
+    return "\n".join(k.scheduled_ir(transforms) for k in dict.fromkeys(kernels))
 
 
-def cuda_text(kernels: Sequence[CompiledKernel], complete: bool) -> str:
-    """The CUDA text of each kernel, or its complete source."""
-    return "\n".join(k.full_text if complete else k.cuda_text for k in kernels)
+def cuda_text(launches: Sequence[LaunchPlan], complete: bool) -> str:
+    """The CUDA text of each kernel, or its complete source, below what its names stand for in each launch."""
+    found: dict[CompiledKernel, list[str]] = {}
+    for launch in launches:
+        comments = found.setdefault(launch.op.kernel, [])
+        names = "" if launch.segment is None else str(launch.segment.names)
+        if names:
+            comments.append(f"// where {names}\n")
+    return "\n".join(
+        f"{''.join(comments)}{kernel.full_text if complete else kernel.cuda_text}"
+        for kernel, comments in found.items()
+    )

@@ -210,7 +210,19 @@ class FusionExecutor:
         options: Options | None = None,
         user_schedule: FinishedSchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
-        """The kernels that serve these inputs, in launch order.
+        """The kernels that serve these inputs, in launch order. Raises as `program_for`."""
+        found = self.program_for(inputs, device=device, options=options, user_schedule=user_schedule)
+        return found.kernels
+
+    def program_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        user_schedule: FinishedSchedule | None = None,
+    ) -> BoundProgram:
+        """The program that serves these inputs.
 
         Raises:
             ExecutionOrderError: no call with such inputs was executed or compiled before.
@@ -222,7 +234,7 @@ class FusionExecutor:
             raise ExecutionOrderError(
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
             )
-        return program.kernels
+        return program
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""

@@ -32,7 +32,7 @@ from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
 from fusewright.runtime.targets import CudaTarget, Launch, Target
-from fusewright.segment import Segment
+from fusewright.segment import Names, Segment
 from fusewright.sym import Symbol
 
 # Kept for new signatures; programs that are bound already keep theirs.
@@ -190,6 +190,8 @@ class LaunchPlan:
                 shape = self.sizes.shape(values)
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
             launch = self._target.launcher(self.op.kernel, shape, tracer)
+            if self.segment is not None and not self._target.takes_pointers:
+                launch = partial(_simulate, launch, self.segment.names)
         names: dict[str, Any] = {f"launch_{segment}": launch}
         names.update(zip(self._sized, self.sizes.arguments(self._own_sizes(memory))))
         for name, value, dim in self._strided:
@@ -215,6 +217,12 @@ class LaunchPlan:
                     given=f"a multiple of {given}",
                     hint="vectorize less, or pass a tensor that starts at such an address",
                 )
+
+
+def _simulate(launch: Launch, names: Names, stream: int, values: Sequence[Any]) -> None:
+    """A launch whose errors name what the definition names."""
+    with names.in_errors():
+        launch(stream, values)
 
 
 def _launch_nothing(stream: int, values: Sequence[Any]) -> None:

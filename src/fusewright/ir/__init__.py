@@ -2,8 +2,8 @@
 
 What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map`
 (which element stands where, after shape operations), `node` (what computes a value, and how its axes map to
-its inputs'), `fusion` (the container), `verify` and `text`.
-It may import core and sym. Start reading at `value.TensorView`, then `node`.
+its inputs'), `fusion` (the container), `canonical` (what a group of nodes is but for names), `verify` and
+`text`. It may import core and sym. Start reading at `value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle, Transform

@@ -4,7 +4,7 @@ A line for each value that the group does not compute and for each node, in orde
 
     in Float[i0i,i1i]tt                                 0: an input
     Double 0.5                                          1: a constant
-    Float[i0i,i1i]tt=Pointwise(op:mul,...)(0,1)         2: what a node makes of 0 and 1
+    Float[i0i,i1i]tt=Pointwise.79(op:mul.0f,...)(0,1)   2: what a node makes of 0 and 1
     out 2
 
 Values are numbered in order of first use, sizes likewise. Everything that the code of a group depends on is
@@ -14,11 +14,14 @@ written as something that equals nothing else.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import partial
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
@@ -27,6 +30,9 @@ from fusewright.ir.index_map import IndexMap, position_of, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
+
+# Hex digits that tell rows, or kinds of nodes, of one name apart.
+DIGITS = 6
 
 #: An output of a group, and the value whose memory it is written into.
 GroupOutput = tuple[TensorView, TensorView | None]
@@ -207,7 +213,7 @@ def _node_form(node: Node) -> _Form:
                 text, found = _form(getattr(node, slot, None))
                 parts.append(f"{slot}:{text}")
                 expressions += found
-    kind = _object_name(type(node), type(node).__qualname__)
+    kind = _object_name(type(node), type(node).__name__)
     return f"{_escaped(kind)}({','.join(parts)})", tuple(expressions)
 
 
@@ -242,9 +248,13 @@ def _escaped(text: str) -> str:
 
 # ---- names of objects ------------------------------------------------------------------------------------
 
+_Row = ElementwiseOp | ReductionOp | LibraryOp
+
 _count = itertools.count()
-_named: dict[tuple[str, str], list[object]] = {}
-_named_lock = threading.Lock()
+#: the names of rows and classes of nodes, by their ids; each is kept alive, so that no other gets its id
+_names: dict[int, tuple[object, str]] = {}
+_alike: Counter[str] = Counter()
+_names_lock = threading.Lock()
 
 
 def _unlike_any(kind: str) -> str:
@@ -252,15 +262,37 @@ def _unlike_any(kind: str) -> str:
     return _escaped(f"{kind}#{next(_count)}")
 
 
-def _object_name(value: object, name: str) -> str:
-    """The name of a class or row, which are compared by identity: others of that name are numbered."""
-    key = type(value).__name__, name
-    known = _named.get(key)
-    if known is not None and known[0] is value:
-        return name
-    with _named_lock:
-        known = _named.setdefault(key, [])
-        place = next((i for i, other in enumerate(known) if other is value), len(known))
-        if place == len(known):
-            known.append(value)
-    return f"{name}~{place}" if place else name
+def _object_name(value: type[Node] | _Row, name: str) -> str:
+    """The name of a class or row, which are compared by identity, and a digest of what it says.
+
+    So it is the same in every process; objects that say the same are numbered.
+    """
+    known = _names.get(id(value))
+    if known is None:
+        content = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else _content(value)
+        found = f"{name}.{hashlib.sha256(content.encode()).hexdigest()[:DIGITS]}"
+        with _names_lock:
+            known = _names.get(id(value))
+            if known is None:
+                place = _alike[found]
+                _alike[found] += 1
+                known = _names[id(value)] = value, f"{found}~{place}" if place else found
+    return known[1]
+
+
+def _content(value: object) -> str:
+    """What a row says: functions by their names, which tell where they are written."""
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = [f"{f.name}={_content(getattr(value, f.name))}" for f in fields(value)]
+        return f"{type(value).__name__}({','.join(parts)})"
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{_content(key)}:{_content(entry)}' for key, entry in value.items())}}}"
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(_content, value))})"
+    if isinstance(value, partial):
+        return f"partial({_content(value.func)},{_content(value.args)},{_content(value.keywords)})"
+    if callable(value):
+        return f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return repr(value)

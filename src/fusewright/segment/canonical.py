@@ -78,7 +78,12 @@ class Names:
 
     def translated(self, text: str) -> str:
         """A text about the segment with the definition's names."""
-        return _NAME.sub(lambda name: self.table.get(name[0], f"{name[0]} of the kernel"), text)
+
+        def translation(name: re.Match[str]) -> str:
+            own = name[0]  # a tensor that only rewriting made has no other name
+            return self.table.get(own) or (f"{own} of the kernel" if own.startswith("T") else own)
+
+        return _NAME.sub(translation, text)
 
     @contextmanager
     def in_errors(self) -> Iterator[None]:
