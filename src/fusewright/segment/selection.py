@@ -29,7 +29,7 @@ from fusewright.schedulers.base import (
     plan,
     type_name,
 )
-from fusewright.schedulers.cost import CostModel
+from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.order import launch_order, sibling_parts
@@ -347,7 +347,7 @@ class _Decision:
             if len(rewrites) == len(segments) > 0:
                 text = f"{_results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
                 yield _Idea(segments, text, tuple(rewrites))
-            slow = [s for s, cost in known if cost.seconds > SLOW * cost.least_seconds and len(s.nodes) > 1]
+            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and _may_be_split(cost)]
             segments = self._untried("split", slow)
             if segments:
                 yield _Idea(segments, f"{_results(segments)} without {type_name(segments[0].scheduler.type)}")
@@ -414,6 +414,12 @@ class _Decision:
         except NoSchedulerError:
             return None
         return after if isinstance(after, _State) else None
+
+
+def _may_be_split(cost: Cost) -> bool:
+    """Whether two kernels might take less time, which move each byte once at least."""
+    least = cost.least_seconds
+    return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
 
 
 def _is_better(before: _State, after: _State) -> bool:
