@@ -12,7 +12,7 @@ from fusewright.core.dtype import INT64_MAX, Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, transforms_between
-from fusewright.ir.index_map import computed_parts, value_extent, value_of
+from fusewright.ir.index_map import computed_parts, is_sum_of_products, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
@@ -251,7 +251,7 @@ class Fusion:
         found: dict[Expr, None] = {}
         for axis in self.axes():
             extents = (e for e in (axis.extent, axis.expanded) if e is not None)
-            found.update((e, None) for e in extents if computed_parts(e) or not is_nonneg(e))
+            found.update((e, None) for e in extents if not is_sum_of_products(e) or not is_nonneg(e))
         for node in self.nodes:
             for e in node.index_expressions():
                 found.update(dict.fromkeys(computed_parts(e)))
