@@ -136,6 +136,29 @@ class Fusion:
         value = as_int(extent)
         return self.new_scalar(DataType.Int, value, extent)
 
+    def signed_value(self, scalar: Scalar) -> Expr | None:
+        """The value of an integral scalar that may be negative, as an offset may; None for other scalars.
+
+        What serves as a size has a symbol that is not.
+        """
+        value = scalar.extent
+        if value is None or not any(s in self.scalar_of for s in value.free_symbols):
+            return value
+        if not is_sum_of_products(value):  # quotients and the like are of sizes
+            return self._signed_symbol(scalar)
+        signed = {
+            s: self._signed_symbol(self.scalar_of[s]) for s in value.free_symbols if s in self.scalar_of
+        }
+        return substitute(value, signed)
+
+    def _signed_symbol(self, scalar: Scalar) -> Symbol:
+        known = (s for s, owner in self.scalar_of.items() if owner is scalar and s.lo < 0)
+        found = next(known, None)
+        if found is None:
+            found = symbol(f"i{self._next_scalar()}", lo=-INT64_MAX - 1)
+            self.scalar_of[found] = scalar
+        return found
+
     def _next_scalar(self) -> int:
         self._scalars += 1
         return self._scalars - 1
