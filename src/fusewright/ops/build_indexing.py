@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.errors import DtypeError, OptionError, RankError, ShapeError
+from fusewright.core.errors import DtypeError, RankError, ShapeError
 from fusewright.ir import Fusion, IndexMap, IterDomain, Scalar, TensorView, index_value, positions
 from fusewright.ops.build_elementwise import insert_axes
 from fusewright.ops.build_indexed import choose, indexed, own_positions, remainder, sized_axis, zero_of
@@ -50,7 +50,7 @@ def index_select(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -
         line = index if index.ndim else insert_axes(fusion, index, [True])
         wide = insert_axes(fusion, line, [i != along for i in range(arg.ndim)])
     axes = [fusion.copy_axis(wide.shape[i] if i == along else axis) for i, axis in enumerate(arg.shape)]
-    return _found(fusion, "IndexSelect", arg, axes, own_positions(arg), along, wide)
+    return found_by_index(fusion, "IndexSelect", arg, axes, own_positions(arg), along, wide)
 
 
 @op(aliases={"arg1": "arg"})
@@ -71,7 +71,9 @@ def gather(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -> Tens
         for i, (place, size) in enumerate(zip(places, arg.extents))
         if i != along and place is not ZERO
     ]
-    return _found(fusion, "Gather", arg, axes, places, along, index, land(*inside) if inside else TRUE)
+    return found_by_index(
+        fusion, "Gather", arg, axes, places, along, index, land(*inside) if inside else TRUE
+    )
 
 
 @op(aliases={"arg1": "arg"})
@@ -86,7 +88,7 @@ def take_along_axis(fusion: Fusion, arg: TensorView, index: TensorView, dim: int
         wider = ours if theirs.visible_extent is ONE or not ours.is_broadcast else theirs
         axes.append(fusion.copy_axis(theirs if i == along else wider))
     places = positions([axis.extent for axis in axes])
-    return _found(fusion, "TakeAlongAxis", arg, axes, places, along, index)
+    return found_by_index(fusion, "TakeAlongAxis", arg, axes, places, along, index)
 
 
 def checked_dim(name: str, arg: TensorView, index: TensorView, dim: int) -> int:
@@ -106,39 +108,7 @@ def checked_dim(name: str, arg: TensorView, index: TensorView, dim: int) -> int:
     return dim % rank
 
 
-@op()
-def embedding_fwd(
-    fusion: Fusion,
-    input: TensorView,
-    weight: TensorView,
-    padding_idx: ScalarLike | None = None,
-    max_norm: ScalarLike | None = None,
-    norm_type: ScalarLike | None = None,
-    scale_grad_by_freq: ScalarLike | None = None,
-    sparse: ScalarLike | None = None,
-) -> TensorView:
-    """weight[input]: for each index in `input` a row of `weight`, along a new last dimension.
-
-    padding_idx, scale_grad_by_freq and sparse concern gradients only. OptionError for `max_norm`, which
-    would change `weight`. An index out of range finds 0.
-    """
-    if weight.ndim != 2:
-        raise RankError(what="embedding_fwd: the weight", expected=2, given=weight.ndim)
-    if max_norm is not None:
-        raise OptionError(
-            "embedding_fwd: max_norm rescales rows of the weight in place",
-            expected="None",
-            given=max_norm,
-            hint="scale the rows that are too long before, and pass the result",
-        )
-    rank = input.ndim + 1
-    wide = insert_axes(fusion, input, [i == rank - 1 for i in range(rank)])
-    axes = [fusion.copy_axis(axis) for axis in (*input.shape, weight.shape[1])]
-    places = [ZERO, positions([axis.extent for axis in axes])[-1]]
-    return _found(fusion, "Embedding", weight, axes, places, 0, wide)
-
-
-def _found(
+def found_by_index(
     fusion: Fusion,
     kind: str,
     source: TensorView,
