@@ -19,10 +19,10 @@ Dims = tuple[Dim, ...]
 
 
 def reshape(w: Writer) -> None:
-    x = w.tensor()
+    x = w.any(lambda s: not s.value.scalar)
     if x is not None:
         style = w.pick((_merged, _merged, _split, _split, _with_ones, _shuffled, lambda w, s: [times(s)]))
-        reshaped(w, x, style(w, list(x.dims)))
+        reshaped(w, x, (style if x.ndim else _with_ones)(w, list(x.dims)))
 
 
 def reshaped(w: Writer, x: Slot, dims: list[Dim] | None) -> Slot | None:
