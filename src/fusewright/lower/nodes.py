@@ -81,7 +81,9 @@ class _Work:
         """Whether there are values of the program where the predicate does not hold."""
         return self.fill is not None
 
-    def load(self, dst: k.Ref, src: k.Operand, width: int = 1, cache: CacheOp = CacheOp.unspecified) -> k.Copy:
+    def load(
+        self, dst: k.Ref, src: k.Operand, width: int = 1, cache: CacheOp = CacheOp.unspecified
+    ) -> k.Copy:
         """One access, under the predicate."""
         if self.pred is k.TRUE:
             return k.Copy(dst, src, width, cache)
