@@ -90,9 +90,7 @@ def test_shared_memory_without_room_for_all_that_a_block_holds():
     schedule, middle, _ = copies(8, 8)
     schedule.set_memory_type(middle, MemoryType.shared)
     schedule.store_along(middle, [1], 1)
-    refused(
-        schedule, "T1 is stored along axes that do not tell apart what loop .* computes", "store_along"
-    )
+    refused(schedule, "T1 is stored along axes that do not tell apart what loop .* computes", "store_along")
     schedule.store_along(middle, [1, 0], 1)
     x = torch.randn(8, 8)
     assert torch.equal(run(schedule, [x])[0], x)

@@ -496,7 +496,7 @@ def test_loads_are_in_flight_before_the_barrier() -> None:
 
 @pytest.mark.parametrize("shape", [(4, 3, 1025), (2, 65, 77)], ids=str)
 def test_odd_tiles(shape: tuple[int, ...]) -> None:
-    """A fill goes to the tile as any value does; one barrier stands between the tile's writes and its reads."""
+    """A fill goes to the tile as any value does; one barrier stands between writes and reads of the tile."""
     _, kernel = compiled(permuted(0, 2, 1)[0], [random(*shape, dtype=BF16)])
     before, after = kernel.cuda_text.partition("{")[2].split("__syncthreads();")
     assert "if (" not in before and "if (" in after
