@@ -15,7 +15,7 @@ from fusewright.ir.axis import IterDomain, IterKind, transforms_between
 from fusewright.ir.index_map import computed_parts, is_sum_of_products, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
-from fusewright.ir.value import Number, Scalar, TensorView, Val
+from fusewright.ir.value import Number, Scalar, Storage, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, const, defined, is_nonneg, replace, substitute, symbol
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
@@ -456,6 +456,8 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         is_cpu=value.is_cpu,
     )
     new.loop = [axes[a] for a in value.loop]
+    if value.storage is not None:
+        new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
     new.inline_at = value.inline_at
     return new
 
@@ -466,8 +468,9 @@ def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     for axis in leaves:
         if axis not in axes and (axis.definition is None or axis in tensor.maybe_root):
             axes[axis] = axis.bare_copy()
+    stored = tensor.storage.axes if tensor.storage is not None else ()
     for transform in transforms_between(
-        tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)
+        tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation, *stored)
     ):
         outputs = tuple([a.bare_copy() for a in transform.outputs])
         axes.update(zip(transform.outputs, outputs))
