@@ -102,7 +102,7 @@ class Inspected:
     ) -> str:
         """The CUDA text of the kernels that ran for inputs like these.
 
-        With `intrinsic_code`, complete sources that compile as they are. A kernel has names of its own: comments
+        With `intrinsic_code`, complete sources that compile as they are. A kernel has its own names: comments
         tell what they stand for in the definition, for each launch of it.
 
         Raises:
