@@ -176,6 +176,7 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
         return x
     kind = category(dtype)
     if kind == 0:
+        x = convert(x, up(x.dtype))
         return Bounded(x.data != 0, unknown_where((x.error > 0) & (x.data.abs() <= x.error)), x.scalar)
     if kind == 1:
         if category(x.dtype) < 2:
@@ -227,21 +228,21 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _smooth(name: str, slope: float | None = None) -> Unary:
+def smooth(name: str, slope: float | None = None) -> Unary:
     function = getattr(torch, name)
     return Unary(function, _spread(function) if slope is None else _slope(slope))
 
 
-def _integral(name: str) -> Unary:
+def integral(name: str) -> Unary:
     function = getattr(torch, name)
     return Unary(function, _spread(function), 0, keeps=True, integers=_same)
 
 
 UNARY: dict[str, Unary] = {
-    **{name: _smooth(name) for name in ("exp", "exp2", "expm1", "tanh", "sigmoid", "sqrt", "log", "log1p")},
-    **{name: _smooth(name) for name in ("log2", "atan", "asinh", "sinh", "erf")},
-    **{name: _smooth(name, 1.0) for name in ("sin", "cos")},
-    **{name: _integral(name) for name in ("floor", "ceil", "trunc", "round")},
+    **{name: smooth(name) for name in ("exp", "exp2", "expm1", "tanh", "sigmoid", "sqrt", "log", "log1p")},
+    **{name: smooth(name) for name in ("log2", "atan", "asinh", "sinh", "erf")},
+    **{name: smooth(name, 1.0) for name in ("sin", "cos")},
+    **{name: integral(name) for name in ("floor", "ceil", "trunc", "round")},
     "reciprocal": Unary(torch.reciprocal, _apart_from_zero(torch.reciprocal), 2),
     "rsqrt": Unary(torch.rsqrt, _apart_from_zero(torch.rsqrt)),
     # The derivative of silu is at most 1.0998.
@@ -257,8 +258,12 @@ COMPLEX_UNARY = ("neg", "set")
 
 
 def unary(name: str, x: Operand) -> Bounded:
+    return applied(UNARY[name], name, x)
+
+
+def applied(row: Unary, name: str, x: Operand) -> Bounded:
+    """What a row of `UNARY`, or one like them, is worth."""
     x = _operand(x)
-    row = UNARY[name]
     kind = category(x.dtype)
     if kind < 2 and row.integers is not None:
         data = x.data if kind == 0 else row.integers(x.data)
@@ -267,6 +272,9 @@ def unary(name: str, x: Operand) -> Bounded:
         if name == "abs":
             real = torch.empty(0, dtype=x.dtype).real.dtype
             out = rounded(widened(x.data).abs(), x.error, real, FUNCTION_ROUNDOFFS)
+        elif row.roundoffs:
+            wide = widened(x.data)
+            out = rounded(row.function(wide), row.error(wide.abs(), x.error), x.dtype, FUNCTION_ROUNDOFFS)
         else:
             out = Bounded(row.function(x.data), x.error)
         return Bounded(out.data, out.error, x.scalar)
@@ -330,7 +338,7 @@ COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _discrete(function: Callable[..., Tensor], *operands: Bounded) -> Bounded:
+def discrete(function: Callable[..., Tensor], *operands: Bounded) -> Bounded:
     """Of integers and bools: uncertain where an operand is."""
     data = function(*[x.data for x in operands])
     unknown = torch.zeros((), dtype=torch.bool)
@@ -343,7 +351,7 @@ def binary(name: str, a: Operand, b: Operand) -> Bounded:
     x, y = _operand(a), _operand(b)
     scalar = x.scalar and y.scalar
     if name.startswith("logical"):
-        return _discrete(BOOL_BINARY[name], convert(x, torch.bool), convert(y, torch.bool))
+        return discrete(BOOL_BINARY[name], convert(x, torch.bool), convert(y, torch.bool))
     common = up(common_dtype([x, y]))
     if name == "truediv":
         common = float_up(common)
@@ -355,9 +363,9 @@ def binary(name: str, a: Operand, b: Operand) -> Bounded:
         unknown = (reach > 0) & ~((widened(x.data) - widened(y.data)).abs() > reach)
         return Bounded(data, unknown_where(unknown), scalar)
     if kind == 0:
-        return _discrete(BOOL_BINARY[name], x, y)
+        return discrete(BOOL_BINARY[name], x, y)
     if kind == 1:
-        return _discrete(INTEGER_BINARY[name], x, y)
+        return discrete(INTEGER_BINARY[name], x, y)
     function, errors, roundoffs = FLOAT_BINARY[name]
     wide_x, wide_y = widened(x.data), widened(y.data)
     error = errors(wide_x, x.error, wide_y, y.error)
@@ -422,7 +430,7 @@ def scaled(name: str, a: Operand, b: Operand, alpha: Number) -> Bounded:
 
 
 def logical_not(x: Operand) -> Bounded:
-    return _discrete(torch.logical_not, convert(_operand(x), torch.bool))
+    return discrete(torch.logical_not, convert(_operand(x), torch.bool))
 
 
 def power(x: Operand, exponent: int) -> Bounded:
@@ -430,7 +438,7 @@ def power(x: Operand, exponent: int) -> Bounded:
     x = _operand(x)
     out = convert(x, up(x.dtype))
     if category(out.dtype) == 1:
-        return _discrete(lambda t: torch.pow(t, exponent), out)
+        return discrete(lambda t: torch.pow(t, exponent), out)
     wide = widened(out.data)
     error = (wide.abs() + out.error) ** exponent - wide.abs() ** exponent
     result = rounded(wide**exponent, error, out.dtype, FUNCTION_ROUNDOFFS)

@@ -12,7 +12,10 @@ Size = int | Bounded
 
 
 def moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    return Bounded(move(x.data), move(x.error))
+    """Elements of 8 bits are moved as what torch has every move for."""
+    is_narrow = x.dtype.is_floating_point and x.dtype.itemsize == 1
+    data = move(x.data.view(torch.uint8)).view(x.dtype) if is_narrow else move(x.data)
+    return Bounded(data, move(x.error))
 
 
 def _sizes(shape: Sequence[Size]) -> list[int]:
@@ -40,16 +43,18 @@ def slice_(
 
 def split(x: Bounded, sizes: int | Sequence[int], dim: int = 0) -> tuple[Bounded, ...]:
     listed = sizes if isinstance(sizes, int) else list(sizes)
-    return tuple(map(Bounded, x.data.split(listed, dim), x.error.split(listed, dim)))
+    count = len(x.data.split(listed, dim))
+    return tuple(moved(x, lambda t, i=i: t.split(listed, dim)[i]) for i in range(count))  # type: ignore[misc]
 
 
 def chunk(x: Bounded, chunks: int, dim: int = 0) -> tuple[Bounded, ...]:
-    return tuple(map(Bounded, x.data.chunk(chunks, dim), x.error.chunk(chunks, dim)))
+    count = len(x.data.chunk(chunks, dim))
+    return tuple(moved(x, lambda t, i=i: t.chunk(chunks, dim)[i]) for i in range(count))  # type: ignore[misc]
 
 
 def pad(x: Bounded, widths: Sequence[int], value: Number | None = None) -> Bounded:
     fill = convert(exact(0 if value is None else value), x.dtype)
-    return Bounded(_padded(x.data, widths, fill.data), _padded(x.error, widths, fill.error))
+    return _several([x, fill], lambda t, number: _padded(t, widths, number))
 
 
 def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
@@ -65,12 +70,21 @@ def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
     return t
 
 
+def _several(operands: Sequence[Bounded], move: Callable[..., Tensor]) -> Bounded:
+    """A move of several tensors of one type."""
+    dtype = operands[0].dtype
+    is_narrow = dtype.is_floating_point and dtype.itemsize == 1
+    data = [x.data.view(torch.uint8) if is_narrow else x.data for x in operands]
+    out = move(*data)
+    return Bounded(out.view(dtype) if is_narrow else out, move(*(x.error for x in operands)))
+
+
 def cat(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:
-    return Bounded(torch.cat([x.data for x in tensors], dim), torch.cat([x.error for x in tensors], dim))
+    return _several(tensors, lambda *ts: torch.cat(ts, dim))
 
 
 def stack(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:
-    return Bounded(torch.stack([x.data for x in tensors], dim), torch.stack([x.error for x in tensors], dim))
+    return _several(tensors, lambda *ts: torch.stack(ts, dim))
 
 
 def flip(x: Bounded, dims: int | Sequence[int]) -> Bounded:

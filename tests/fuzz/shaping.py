@@ -140,7 +140,7 @@ def parts(w: Writer) -> None:
     name = w.pick(("chunk", "split", "split"))
     if name == "chunk":
         given, each = max(given, 1), max(1, math.ceil(size / given))
-        listed = [min(each, size - i) for i in range(0, size, each)] or [0]
+        listed = [min(each, size - i) for i in range(0, size, each)] or [0] * given
     elif w.chance(2):
         given = max(1, size // given)
         listed = [min(given, size - i) for i in range(0, size, given)] or [0]
