@@ -2,6 +2,7 @@
 
 Options:
     --target=sim|gpu|all    which targets the `target` fixture runs on (default all: those that are there)
+    --matrix=some|all       which cells of tests/matrix (default some)
     --update-golden         rewrite the golden files, running only the tests that compare with one
 """
 
@@ -46,6 +47,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fusewright")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files in tests/golden")
+    group.addoption(
+        "--matrix",
+        choices=("some", "all"),
+        default="some",
+        help="which cells of tests/matrix (default: some)",
+    )
     group.addoption(
         "--target",
         choices=("sim", "gpu", "all"),

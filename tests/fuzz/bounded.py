@@ -91,8 +91,20 @@ def up(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in REDUCED else dtype
 
 
+def is_narrow(dtype: torch.dtype) -> bool:
+    """Whether it is a float of 8 bits, for which torch has few functions."""
+    return dtype.is_floating_point and dtype.itemsize == 1
+
+
 def float_up(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if category(dtype) < 2 else up(dtype)
+
+
+def _met(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """The type of two operands of one tier."""
+    if a is not b and (is_narrow(a) or is_narrow(b)):
+        a, b = up(a), up(b)
+    return torch.promote_types(a, b)
 
 
 def _meet(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
@@ -118,7 +130,7 @@ def common_dtype(operands: Sequence[Bounded]) -> torch.dtype:
         if types:
             met = types[0]
             for dtype in types[1:]:
-                met = torch.promote_types(met, dtype)
+                met = _met(met, dtype)
             found = met if found is None else _meet(found, met)
     assert found is not None
     return found
@@ -193,7 +205,7 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
 # ---- elementwise -------------------------------------------------------------------------------------------
 
 
-def _spread(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def spread(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """The error of a monotone function: how far it goes within the error of its operand."""
 
     def error(x: Tensor, e: Tensor) -> Tensor:
@@ -209,8 +221,8 @@ def _slope(bound: float) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _apart_from_zero(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    spread = _spread(function)
-    return lambda x, e: torch.where((e > 0) & (x.abs() <= e), INF, spread(x, e))
+    within = spread(function)
+    return lambda x, e: torch.where((e > 0) & (x.abs() <= e), INF, within(x, e))
 
 
 @dataclass(frozen=True)
@@ -230,12 +242,12 @@ def _same(x: Tensor) -> Tensor:
 
 def smooth(name: str, slope: float | None = None) -> Unary:
     function = getattr(torch, name)
-    return Unary(function, _spread(function) if slope is None else _slope(slope))
+    return Unary(function, spread(function) if slope is None else _slope(slope))
 
 
 def integral(name: str) -> Unary:
     function = getattr(torch, name)
-    return Unary(function, _spread(function), 0, keeps=True, integers=_same)
+    return Unary(function, spread(function), 0, keeps=True, integers=_same)
 
 
 UNARY: dict[str, Unary] = {
@@ -250,7 +262,7 @@ UNARY: dict[str, Unary] = {
     "relu": Unary(torch.relu, _slope(1.0), 0, keeps=True, integers=torch.relu),
     "abs": Unary(torch.abs, _slope(1.0), 0, keeps=True, integers=torch.abs),
     "neg": Unary(torch.neg, _slope(1.0), 0, integers=torch.neg),
-    "sign": Unary(torch.sign, _spread(torch.sign), 0, keeps=True, integers=torch.sign),
+    "sign": Unary(torch.sign, spread(torch.sign), 0, keeps=True, integers=torch.sign),
     "set": Unary(_same, _slope(1.0), 0, keeps=True, integers=_same),
 }
 KEEPS_BOOLS = ("set", "sign", "neg", "relu", "abs", "floor", "ceil", "trunc", "round")
@@ -273,8 +285,8 @@ def applied(row: Unary, name: str, x: Operand) -> Bounded:
             real = torch.empty(0, dtype=x.dtype).real.dtype
             out = rounded(widened(x.data).abs(), x.error, real, FUNCTION_ROUNDOFFS)
         elif row.roundoffs:
-            wide = widened(x.data)
-            out = rounded(row.function(wide), row.error(wide.abs(), x.error), x.dtype, FUNCTION_ROUNDOFFS)
+            unknown = unknown_where(x.error > 0)
+            out = rounded(row.function(widened(x.data)), unknown, x.dtype, FUNCTION_ROUNDOFFS)
         else:
             out = Bounded(row.function(x.data), x.error)
         return Bounded(out.data, out.error, x.scalar)
@@ -394,15 +406,19 @@ def where(condition: Operand, a: Operand, b: Operand) -> Bounded:
 def clamp(x: Operand, low: Number | None = None, high: Number | None = None) -> Bounded:
     x = _operand(x)
     bounds = [None if v is None else convert(exact(v), x.dtype).data for v in (low, high)]
-    return Bounded(torch.clamp(x.data, *bounds), x.error, x.scalar)
+    if x.dtype is not torch.bool and x.dtype not in REDUCED:
+        return Bounded(torch.clamp(x.data, *bounds), x.error, x.scalar)
+    wide = [None if v is None else v.float() for v in bounds]
+    return Bounded(torch.clamp(x.data.float(), *wide).to(x.dtype), x.error, x.scalar)
 
 
 def threshold(x: Operand, limit: Number, value: Number) -> Bounded:
     x = _operand(x)
     at, then = convert(exact(limit), x.dtype), convert(exact(value), x.dtype)
     near = (x.error > 0) & ~((widened(x.data) - widened(at.data)).abs() > x.error)
-    error = torch.where(near, INF, torch.where(x.data <= at.data, 0.0, x.error))
-    return Bounded(torch.where(x.data <= at.data, then.data, x.data), error, x.scalar)
+    below = widened(x.data) <= widened(at.data)
+    error = torch.where(near, INF, torch.where(below, 0.0, x.error))
+    return Bounded(torch.where(below, then.data, x.data), error, x.scalar)
 
 
 def _promoted(*operands: Operand) -> list[Bounded]:
@@ -436,7 +452,7 @@ def logical_not(x: Operand) -> Bounded:
 def power(x: Operand, exponent: int) -> Bounded:
     """x ** a small positive integer."""
     x = _operand(x)
-    out = convert(x, up(x.dtype))
+    out = convert(x, up(common_dtype([x, exact(exponent)])))
     if category(out.dtype) == 1:
         return discrete(lambda t: torch.pow(t, exponent), out)
     wide = widened(out.data)

@@ -6,27 +6,29 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tests.fuzz.bounded import Bounded, Number, Tensor, convert, exact
+from tests.fuzz.bounded import Bounded, Number, Tensor, convert, exact, is_narrow
 
 Size = int | Bounded
 
 
 def moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
     """Elements of 8 bits are moved as what torch has every move for."""
-    is_narrow = x.dtype.is_floating_point and x.dtype.itemsize == 1
-    data = move(x.data.view(torch.uint8)).view(x.dtype) if is_narrow else move(x.data)
+    data = move(x.data.view(torch.uint8)).view(x.dtype) if is_narrow(x.dtype) else move(x.data)
     return Bounded(data, move(x.error))
 
 
-def _sizes(shape: Sequence[Size]) -> list[int]:
+def sizes_of(shape: Bounded | Sequence[Size]) -> list[int]:
+    """A shape, which is a vector of scalars or a list."""
+    if isinstance(shape, Bounded):
+        return [int(n) for n in shape.data]
     return [int(n.data) if isinstance(n, Bounded) else n for n in shape]
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
 
 
-def reshape(x: Bounded, shape: Sequence[Size]) -> Bounded:
-    return moved(x, lambda t: t.reshape(_sizes(shape)))
+def reshape(x: Bounded, shape: Bounded | Sequence[Size]) -> Bounded:
+    return moved(x, lambda t: t.reshape(sizes_of(shape)))
 
 
 def flatten(x: Bounded, start_dim: int = 0, end_dim: int = -1) -> Bounded:
@@ -36,7 +38,7 @@ def flatten(x: Bounded, start_dim: int = 0, end_dim: int = -1) -> Bounded:
 def slice_(
     x: Bounded, starts: Sequence[Size], ends: Sequence[Size], steps: Sequence[int] | None = None
 ) -> Bounded:
-    each = zip(_sizes(starts), _sizes(ends), steps or [1] * len(starts))
+    each = zip(sizes_of(starts), sizes_of(ends), steps or [1] * len(starts))
     ranges = tuple(slice(start, end, step) for start, end, step in each)
     return moved(x, lambda t: t[ranges])
 
@@ -73,10 +75,9 @@ def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
 def _several(operands: Sequence[Bounded], move: Callable[..., Tensor]) -> Bounded:
     """A move of several tensors of one type."""
     dtype = operands[0].dtype
-    is_narrow = dtype.is_floating_point and dtype.itemsize == 1
-    data = [x.data.view(torch.uint8) if is_narrow else x.data for x in operands]
+    data = [x.data.view(torch.uint8) if is_narrow(dtype) else x.data for x in operands]
     out = move(*data)
-    return Bounded(out.view(dtype) if is_narrow else out, move(*(x.error for x in operands)))
+    return Bounded(out.view(dtype) if is_narrow(dtype) else out, move(*(x.error for x in operands)))
 
 
 def cat(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:
@@ -115,7 +116,7 @@ def tril(x: Bounded, diagonal: int = 0) -> Bounded:
 
 
 def select(x: Bounded, index: Size, dim: int) -> Bounded:
-    [place] = _sizes([index])
+    [place] = sizes_of([index])
     return moved(x, lambda t: t.select(dim, place))
 
 
