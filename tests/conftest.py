@@ -192,15 +192,15 @@ def target(request: pytest.FixtureRequest) -> torch.device:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """`golden(name, text)`: `text` must equal the file tests/golden/<name>.txt.
+def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
+    """`golden(name, text)`: `text` must equal the file tests/golden/<name>.txt, or the file of that path.
 
     `name` may hold slashes. A mismatch fails with a unified diff; `--update-golden` writes the file instead.
     """
     update = bool(request.config.getoption("--update-golden"))
 
-    def compare(name: str, text: str) -> None:
-        path = GOLDEN_DIR / f"{name}.txt"
+    def compare(name: str | Path, text: str) -> None:
+        path = name if isinstance(name, Path) else GOLDEN_DIR / f"{name}.txt"
         text = text.rstrip("\n") + "\n"
         if update:
             path.parent.mkdir(parents=True, exist_ok=True)

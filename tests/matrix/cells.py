@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from fusewright import DataType
 from fusewright.cli.survey import survey
+from fusewright.ops import OPS
 from tests.fuzz.programs import Input, Program, TensorArgument
 from tests.fuzz.shrinking import without_unused
 from tests.fuzz.values import contiguous_strides
@@ -22,6 +23,8 @@ DTYPES = (
     *(DataType.Float8_e4m3fn, DataType.Float8_e5m2),
     *(DataType.Int, DataType.Int32, DataType.Bool, DataType.ComplexFloat, DataType.ComplexDouble),
 )
+# Of a shape that every operation takes.
+COMMON_SIZES = (33, 31)
 #: Whose types are not those of their first tensor: embeddings are found for indices, sizes have no type.
 FOR_ALL_TYPES = ("embedding_fwd", "at")
 
@@ -104,6 +107,20 @@ def program(ops: Sequence[str], dtype: DataType, shape: Shape) -> Program:
         (Input(dtype, "symbolic"), _plain((channels,), 8)),
     ]
     return without_unused(Program([i for i, _ in inputs], cell.calls, cell.outputs, [[a for _, a in inputs]]))
+
+
+def tested() -> dict[str, list[str]]:
+    """The types with which the matrix shows each operation, as `fusewright ops` prints them."""
+    shape = next(shape for shape in SHAPES if shape.sizes == COMMON_SIZES)
+    return {
+        op: [
+            dtype.name
+            for dtype in DataType
+            if dtype in DTYPES and takes(op, dtype) and program([op], dtype, shape).outputs
+        ]
+        for op in OPS
+        if op in ROWS
+    }
 
 
 def _plain(sizes: tuple[int, ...], seed: int, below: int | None = None) -> TensorArgument:
