@@ -30,10 +30,12 @@ ROUNDOFF = {
     torch.bfloat16: 2.0**-8,
     torch.float8_e4m3fn: 2.0**-4,
     torch.float8_e5m2: 2.0**-3,
+    # Powers of two alone: of 1.5 either neighbour is a third away.
+    torch.float8_e8m0fnu: 2.0**-1,
     torch.complex64: 2.0**-24,
     torch.complex128: 2.0**-53,
 }
-REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
 INTEGERS = (torch.int32, torch.int64)
 # Errors, in units of roundoff, of functions that are not rounded correctly: CUDA's mathematical functions
 # stay within 4 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), torch's on the CPU within as much.
@@ -94,6 +96,13 @@ def up(dtype: torch.dtype) -> torch.dtype:
 def is_narrow(dtype: torch.dtype) -> bool:
     """Whether it is a float of 8 bits, for which torch has few functions."""
     return dtype.is_floating_point and dtype.itemsize == 1
+
+
+def movable(x: Tensor) -> Tensor:
+    """The same bits in a type that torch can move in any way."""
+    if x.dtype is torch.uint64:
+        return x.view(torch.int64)
+    return x.view(torch.uint8) if is_narrow(x.dtype) else x
 
 
 def float_up(dtype: torch.dtype) -> torch.dtype:
@@ -189,7 +198,7 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
     kind = category(dtype)
     if kind == 0:
         x = convert(x, up(x.dtype))
-        return Bounded(x.data != 0, unknown_where((x.error > 0) & (x.data.abs() <= x.error)), x.scalar)
+        return Bounded(x.data != 0, unknown_where((x.error > 0) & (widened(x.data).abs() <= x.error)), x.scalar)
     if kind == 1:
         if category(x.dtype) < 2:
             return Bounded(x.data.to(dtype), x.error, x.scalar)

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tests.fuzz.bounded import Bounded, Number, Tensor, convert, exact, is_narrow
+from tests.fuzz.bounded import Bounded, Number, Tensor, convert, exact, movable
 
 Size = int | Bounded
 
 
 def moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    """Elements of 8 bits are moved as what torch has every move for."""
-    data = move(x.data.view(torch.uint8)).view(x.dtype) if is_narrow(x.dtype) else move(x.data)
-    return Bounded(data, move(x.error))
+    return Bounded(move(movable(x.data)).view(x.dtype), move(x.error))
 
 
 def sizes_of(shape: Bounded | Sequence[Size]) -> list[int]:
@@ -74,10 +72,8 @@ def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
 
 def _several(operands: Sequence[Bounded], move: Callable[..., Tensor]) -> Bounded:
     """A move of several tensors of one type."""
-    dtype = operands[0].dtype
-    data = [x.data.view(torch.uint8) if is_narrow(dtype) else x.data for x in operands]
-    out = move(*data)
-    return Bounded(out.view(dtype) if is_narrow(dtype) else out, move(*(x.error for x in operands)))
+    out = move(*(movable(x.data) for x in operands))
+    return Bounded(out.view(operands[0].dtype), move(*(x.error for x in operands)))
 
 
 def cat(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:

@@ -15,6 +15,7 @@ from tests.fuzz.bounded import (
     UNARY,
     Bounded,
     Number,
+    Operand,
     Tensor,
     addcmul,
     binary,
@@ -103,11 +104,12 @@ def full(shape: Bounded | Sequence[int], value: Number, dtype: DataType) -> Boun
     return expand(convert(exact(value), dtype.torch), shape)
 
 
-def iota(length: int, start: Number, step: Number, dtype: DataType) -> Bounded:
+def iota(length: int, start: Operand, step: Operand, dtype: DataType) -> Bounded:
     places = torch.arange(length)
     if not dtype.is_floating:
+        start, step = (int(v.data) if isinstance(v, Bounded) else v for v in (start, step))
         return exact((places * step + start).to(dtype.torch))
-    x = binary("add", exact(start), binary("mul", convert(exact(places), up(dtype.torch)), exact(step)))
+    x = binary("add", start, binary("mul", convert(exact(places), up(dtype.torch)), step))
     return convert(x, dtype.torch)
 
 

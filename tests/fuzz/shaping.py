@@ -190,7 +190,7 @@ def join(w: Writer) -> None:
     for _ in range(w.rng.randint(1, 2)):
         fits = [
             s for s in w.slots
-            if s.dtype is x.dtype and s.ndim == x.ndim and not s.value.scalar
+            if not s.is_hidden and s.dtype is x.dtype and s.ndim == x.ndim and not s.value.scalar
             and all(a == b or (i == at and not is_stack) for i, (a, b) in enumerate(zip(s.dims, x.dims)))
         ]  # fmt: skip
         pieces.insert(w.rng.randint(0, len(pieces)), w.pick(fits))

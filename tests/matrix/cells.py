@@ -20,8 +20,8 @@ from tests.matrix.rows import GROUPS, ROWS, Cell
 FURTHER_CELLS = 100
 DTYPES = (
     *(DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16),
-    *(DataType.Float8_e4m3fn, DataType.Float8_e5m2),
-    *(DataType.Int, DataType.Int32, DataType.Bool, DataType.ComplexFloat, DataType.ComplexDouble),
+    *(DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Float8_e8m0fnu),
+    *(DataType.Int, DataType.Int32, DataType.UInt64, DataType.Bool, DataType.ComplexFloat, DataType.ComplexDouble),
 )
 # Of a shape that every operation takes.
 COMMON_SIZES = (33, 31)

@@ -99,7 +99,8 @@ def _number(cell: Cell) -> Any:
 
 def _away_from_roots(cell: Cell) -> None:
     """Where a function is 0 its value is all error: of |x| + 3."""
-    cell.add("lgamma", cell.call("add", cell.call("abs", X), 3))
+    if cell.dtype is not DataType.UInt64:  # which has no arithmetic
+        cell.add("lgamma", cell.call("add", cell.call("abs", X), 3))
 
 
 def _shifts(op: str) -> Row:
@@ -435,7 +436,10 @@ GROUPS: dict[str, dict[str, Row]] = {
         **_rows("threshold", _calls((X, 1, 2))),
         **_rows("clamp", _calls((X, 0, 2), (X, None, 1))),
         **_rows("pow", _calls((X, 2), (X, 3))),
-        **_rows("add_alpha sub_alpha", _calls((X, Y, 2))),
+        **_rows(
+            "add_alpha sub_alpha",
+            _each(lambda cell: [(X, Y, 2)] if cell.dtype is not DataType.UInt64 else []),
+        ),
         **_rows("masked_fill", _calls((X, MASK, 1))),
         **_rows("full_like", _calls((X, 1))),
     },
