@@ -198,7 +198,9 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
     kind = category(dtype)
     if kind == 0:
         x = convert(x, up(x.dtype))
-        return Bounded(x.data != 0, unknown_where((x.error > 0) & (widened(x.data).abs() <= x.error)), x.scalar)
+        return Bounded(
+            x.data != 0, unknown_where((x.error > 0) & (widened(x.data).abs() <= x.error)), x.scalar
+        )
     if kind == 1:
         if category(x.dtype) < 2:
             return Bounded(x.data.to(dtype), x.error, x.scalar)

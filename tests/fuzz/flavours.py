@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.fuzz.kinds import KINDS
 from fusewright import DataType
+from tests.fuzz.kinds import KINDS
 from tests.fuzz.programs import Program
 from tests.fuzz.rare import RARE
 from tests.fuzz.shaping import SHAPING
@@ -137,8 +137,17 @@ _NAMES = list(FLAVOURS)
 _WEIGHTS = [weight for weight, _ in FLAVOURS.values()]
 
 
+def _drawn(seed: int, number: int) -> tuple[str, random.Random]:
+    rng = random.Random(f"{seed}:{number}")
+    return rng.choices(_NAMES, _WEIGHTS)[0], rng
+
+
+def flavour(seed: int, number: int) -> str:
+    """The name of the flavour that program `number` of a seed has."""
+    return _drawn(seed, number)[0]
+
+
 def draw(seed: int, number: int) -> tuple[str, Program]:
     """Program `number` of a seed, with the name of its flavour."""
-    rng = random.Random(f"{seed}:{number}")
-    name = rng.choices(_NAMES, _WEIGHTS)[0]
+    name, rng = _drawn(seed, number)
     return name, Writer(rng, FLAVOURS[name][1]).write(KINDS | SHAPING | RARE)

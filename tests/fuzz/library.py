@@ -1,7 +1,8 @@
-"""What a library computes (products, sorting, additions at indices), each with its error bound: see `bounded`."""
+"""What a library computes: products, sorting, additions at indices, with error bounds: see `bounded`."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -56,7 +57,7 @@ def _wide(matrix: Bounded, scale: Bounded) -> Bounded:
 def _in_groups(mat1: Bounded, mat2: Bounded, offsets: Bounded) -> Bounded:
     """Groups are cut out of rows, columns, or what is summed over."""
     ends = [0, *(int(end) for end in offsets.data)]
-    parts, every = [slice(start, end) for start, end in zip(ends, ends[1:])], slice(None)
+    parts, every = [slice(start, end) for start, end in itertools.pairwise(ends)], slice(None)
 
     def cut(x: Bounded, *part: slice | int) -> Bounded:
         return moved(x, lambda t: t[part])

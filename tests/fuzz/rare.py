@@ -1,4 +1,4 @@
-"""Operations that few programs are made of: each function adds a call, or a pattern of several, to a program."""
+"""Operations that few programs are made of: each function adds a call, or several, to a program."""
 
 from __future__ import annotations
 
@@ -224,10 +224,11 @@ def assign(w: Writer) -> None:
     x = w.tensor(lambda s: s.is_float and s.dims[0] is not None)
     if x is None or x.dims[0] not in w.sources or not w.require(f"{x.dims[0]} > 0"):
         return
-    name = w.pick(("scatter", "index_put_accumulate", "embedding_bwd", "argsort"))
+    names = ("scatter", "index_put_accumulate", "argsort")
+    name = w.pick((*names, "embedding_bwd", "embedding_bwd") if x.ndim == 2 else names)
     if name == "argsort":
         w.call("argsort", x, 0, w.chance(2), True, dims=x.dims)
-    elif name == "embedding_bwd" and x.ndim == 2:
+    elif name == "embedding_bwd":
         index = _places(w, x.dims[0], GROUPS_OF_CLASSES)
         if index is not None:
             rows = (w.named(str(GROUPS_OF_CLASSES)), x.dims[1])

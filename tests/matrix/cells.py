@@ -21,7 +21,14 @@ FURTHER_CELLS = 100
 DTYPES = (
     *(DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16),
     *(DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Float8_e8m0fnu),
-    *(DataType.Int, DataType.Int32, DataType.UInt64, DataType.Bool, DataType.ComplexFloat, DataType.ComplexDouble),
+    *(
+        DataType.Int,
+        DataType.Int32,
+        DataType.UInt64,
+        DataType.Bool,
+        DataType.ComplexFloat,
+        DataType.ComplexDouble,
+    ),
 )
 # Of a shape that every operation takes.
 COMMON_SIZES = (33, 31)
@@ -68,7 +75,7 @@ def places() -> Iterator[Place]:
 
 
 def chosen() -> list[Place]:
-    """The places of the run by default: those with the least digests, and for each operation one that shows it."""
+    """The places of the run by default: those of the least digests, with which all operations are shown."""
     ordered = sorted(places(), key=lambda place: place.digest)
     found = ordered[:FURTHER_CELLS]
     shown = {op for place in found for op in shown_in(place)}
@@ -109,7 +116,7 @@ def program(ops: Sequence[str], dtype: DataType, shape: Shape) -> Program:
     return without_unused(Program([i for i, _ in inputs], cell.calls, cell.outputs, [[a for _, a in inputs]]))
 
 
-def tested() -> dict[str, list[str]]:
+def types_shown() -> dict[str, list[str]]:
     """The types with which the matrix shows each operation, as `fusewright ops` prints them."""
     shape = next(shape for shape in SHAPES if shape.sizes == COMMON_SIZES)
     return {

@@ -9,7 +9,7 @@ from tests.fuzz.values import contiguous_strides
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes, strides and the offset of the first element. form: how it is declared; see `tests.fuzz.programs.FORMS`."""
+    """Sizes, strides and the offset of the first element; form: see `tests.fuzz.programs.FORMS`."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]

@@ -18,10 +18,10 @@ from fusewright.cuda.printer import print_kernel
 from fusewright.ops import OPS
 from fusewright.runtime import compiler
 from tests.fuzz import running
+from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.programs import to_script
 from tests.fuzz.shrinking import shrink
-from tests.fuzz.operations import OPERATIONS
-from tests.matrix.cells import Place, chosen, places, program, shown_in, tested
+from tests.matrix.cells import Place, chosen, places, program, shown_in, types_shown
 from tests.matrix.rows import ROWS
 
 # Of each so many cells one has its kernels compiled by NVRTC, as those of all other tests are.
@@ -61,7 +61,7 @@ def test_every_operation_is_shown_in_the_run_by_default() -> None:
 
 
 def test_ops_prints_what_the_matrix_shows(golden: Callable[[str | Path, str], None]) -> None:
-    shown = tested()
+    shown = types_shown()
     assert all(shown.values())
     lines = [f"  {json.dumps(op)}: {json.dumps(types)}" for op, types in shown.items()]
     golden(TESTED, "{\n" + ",\n".join(lines) + "\n}\n")

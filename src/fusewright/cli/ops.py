@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fusewright.core.dtype import DataType
 from fusewright.cli.survey import TYPES, Surveyed, survey
+from fusewright.core.dtype import DataType
 
 # Types that an operation may lack for its list to be written as what it lacks.
 FEW = 3

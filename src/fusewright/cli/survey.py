@@ -7,6 +7,7 @@ tested with are in `tested.json`, which the tests write and compare with what th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import warnings
@@ -72,14 +73,15 @@ class _Call:
     others: tuple[Any, ...]
 
 
-def survey() -> list[Surveyed]:
+@functools.cache
+def survey() -> tuple[Surveyed, ...]:
     """All of `OPS`, in its order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a cast that drops an imaginary part
         tested = json.loads(TESTED.read_text(encoding="utf-8"))
-        return [
+        return tuple(
             _surveyed(row, tuple(DataType[name] for name in tested.get(row.name, ()))) for row in OPS.values()
-        ]
+        )
 
 
 def _surveyed(row: OpDef, tested: tuple[DataType, ...]) -> Surveyed:
