@@ -12,7 +12,9 @@ Size = int | Bounded
 
 
 def moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    return Bounded(move(movable(x.data)).view(x.dtype), move(x.error))
+    bits = movable(x.data)
+    data = move(bits)
+    return Bounded(data if bits is x.data else data.view(x.dtype), move(x.error))
 
 
 def sizes_of(shape: Bounded | Sequence[Size]) -> list[int]:
@@ -72,8 +74,10 @@ def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
 
 def _several(operands: Sequence[Bounded], move: Callable[..., Tensor]) -> Bounded:
     """A move of several tensors of one type."""
-    out = move(*(movable(x.data) for x in operands))
-    return Bounded(out.view(operands[0].dtype), move(*(x.error for x in operands)))
+    bits = [movable(x.data) for x in operands]
+    data = move(*bits)
+    is_plain = bits[0] is operands[0].data
+    return Bounded(data if is_plain else data.view(operands[0].dtype), move(*(x.error for x in operands)))
 
 
 def cat(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:
