@@ -102,6 +102,7 @@ TENSORS: dict[str, Change] = {
     "allocation": lambda t: setattr(t, "allocation", t.allocation[::-1]),
     "contiguity": lambda t: setattr(t, "contiguity", (False, True)),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
+    "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),
 }
 AXES: dict[str, Change] = {

@@ -137,7 +137,8 @@ def test_a_new_kind_is_not_computed_again(fusion):
     second = exp(fusion, first)
     add_output(fusion, second)
     groups = [[first.definition], [second.definition]]
-    assert recompute_borders(fusion, groups, lambda nodes: True) == groups
+    position = {node: i for i, node in enumerate(fusion.ordered_nodes())}
+    assert recompute_borders(fusion, groups, position, lambda nodes, read: True) == groups
 
 
 def test_relabels_stay_below_a_new_kind(fusion):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fusewright.core.collector import paused_collector
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import (
@@ -309,7 +310,8 @@ class FusionExecutor:
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, repro, tracer)
+            with paused_collector():
+                return self._compiled(setting, schedule, binding, repro, tracer)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
