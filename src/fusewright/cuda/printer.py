@@ -47,6 +47,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Imm,
     IndexValue,
@@ -603,6 +604,11 @@ def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
     printer.line("__syncthreads();")
 
 
+def _hold(printer: KernelPrinter, stmt: Hold) -> None:
+    printer.required.add("hold")
+    printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
+
+
 STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -617,4 +623,5 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }
