@@ -32,6 +32,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Init,
     Kernel,
@@ -669,6 +670,13 @@ def _barrier(reader: _Reader, stmt: Barrier, lines: _Lines) -> None:
         raise Mismatch("no barrier")
 
 
+def _hold(reader: _Reader, stmt: Hold, lines: _Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::hold", ()) or len(e[3]) != 1:
+        raise Mismatch(f"{stmt.buffer.name} is not held")
+    check_address(reader.names, e[3][0], Ref(stmt.buffer, ZERO))
+
+
 STATEMENTS: dict[type, Callable[[_Reader, Any, _Lines], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -683,4 +691,5 @@ STATEMENTS: dict[type, Callable[[_Reader, Any, _Lines], None]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

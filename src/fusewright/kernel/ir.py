@@ -349,8 +349,8 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:
-    """Keeps the registers of `buffer` as they are: what was computed from them before is computed again after,
-    so that the CUDA compiler does not hold that in registers as well. No value changes.
+    """Keeps the registers of `buffer` as they are: what was computed from them before is computed again
+    after, so that the CUDA compiler does not hold that in registers as well. No value changes.
     """
 
     buffer: Buffer

@@ -3,8 +3,8 @@
 A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each is named,
 timed, dumped and verified by the pass manager (`core.passes`), which `lowering.lower` runs. In any other
 order they make a kernel that is as right, but slower or longer: conditions are not gathered across what
-barriers keep apart, nor around loads, which stand before the computations by then, and divisions are named once
-the statements that share them stand together.
+barriers keep apart, nor around loads, which stand before the computations by then, and divisions are named
+once the statements that share them stand together.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ in common, which nothing in it changes, these become one `If` around it:
 Threads without work skip the arithmetic then, and a phase between two collectives is a region of its own,
 whose results the CUDA compiler does not hold in registers for the next.
 
-Unrolled loops that load stay free of branches, so that the loads of all iterations are in flight at once. Those
-that reduce what was just loaded have a branch for each iteration with enough work. The CUDA compiler would
-otherwise move the work of one iteration between the loads of the next, which then wait for it, as long as no
-branch keeps them apart. A fill that nobody reads any more goes.
+Unrolled loops that load stay free of branches, so that the loads of all iterations are in flight at once.
+Those that reduce what was just loaded have a branch for each iteration with enough work. The CUDA compiler
+would otherwise move the work of one iteration between the loads of the next, which then wait for it. A fill
+that nobody reads any more goes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PREDICATED = (k.Copy, k.Combine, k.LetValue)
 Conditions = frozenset[Expr]
 _NONE: Conditions = frozenset()
 
-# Steps of an unrolled iteration, counted an element each, below which predicates are cheaper than a branch: a
-# branch is four instructions and keeps those around it apart (sums of vectors of four and of eight, on an H200).
+# Steps of an unrolled iteration, counted an element each, below which predicates are cheaper than a branch,
+# which is four instructions (sums of vectors of four and of eight, on an H200).
 MIN_BRANCH_STEPS = 16
 
 
@@ -136,9 +136,7 @@ class _Tree:
         self._users: dict[Symbol, list[_Node]] = {}
         self._varying: set[Symbol] = set()  # symbols whose values change while a thread runs
         self._phase = 0  # how many times the threads have waited for each other
-        self._fresh: dict[
-            k.Buffer, int
-        ] = {}  # the phase in which a register got what was loaded, or follows from it
+        self._fresh: dict[k.Buffer, int] = {}  # the phase in which they got what was loaded
         self.top = [self._node(stmt, _NONE, ()) for stmt in body]
 
     def _node(self, stmt: k.Stmt, around: Conditions, loops: tuple[k.For, ...]) -> _Node:
@@ -279,10 +277,10 @@ def _reads(leaf: _Node, buffer: k.Buffer) -> bool:
 
 
 def _read_back_under(writer: _Node, other: _Node, buffer: k.Buffer) -> Conditions:
-    """Conditions without which another leaf does not read what the writer wrote, in terms of the writer's loops;
-    none if it reads or writes anything else of the buffer.
+    """Conditions without which another leaf does not read what the writer wrote, in terms of the writer's
+    loops; none if it reads or writes anything else of the buffer.
 
-    Loops of as many iterations that stand at the same depth count as the same: for i: a[i] = ...; for j: ... a[j].
+    Loops of as many iterations at the same depth count as the same: for i: a[i] = ...; for j: ... a[j].
     """
     assert writer.stmt is not None and other.stmt is not None
     if buffer in access.written_buffers(other.stmt):
@@ -292,10 +290,10 @@ def _read_back_under(writer: _Node, other: _Node, buffer: k.Buffer) -> Condition
     if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
         return _NONE
     table = {b.symbol: a.symbol for a, b in zip(ours, theirs)}
-    [first] = [ref.index for ref in access.written_refs(writer.stmt) if ref.buffer is buffer][:1] or [None]
+    first = next(ref.index for ref in access.written_refs(writer.stmt) if ref.buffer is buffer)
     written, read = getattr(writer.stmt, "width", 1), getattr(other.stmt, "width", 1)
     for ref in access.read_refs(other.stmt):
-        if ref.buffer is buffer and first is not None:
+        if ref.buffer is buffer:
             low, high = bounds(substitute(ref.index, table) - first)
             if low is None or high is None or low < 0 or high + read > written:
                 return _NONE
@@ -316,8 +314,8 @@ def _branches_in(node: _Node, around: _Branches) -> _Branches:
 
 
 def _pays(group: Sequence[_Node]) -> bool:
-    """Whether to make a branch around a part of an unrolled iteration: it reduces what was just loaded, and has
-    so much work that the branch is cheaper than predicates.
+    """Whether to make a branch around a part of an unrolled iteration: it reduces what was just loaded, and
+    has so much work that the branch is cheaper than predicates.
     """
     leaves = [leaf for node in group for leaf in node.leaves()]
     reduces = any(isinstance(leaf.stmt, k.Combine) for leaf in leaves)

@@ -5,8 +5,8 @@
     y[i] = float(x[i]) - sum        ->      hold x
                                             y[i] = float(x[i]) - sum
 
-The CUDA compiler would hold all float(x[i]) across the reduction, in twice the registers of a bfloat16 row, to
-save a conversion each. With as many registers as the schedule counted on, more blocks share an SM.
+The CUDA compiler would hold all float(x[i]) across the reduction, in twice the registers of a bfloat16 row,
+to save a conversion each. With as many registers as the schedule counted on, more blocks share an SM.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fusewright.kernel import ir as k
 from fusewright.sym import as_int
 
 REGISTER_BYTES = 4
-# Elements of a row below which what is computed from them fits into a thread's registers beside them. Where it
-# does, as in rows of 50 elements that are exponentiated twice, it is faster held (softmax 8192x50257, on an H200).
+# Elements of a row below which what is computed from them fits into a thread's registers beside them.
+# Where it does, it is faster held: exponentials of 50 elements a thread (softmax 8192x50257, on an H200).
 MIN_ELEMENTS = 64
 
 

@@ -6,8 +6,8 @@
     for j: d[j] = z[i] if q else 0              for j: b[j] = exp(a[j])
                                                 for j: d[j] = r
 
-So the memory is busy with all of them at once. The CUDA compiler moves no load past a branch, and does not see
-that two loads under predicates are the same.
+So the memory is busy with all of them at once. The CUDA compiler moves no load past a branch, and does not
+see that two loads under predicates are the same.
 """
 
 from __future__ import annotations
@@ -75,25 +75,24 @@ class _Lifter:
         lifted: list[k.Stmt] = []
         kept: list[k.Stmt] = []
         for stmt in loop.body:
-            if isinstance(stmt, k.Copy) and _is_load(stmt) and stmt.width == 1:
-                assert isinstance(stmt.src, k.Ref)
-                if varying.isdisjoint(stmt.src.index.free_symbols | stmt.pred.free_symbols) and (
-                    stmt.pred is k.TRUE or stmt.fill is not None
-                ):
-                    if stmt.dst.buffer in self.registers:
-                        lifted.append(stmt)
-                        continue
-                    name = f"{stmt.dst.buffer.name}_once{len(self.registers)}"
-                    register = k.Buffer(name, stmt.dst.buffer.dtype, k.Space.LOCAL, const(1))
-                    self.registers.append(register)
-                    lifted.append(dataclasses.replace(stmt, dst=k.Ref(register, ZERO)))
-                    kept.append(k.Copy(stmt.dst, k.Ref(register, ZERO)))
-                    continue
-            kept.append(stmt)
+            if not _is_load(stmt) or not varying.isdisjoint(_symbols(stmt, written=False)):
+                kept.append(stmt)
+                continue
+            assert isinstance(stmt, k.Copy)
+            if stmt.dst.buffer in self.registers:  # it was lifted out of a loop inside this one
+                lifted.append(stmt)
+            elif stmt.width > 1 or (stmt.pred is not k.TRUE and stmt.fill is None):
+                kept.append(stmt)
+            else:
+                name = f"{stmt.dst.buffer.name}_once{len(self.registers)}"
+                register = k.Buffer(name, stmt.dst.buffer.dtype, k.Space.LOCAL, const(1))
+                self.registers.append(register)
+                lifted.append(dataclasses.replace(stmt, dst=k.Ref(register, ZERO)))
+                kept.append(k.Copy(stmt.dst, k.Ref(register, ZERO)))
         return lifted, k.with_body(loop, k.body_of(loop.body, kept))
 
 
-# ---- ahead of computations -----------------------------------------------------------------------------------
+# ---- ahead of computations ---------------------------------------------------------------------------
 
 
 def _ahead(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
@@ -127,8 +126,15 @@ def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> 
     return place if in_flight <= MAX_BYTES_IN_FLIGHT else len(before)
 
 
-def _symbols(stmt: k.Stmt) -> frozenset[Symbol]:
-    return frozenset(s for each in k.walk((stmt,)) for e in access.expressions(each) for s in e.free_symbols)
+def _symbols(stmt: k.Stmt, written: bool = True) -> frozenset[Symbol]:
+    """The symbols of a statement's expressions; without `written`, but for those of where it stores."""
+    found: set[Symbol] = set()
+    for each in k.walk((stmt,)):
+        stored = () if written else access.written_refs(each)
+        operands = [ref.index for ref in access.read_refs(each) if ref not in stored]
+        for e in access.expressions(each) if written else (*access.conditions(each), *operands):
+            found |= e.free_symbols
+    return frozenset(found)
 
 
 def _loaded_bytes(stmt: k.Stmt) -> int | None:

@@ -4,8 +4,8 @@
     b = float(a)                    ->      b = float(a)
     c = b if p else identity                c = b
 
-The elements beyond the end of a row then need no predicate after the load, which is one for a vector. Only where
-a load is read by nothing else is its fill a value: elsewhere it stands for nothing, as ever.
+The elements beyond the end of a row then need no predicate after the load, which is one for a vector. Only
+where a load is read by nothing else is its fill a value: elsewhere it stands for nothing, as ever.
 """
 
 from __future__ import annotations
@@ -57,20 +57,21 @@ def _leaves(body: Iterable[k.Stmt], loops: tuple[k.For, ...]) -> Iterable[_Leaf]
 
 
 def _chosen(stmt: k.Stmt) -> tuple[k.Ref, k.Imm, k.Stmt] | None:
-    """(register, value, statement) where a statement takes the register's value where its predicate holds and
-    else this value, or does as if it did; the statement that always takes the register's.
+    """(register, value, statement) of a move that takes the register's value where its predicate holds and
+    else this value; the statement is the move that always takes the register's.
     """
-    if isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is not k.TRUE:
-        if isinstance(stmt.fill, k.Imm) and stmt.fill_is_value and isinstance(stmt.src, k.Ref):
-            return stmt.src, stmt.fill, dataclasses.replace(stmt, pred=k.TRUE, fill=None, fill_is_value=False)
-    return None
+    if not isinstance(stmt, k.Copy) or stmt.width > 1 or stmt.pred is k.TRUE or not stmt.fill_is_value:
+        return None
+    if not isinstance(stmt.fill, k.Imm) or not isinstance(stmt.src, k.Ref):
+        return None
+    return stmt.src, stmt.fill, dataclasses.replace(stmt, pred=k.TRUE, fill=None, fill_is_value=False)
 
 
 def _only_load(
     user: _Leaf, source: k.Ref, neutral: k.Imm, accesses: dict[k.Buffer, list[_Leaf]]
 ) -> k.Copy | None:
-    """The load that `source` holds the value of, under the predicate of `user`, if nothing else reads it or what
-    is made of it on the way, and if the neutral element can be its fill.
+    """The load that `source` holds the value of, under the predicate of `user`, if nothing else reads it or
+    what is made of it on the way, and if the neutral element can be its fill.
     """
     reader, ref = user, source
     while True:
@@ -80,11 +81,8 @@ def _only_load(
         [writer] = touching
         stmt = writer.stmt
         if isinstance(stmt, k.Compute) and stmt.op is CAST and isinstance(stmt.args[0], k.Ref):
-            if (
-                writer.loops != reader.loops
-                or stmt.dst != ref
-                or not _is_exact(neutral, stmt.args[0].buffer.dtype)
-            ):
+            exact = _is_exact(neutral, stmt.args[0].buffer.dtype)
+            if writer.loops != reader.loops or stmt.dst != ref or not exact:
                 return None
             reader, ref = writer, stmt.args[0]
             continue
@@ -100,9 +98,9 @@ def _is_exact(value: k.Imm, dtype: DataType) -> bool:
 
 
 def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -> bool:
-    """Whether an element that is read is a fill of the load exactly where the user's predicate does not hold."""
+    """Whether an element that is read is a fill exactly where the user's predicate does not hold."""
     copy = load.stmt
-    assert isinstance(copy, k.Copy) and isinstance(user, (k.Copy, k.Combine))
+    assert isinstance(copy, k.Copy) and isinstance(user, k.Copy)
     theirs = [loop for loop in reader.loops if loop not in load.loops]
     ours = [loop for loop in load.loops if loop not in reader.loops]
     if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
@@ -115,7 +113,7 @@ def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -
 
 
 def _replaced(body: tuple[k.Stmt, ...], changed: dict[k.Stmt, k.Stmt]) -> tuple[k.Stmt, ...]:
-    return k.body_of(
-        body,
-        [k.with_children(changed.get(stmt, stmt), lambda inner: _replaced(inner, changed)) for stmt in body],
-    )
+    result = [
+        k.with_children(changed.get(stmt, stmt), lambda inner: _replaced(inner, changed)) for stmt in body
+    ]
+    return k.body_of(body, result)
