@@ -34,7 +34,7 @@ from fusewright.kernel.ir import (
     Space,
     operand_dtype,
 )
-from fusewright.sym import Expr, as_int
+from fusewright.sym import ZERO, Expr, as_int
 from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_reduce
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
