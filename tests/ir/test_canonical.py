@@ -12,6 +12,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.ir import Fusion, IndexMap, IterDomain, IterKind, Node, Scalar, TensorView, node, position
 from fusewright.ir.canonical import Describer, fusion_description
+from fusewright.ir.value import Storage
 from fusewright.ops import OPS
 from fusewright.ops.build_elementwise import apply
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
