@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -253,8 +251,7 @@ _Row = ElementwiseOp | ReductionOp | LibraryOp
 _count = itertools.count()
 #: the names of rows and classes of nodes, by their ids; each is kept alive, so that no other gets its id
 _names: dict[int, tuple[object, str]] = {}
-_alike: Counter[str] = Counter()
-_names_lock = threading.Lock()
+_owners: dict[str, object] = {}
 
 
 def _unlike_any(kind: str) -> str:
@@ -265,18 +262,14 @@ def _unlike_any(kind: str) -> str:
 def _object_name(value: type[Node] | _Row, name: str) -> str:
     """The name of a class or row, which are compared by identity, and a digest of what it says.
 
-    So it is the same in every process; objects that say the same are numbered.
+    So it is the same in every process. Of objects that say the same the first has it; others are numbered.
     """
     known = _names.get(id(value))
     if known is None:
         content = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else _content(value)
         found = f"{name}.{hashlib.sha256(content.encode()).hexdigest()[:DIGITS]}"
-        with _names_lock:
-            known = _names.get(id(value))
-            if known is None:
-                place = _alike[found]
-                _alike[found] += 1
-                known = _names[id(value)] = value, f"{found}~{place}" if place else found
+        is_first = _owners.setdefault(found, value) is value
+        known = _names.setdefault(id(value), (value, found if is_first else f"{found}~{next(_count)}"))
     return known[1]
 
 
