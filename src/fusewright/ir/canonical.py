@@ -32,6 +32,9 @@ from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
 # Hex digits that tell rows, or kinds of nodes, of one name apart.
 DIGITS = 6
 
+# The kinds of expressions whose operands may change places.
+_UNORDERED = frozenset({"add", "mul", "min", "max", "xor", "eq", "and", "or"})
+
 #: An output of a group, and the value whose memory it is written into.
 GroupOutput = tuple[TensorView, TensorView | None]
 
@@ -156,7 +159,10 @@ class _Sizes:
         if value is not None:
             return str(value)
         if not isinstance(e, Symbol):
-            return f"{e.kind}({','.join([self._text(arg) for arg in e.args])})"
+            operands = [self._text(arg) for arg in e.args]
+            if e.kind in _UNORDERED:  # operands are in the order of names
+                operands.sort()
+            return f"{e.kind}({','.join(operands)})"
         high = self._text(e.hi) if isinstance(e.hi, Expr) else e.hi
         if position_of(e) is not None or value_of(e) is not None:
             name = e.name
