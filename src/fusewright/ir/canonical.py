@@ -186,7 +186,8 @@ def _scalar_form(scalar: Scalar) -> _Form:
 
 def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
     is_plain = set(tensor.allocation) <= set(tensor.logical) and tensor.loop == list(tensor.logical)
-    if tensor.root is not None or tensor.inline_at or not is_plain:
+    is_scheduled = tensor.root is not None or tensor.storage is not None or tensor.inline_at
+    if is_scheduled or not is_plain:
         return _unlike_any("scheduled"), ()
     axes = tensor.shape if at_border else tensor.logical
     shown, expressions = [], []
