@@ -10,7 +10,18 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
-from fusewright.ir import Fusion, IndexMap, IterDomain, IterKind, Node, Scalar, TensorView, node, position
+from fusewright.ir import (
+    Fusion,
+    IndexMap,
+    IterDomain,
+    IterKind,
+    Node,
+    Scalar,
+    Storage,
+    TensorView,
+    node,
+    position,
+)
 from fusewright.ir.canonical import Describer, fusion_description
 from fusewright.ir.value import Storage
 from fusewright.ops import OPS
@@ -102,6 +113,7 @@ TENSORS: dict[str, Change] = {
     "loop": lambda t: setattr(t, "loop", t.loop[::-1]),
     "allocation": lambda t: setattr(t, "allocation", t.allocation[::-1]),
     "contiguity": lambda t: setattr(t, "contiguity", (False, True)),
+    "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
     "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),

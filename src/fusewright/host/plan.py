@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import InputError, ScheduleError
+from fusewright.core.errors import InputError, ScheduleError, SimulationError
 from fusewright.core.once import OnceCache
 from fusewright.core.op import movable
 from fusewright.core.tracing import Tracer
@@ -220,9 +220,13 @@ class LaunchPlan:
 
 
 def _simulate(launch: Launch, names: Names, stream: int, values: Sequence[Any]) -> None:
-    """A launch whose errors name what the definition names."""
-    with names.in_errors():
+    """A launch whose errors, which quote the kernel, tell what its names stand for in the definition."""
+    try:
         launch(stream, values)
+    except SimulationError as error:
+        if where := str(names):
+            error.reword(lambda text: f"{text}, where {where}")
+        raise
 
 
 def _launch_nothing(stream: int, values: Sequence[Any]) -> None:

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -33,6 +31,9 @@ from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
 
 # Hex digits that tell rows, or kinds of nodes, of one name apart.
 DIGITS = 6
+
+# The kinds of expressions whose operands may change places.
+_UNORDERED = frozenset({"add", "mul", "min", "max", "xor", "eq", "and", "or"})
 
 #: An output of a group, and the value whose memory it is written into.
 GroupOutput = tuple[TensorView, TensorView | None]
@@ -158,7 +159,10 @@ class _Sizes:
         if value is not None:
             return str(value)
         if not isinstance(e, Symbol):
-            return f"{e.kind}({','.join([self._text(arg) for arg in e.args])})"
+            operands = [self._text(arg) for arg in e.args]
+            if e.kind in _UNORDERED:  # operands are in the order of names
+                operands.sort()
+            return f"{e.kind}({','.join(operands)})"
         high = self._text(e.hi) if isinstance(e.hi, Expr) else e.hi
         if position_of(e) is not None or value_of(e) is not None:
             name = e.name
@@ -182,7 +186,8 @@ def _scalar_form(scalar: Scalar) -> _Form:
 
 def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
     is_plain = set(tensor.allocation) <= set(tensor.logical) and tensor.loop == list(tensor.logical)
-    if tensor.root is not None or tensor.inline_at or tensor.storage is not None or not is_plain:
+    is_scheduled = tensor.root is not None or tensor.storage is not None or tensor.inline_at
+    if is_scheduled or not is_plain:
         return _unlike_any("scheduled"), ()
     axes = tensor.shape if at_border else tensor.logical
     shown, expressions = [], []
@@ -253,8 +258,7 @@ _Row = ElementwiseOp | ReductionOp | LibraryOp
 _count = itertools.count()
 #: the names of rows and classes of nodes, by their ids; each is kept alive, so that no other gets its id
 _names: dict[int, tuple[object, str]] = {}
-_alike: Counter[str] = Counter()
-_names_lock = threading.Lock()
+_owners: dict[str, object] = {}
 
 
 def _unlike_any(kind: str) -> str:
@@ -265,18 +269,14 @@ def _unlike_any(kind: str) -> str:
 def _object_name(value: type[Node] | _Row, name: str) -> str:
     """The name of a class or row, which are compared by identity, and a digest of what it says.
 
-    So it is the same in every process; objects that say the same are numbered.
+    So it is the same in every process. Of objects that say the same the first has it; others are numbered.
     """
     known = _names.get(id(value))
     if known is None:
         content = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else _content(value)
         found = f"{name}.{hashlib.sha256(content.encode()).hexdigest()[:DIGITS]}"
-        with _names_lock:
-            known = _names.get(id(value))
-            if known is None:
-                place = _alike[found]
-                _alike[found] += 1
-                known = _names[id(value)] = value, f"{found}~{place}" if place else found
+        is_first = _owners.setdefault(found, value) is value
+        known = _names.setdefault(id(value), (value, found if is_first else f"{found}~{next(_count)}"))
     return known[1]
 
 

@@ -25,7 +25,7 @@ def recompute_borders(
 ) -> list[Group]:
     """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
 
-    `position`: of nodes, producers first. `accepts` says whether a scheduler takes a group of nodes (producers
+    `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
     first) that hands on these tensors.
     """
     handed_on = owned_borders(groups)
