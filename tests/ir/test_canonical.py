@@ -23,7 +23,6 @@ from fusewright.ir import (
     position,
 )
 from fusewright.ir.canonical import Describer, fusion_description
-from fusewright.ir.value import Storage
 from fusewright.ops import OPS
 from fusewright.ops.build_elementwise import apply
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
@@ -115,7 +114,6 @@ TENSORS: dict[str, Change] = {
     "contiguity": lambda t: setattr(t, "contiguity", (False, True)),
     "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
-    "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),
 }
 AXES: dict[str, Change] = {
