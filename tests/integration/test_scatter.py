@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.errors import DtypeError, LibraryError, RankError, ShapeError, UserError
-from fusewright.ops.scatter import EMBEDDING_BWD, INDEX_PUT_ACCUMULATE, SCATTER
+from fusewright.core.errors import DtypeError, OutOfBoundsError, RankError, ShapeError, UserError
 from tests.integration.cases import random_tensor
 from tests.integration.tolerance import assert_close
 
@@ -46,10 +45,13 @@ def test_index_put_accumulate(dtype: torch.dtype, shape: tuple[int, ...], target
     acc, value = values(*shape, dtype=dtype, device=target), values(9, *shape[1:], dtype=dtype, device=target)
     index = torch.tensor([1, 6, 1, 1, 0, 3, 6, 2, 1], device=target)
     (out,) = run(lambda ops, *args: ops.index_put_accumulate(*args), acc, index, value)
-    assert torch.equal(out, acc.index_put((index,), value, accumulate=True))
+    # Reduced floats are added as floats, and rounded once.
+    exact = acc.double().index_put((index,), value.double(), accumulate=True)
+    expected = exact if dtype.is_floating_point else acc.index_put((index,), value, accumulate=True)
+    assert_close(out, expected, 6)
     column = index.reshape(-1, *[1] * (len(shape) - 1))
     (again,) = run(lambda ops, *args: ops.index_put_accumulate(*args), acc, column, value)
-    assert torch.equal(out, again)
+    assert_close(again, expected, 6)
 
 
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 2}, {"padding_idx": -1, "scale_grad_by_freq": True}])
@@ -87,27 +89,10 @@ def test_what_is_out_of_range_is_reported_or_dropped(wrong: int, target: torch.d
     ]
     for define, inputs, expected in calls:
         if target.type == "cpu":
-            with pytest.raises(LibraryError, match=f"index {wrong} is out of bounds"):
+            with pytest.raises(OutOfBoundsError, match=f"index {wrong} is out of bounds"):
                 run(define, *inputs)
         else:
             assert torch.equal(run(define, *inputs)[0], expected)
-
-
-def test_spare_places_take_what_is_dropped() -> None:
-    """What a GPU runs, here on tensors of the CPU."""
-    x, src = values(3, 4, device=torch.device("cpu")), values(3, 2, device=torch.device("cpu"))
-    index = torch.tensor([[0, 9], [-1, 3], [2, 1]], dtype=torch.int32)
-    out = SCATTER.function("cuda", dim=1)(x, index, src)
-    expected = x.clone()
-    for row, column in ((0, 0), (1, 1), (2, 0), (2, 1)):
-        expected[row, index[row, column]] = src[row, column]
-    assert torch.equal(out, expected)
-    lines = torch.tensor([2, 7, -1, 2])
-    added = INDEX_PUT_ACCUMULATE.function("cuda")(x.t(), lines, src[:1].expand(4, 2).repeat(1, 2)[:, :3])
-    backward = EMBEDDING_BWD.function("cuda", scale_grad_by_freq=False)
-    grad = src[:1].expand(4, 2).repeat(1, 2)[:, :3]
-    assert torch.allclose(added - x.t(), backward(grad, lines, 4, -1))
-    assert backward(grad, lines, 4, 2).count_nonzero() == 0
 
 
 def test_refusals() -> None:

@@ -40,6 +40,7 @@ from fusewright.kernel.ir import (
     Operand,
     Ref,
     ScalarParam,
+    Scatter,
     Space,
     Stmt,
     TensorParam,
@@ -458,6 +459,29 @@ def _copy(reader: _Reader, stmt: Copy, lines: _Lines) -> None:
         _filled(reader, stmt, reader.assigned(each, dst, w), w)
 
 
+def _scatter(reader: _Reader, stmt: Scatter, lines: _Lines) -> None:
+    """A store where any value may stay, else an addition of all elements of a vector at once."""
+    if stmt.op is None:
+        _copy(reader, Copy(stmt.dst, stmt.src, stmt.width, pred=stmt.pred), lines)
+        return
+    if stmt.pred is not TRUE:
+        guard = lines.take("if")
+        reader.names.index(guard.parts[0], stmt.pred)
+        inner = _Lines(reader, guard.body)
+        _scatter(reader, replace(stmt, pred=TRUE), inner)
+        inner.end()
+        return
+    _, function, template, operands = lines.take("call").parts[0]
+    if function != f"fw::atomic_{stmt.op.name}" or template != ((stmt.width,) if stmt.width > 1 else ()):
+        raise Mismatch(f"no addition of {stmt.width} elements at once")
+    check_address(reader.names, operands[0], stmt.dst)
+    if stmt.width > 1:
+        assert isinstance(stmt.src, Ref)
+        check_address(reader.names, operands[1], stmt.src)
+    else:
+        check_operand(reader.names, operands[1], stmt.src, stmt.dst.buffer.dtype)
+
+
 def _filled(reader: _Reader, stmt: Copy, value: Expression, offset: Expr) -> None:
     """`value` is one element of the source, or the fill where the predicate does not hold."""
     dtype = stmt.dst.buffer.dtype
@@ -676,6 +700,7 @@ STATEMENTS: dict[type, Callable[[_Reader, Any, _Lines], None]] = {
     For: _for,
     If: _if,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,

@@ -223,7 +223,8 @@ def in_place_candidates(
 ) -> dict[TensorView, TensorView]:
     """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
 
-    It takes the input's dtype, shape and strides, and that no later kernel reads the input.
+    It takes the input's dtype, shape and strides, that no later kernel reads the input, and that the output
+    is not to be written where another tensor is.
 
     Args:
         steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
@@ -231,7 +232,7 @@ def in_place_candidates(
     found: dict[TensorView, TensorView] = {}
     for output in fusion.outputs:
         tensor, home = output.tensor, output.alias
-        if home is None or tensor.dtype is not home.dtype:
+        if home is None or tensor.dtype is not home.dtype or _is_update(tensor):
             continue
         position = next((i for i, (_, made) in enumerate(steps) if tensor in made), None)
         if position is None or any(home in values for values, _ in steps[position + 1 :]):
@@ -239,6 +240,10 @@ def in_place_candidates(
         if memory.is_laid_out_as(tensor, home):
             found[tensor] = home
     return found
+
+
+def _is_update(tensor: TensorView) -> bool:
+    return tensor.definition is not None and tensor.definition.traits.updates
 
 
 #: What a program does for one segment.
@@ -333,6 +338,7 @@ class Programs:
             names[f"offset_{tensor.name}"] = place.offset
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
+                names.update(plan.bind(memory.sizes))
                 continue
             try:
                 names.update(plan.bind(memory, tracer, self._zeroed))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
+from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Update, Val
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import copy_value
 from fusewright.rewrite import canonicalize
@@ -33,7 +33,7 @@ class Extractor:
         Constants and sizes are no inputs: a kernel knows them otherwise.
         """
         made = {out for node in nodes for out in node.outputs}
-        read = dict.fromkeys(v for node in nodes for v in node.inputs if v not in made)
+        read = dict.fromkeys(v for node in _in_kernel(nodes) for v in node.inputs if v not in made)
         last = len(self._input_position)
         position = self._input_position
         return tuple(sorted((v for v in read if not self._is_known(v)), key=lambda v: position.get(v, last)))
@@ -69,7 +69,8 @@ class Extractor:
         A tensor that comes from outside lies in memory as whoever makes it states (`allocation` and
         `contiguity`), without the axes that were reduced away. Numbers and symbols are those of the whole
         fusion. A `Copy(segment=True)` has done its work and becomes a plain copy. The fusion is rewritten to
-        the form that schedulers expect (`canonicalize`), so only border values are sure to be in the map.
+        the form that schedulers expect (`canonicalize`), so only border values are sure to be in the map. An
+        update of what others write is one of memory that holds it already.
         """
         values: dict[Val, Val] = {}
         axes: dict[IterDomain, IterDomain] = {}
@@ -77,7 +78,7 @@ class Extractor:
         inputs = self.inputs_of(nodes)
         for value in inputs:
             values[value] = self._border_input(value, axes)
-        for node in nodes:
+        for node in _in_kernel(nodes):
             for value in (*node.inputs, *node.outputs):
                 if value not in values:
                     values[value] = copy_value(value, axes)
@@ -112,6 +113,12 @@ class Extractor:
             allocation=[own[axis] for axis in value.allocation if axis in own],
             contiguity=value.contiguity,
         )
+
+
+def _in_kernel(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes as the kernel of their group has them: updates without the bases that others write."""
+    made = {out for node in nodes for out in node.outputs}
+    return [n.without_base() if isinstance(n, Update) and n.base not in made else n for n in nodes]
 
 
 def extract(whole: Fusion, nodes: Sequence[Node]) -> Extraction:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusewright.ir import Fusion, LibraryCall, Node, Output, TensorView, Val
+from fusewright.core.enums import SchedulerType
+from fusewright.ir import Fusion, Node, Output, TensorView, Update, Val
 from fusewright.schedulers.base import Planner, Scheduler, type_name
 
 
@@ -51,10 +52,15 @@ class Segment:
     to_segment: Mapping[Val, Val] = field(repr=False)
 
     @property
-    def library_call(self) -> LibraryCall | None:
-        """The node of the whole fusion that a library computes, if that is what the segment is."""
-        node = self.nodes[0]
-        return node if isinstance(node, LibraryCall) else None
+    def evaluated(self) -> Node | None:
+        """The node of the whole fusion that torch computes, if that is what the segment is."""
+        return self.nodes[0] if self.scheduler.type is SchedulerType.expr_eval else None
+
+    @property
+    def bases(self) -> dict[TensorView, TensorView]:
+        """The outputs that changes of a tensor in memory make, and that tensor."""
+        updates = [node for node in self.nodes if isinstance(node, Update)]
+        return {node.output: node.base for node in updates if node.base is not None}
 
     def __str__(self) -> str:
         name = type_name(self.scheduler.type)

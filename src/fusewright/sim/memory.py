@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
-from fusewright.core.op import movable, selected
+from fusewright.core.op import CombineSpelling, movable, selected
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
@@ -231,6 +231,28 @@ class LinearMemory:
             vectors = torch.stack([movable(value) for value in compressed], dim=-1)
             movable(self._rows(width))[_divide(positions, width)] = vectors
 
+    def scatter(
+        self, index: Lanes, values: Sequence[Tensor], combine: CombineSpelling | None, access: Access
+    ) -> None:
+        """Elements that several lanes may name: the last stays, or all are combined in the order of lanes."""
+        width = len(values)
+        for value in values:
+            check_dtype(self.name, self.dtype, value)
+        positions = access.active.compress(self._positions(index, width, access))
+        if self._members is not None:
+            self._check_members(self._members, positions, width, access)
+        flat = movable(self._flat)
+        for k, value in enumerate(values):
+            at, new = positions + k, movable(access.active.compress(value))
+            # Each round takes of every element the lane that comes first.
+            left = torch.arange(at.numel())
+            while left.numel():
+                taken = _first_of_each(at[left])
+                lanes = left[taken]
+                place, given = at[lanes], new[lanes]
+                flat[place] = given if combine is None else combine.torch((flat[place],), (given,))[0]
+                left = left[~taken]
+
     def clobber(self) -> None:
         """Undefine the contents, with a barrier before and after: a collective used them as scratch."""
         if self._region is None:
@@ -338,6 +360,17 @@ class LinearMemory:
 
 
 Memory = LocalMemory | LinearMemory
+
+
+def _first_of_each(values: Tensor) -> Tensor:
+    """Which of the values no earlier one equals, bool."""
+    order = torch.argsort(values, stable=True)
+    ordered = values[order]
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    found = torch.empty_like(first)
+    found[order] = first
+    return found
 
 
 def checked_index(
