@@ -45,6 +45,7 @@ from tests.fuzz.bounded import (
 )
 from tests.fuzz.moves import MOVES, moved
 from tests.fuzz.scans import SCANS, scan
+from tests.fuzz.scattering import SCATTERING
 
 # ---- reductions --------------------------------------------------------------------------------------------
 
@@ -343,6 +344,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     "stride_order": stride_order,
     "segment_set": segment_set,
     **MOVES,
+    **SCATTERING,
     "full": full,
     "iota": iota,
 }

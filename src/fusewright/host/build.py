@@ -55,9 +55,11 @@ def build_program(
     for i, step in enumerate(steps):
         if isinstance(step, LaunchKernel):
             for tensor in step.outputs:
+                if tensor in in_place:
+                    continue
                 if tensor in step.bases:
                     operations.append(TakeOver(tensor, step.bases[tensor]))
-                elif tensor not in in_place:
+                else:
                     operations.append(Allocate(tensor, tensor in owned))
             for j, source in enumerate(step.kernel.arguments):
                 if isinstance(source, Workspace):

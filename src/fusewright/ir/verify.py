@@ -266,7 +266,7 @@ def _check_update(node: Update) -> str:
 
 
 def _order(tensor: TensorView) -> list[int]:
-    return [tensor.shape.index(axis) for axis in tensor.allocation if axis in tensor.shape]
+    return [tensor.shape.index(axis) for axis in tensor.allocation if not axis.is_broadcast]
 
 
 def _check_stored(node: Stored) -> str:

@@ -26,6 +26,9 @@ class Extractor:
         self._outputs: dict[TensorView, TensorView | None] = {}
         for output in whole.outputs:
             self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
+            node = output.tensor.definition
+            if isinstance(node, Update) and node.base is not None:  # what it changes is written there first
+                self._outputs[node.base] = self._outputs[output.tensor]
 
     def inputs_of(self, nodes: Sequence[Node]) -> tuple[Val, ...]:
         """What the group reads from outside: the fusion's own inputs as passed, then by first use.
