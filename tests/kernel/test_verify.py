@@ -248,7 +248,7 @@ def test_what_is_scattered_to_is_nothing_elses() -> None:
         verify(_kernel([Scatter(at(OUT.buffer, T), ONE)]))
     for is_updated, body in ((True, [STORE]), (False, [Scatter(at(OUT.buffer, T), ONE)])):
         param = TensorParam(OUT.buffer, is_updated=is_updated)
-        with pytest.raises(VerifyError, match="out is(?: not)? scattered to, against what is said"):
+        with pytest.raises(VerifyError, match=r"out is(?: not)? scattered to, against what is said"):
             verify(builders.kernel("k", [param, N_PARAM], body, [8], [64]))
 
 
