@@ -234,7 +234,7 @@ class LinearMemory:
     def scatter(
         self, index: Lanes, values: Sequence[Tensor], combine: CombineSpelling | None, access: Access
     ) -> None:
-        """Elements that several lanes may name: the last stays, or all are combined in the order of lanes."""
+        """Elements that several lanes may name: the value of one stays, or those of all are combined."""
         width = len(values)
         for value in values:
             check_dtype(self.name, self.dtype, value)
@@ -243,15 +243,9 @@ class LinearMemory:
             self._check_members(self._members, positions, width, access)
         flat = movable(self._flat)
         for k, value in enumerate(values):
-            at, new = positions + k, movable(access.active.compress(value))
-            # Each round takes of every element the lane that comes first.
-            left = torch.arange(at.numel())
-            while left.numel():
-                taken = _first_of_each(at[left])
-                lanes = left[taken]
-                place, given = at[lanes], new[lanes]
-                flat[place] = given if combine is None else combine.torch((flat[place],), (given,))[0]
-                left = left[~taken]
+            new = movable(access.active.compress(value).expand(positions.shape))
+            at, new = _one_of_each(positions + k, new, combine)
+            flat[at] = new if combine is None else combine.torch((flat[at],), (new,))[0]
 
     def clobber(self) -> None:
         """Undefine the contents, with a barrier before and after: a collective used them as scratch."""
@@ -362,15 +356,24 @@ class LinearMemory:
 Memory = LocalMemory | LinearMemory
 
 
-def _first_of_each(values: Tensor) -> Tensor:
-    """Which of the values no earlier one equals, bool."""
-    order = torch.argsort(values, stable=True)
-    ordered = values[order]
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    found = torch.empty_like(first)
-    found[order] = first
-    return found
+def _one_of_each(places: Tensor, values: Tensor, combine: CombineSpelling | None) -> tuple[Tensor, Tensor]:
+    """The places, each once, with one of the values for it, or all of them combined, pair by pair."""
+    order = torch.argsort(places, stable=True)
+    places, values = places[order], values[order]
+    while places.numel() > 1:
+        count = torch.arange(places.numel())
+        starts = torch.ones_like(places, dtype=torch.bool)
+        starts[1:] = places[1:] != places[:-1]
+        if bool(starts.all()):
+            break
+        rank = count - torch.where(starts, count, 0).cummax(0).values
+        kept = rank == 0 if combine is None else rank % 2 == 0
+        if combine is not None:
+            paired = count[~kept]
+            values = values.clone()
+            values[paired - 1] = combine.torch((values[paired - 1],), (values[paired],))[0]
+        places, values = places[kept], values[kept]
+    return places, values
 
 
 def checked_index(
