@@ -31,9 +31,9 @@ def flatten(x: Bounded, start_dim: int = 0, end_dim: int = -1) -> Bounded:
 
 
 def slice_(
-    x: Bounded, starts: Sequence[Size], ends: Sequence[Size], steps: Sequence[int] | None = None
+    x: Bounded, starts: Sequence[Size], ends: Sequence[Size], steps: Sequence[Size] | None = None
 ) -> Bounded:
-    each = zip(_sizes(starts), _sizes(ends), steps or [1] * len(starts))
+    each = zip(_sizes(starts), _sizes(ends), _sizes(steps or [1] * len(starts)))
     ranges = tuple(slice(start, end, step) for start, end, step in each)
     return moved(x, lambda t: t[ranges])
 
@@ -47,8 +47,8 @@ def chunk(x: Bounded, chunks: int, dim: int = 0) -> tuple[Bounded, ...]:
     return tuple(map(Bounded, x.data.chunk(chunks, dim), x.error.chunk(chunks, dim)))
 
 
-def pad(x: Bounded, widths: Sequence[int], value: Number | None = None) -> Bounded:
-    fill = convert(exact(0 if value is None else value), x.dtype)
+def pad(x: Bounded, pad_widths: Sequence[Size], value: Number | None = None) -> Bounded:
+    fill, widths = convert(exact(0 if value is None else value), x.dtype), _sizes(pad_widths)
     return Bounded(_padded(x.data, widths, fill.data), _padded(x.error, widths, fill.error))
 
 
@@ -89,12 +89,14 @@ def repeat_interleave(x: Bounded, repeats: int, dim: int) -> Bounded:
     return moved(x, lambda t: t.repeat_interleave(repeats, dim))
 
 
-def triu(x: Bounded, diagonal: int = 0) -> Bounded:
-    return moved(x, lambda t: t.triu(diagonal))
+def triu(x: Bounded, diagonal: Size = 0) -> Bounded:
+    [offset] = _sizes([diagonal])
+    return moved(x, lambda t: t.triu(offset))
 
 
-def tril(x: Bounded, diagonal: int = 0) -> Bounded:
-    return moved(x, lambda t: t.tril(diagonal))
+def tril(x: Bounded, diagonal: Size = 0) -> Bounded:
+    [offset] = _sizes([diagonal])
+    return moved(x, lambda t: t.tril(offset))
 
 
 # ---- by index ----------------------------------------------------------------------------------------------

@@ -154,6 +154,12 @@ class Writer:
         """A value with dimensions."""
         return self.any(lambda s: s.ndim > 0 and accepts(s))
 
+    def given(self, number: int) -> int | Slot:
+        """A number, or an input that it is in every execution."""
+        first = zip(self.program.inputs, self.program.executions[0], self.slots)
+        same = [slot for spec, value, slot in first if spec.form == "number" and value == number]
+        return same[0] if same and self.chance(2) else number
+
     # ---- sizes
 
     def size(self, dim: Dim) -> int:
@@ -205,6 +211,9 @@ class Writer:
             self._indices()
         if self.chance(5):
             self._scalar()
+        if self.flavour.indices and self.chance(3):
+            for number in self.rng.sample((-2, -1, 1, 2, 3), 2):
+                self._add_input(Input(DataType.Int, "number"), number, None, ())
         wanted = self.rng.randint(1, self.flavour.max_calls)
         for _ in range(2 * wanted):  # some calls come to nothing
             if len(self.program.calls) >= wanted:
@@ -385,6 +394,9 @@ class Writer:
             for spec, layout, slot, first in zip(
                 self.program.inputs, self.layouts, self.slots, self.program.executions[0]
             ):
+                if spec.form == "number":
+                    arguments.append(first)
+                    continue
                 if layout is None or not isinstance(first, TensorArgument):
                     arguments.append(scalar_value(self.rng, spec.dtype))
                     continue

@@ -176,3 +176,20 @@ def test_moves_at_their_corners(target: str, name: str) -> None:
     with FusionDefinition() as fd:
         define(fd)
     fd.validate(inputs, None if reference is None else reference(*inputs))
+
+
+def test_moves_of_a_scalar_in_host_memory_find_their_pads(target: str) -> None:
+    """It is in a register of every thread, where no predicate guards a load; one of them is converted."""
+    scalars = [torch.tensor(2.0), torch.tensor(1.5).half()]
+    indices, x = torch.tensor([0, 1, -1], device=target), torch.randn(3, device=target)
+    with FusionDefinition() as fd:
+        i, y = _tensor(fd, 1, DataType.Int), _tensor(fd, 1)
+        for each in map(fd.from_pytorch, scalars):
+            line = fd.ops.reshape(each, [1])
+            fd.add_output(fd.ops.cast(fd.ops.pad(line, [1, 2]), DataType.Float) * 3.0)
+            fd.add_output(fd.ops.index_select(line, i, 0) + y)
+    expected = []
+    for value in (2.0, 1.5):
+        expected += [torch.tensor([0.0, 3 * value, 0.0, 0.0]), torch.tensor([value, 0.0, 0.0]) + x.cpu()]
+    for found, wanted in zip(fd.execute([indices, x, *scalars]), expected):
+        torch.testing.assert_close(found.cpu(), wanted)

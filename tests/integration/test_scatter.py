@@ -167,6 +167,8 @@ def test_shapes_at_the_edge(target: torch.device) -> None:
     assert torch.equal(out, acc)
     (out,) = run(lambda ops, *args: ops.index_put_accumulate(*args), none, places, none)
     assert out.shape == (0, 3)
+    (out,) = run(lambda ops, *args: ops.embedding_bwd(*args, 5), acc[0], places.new_tensor(3))
+    assert torch.equal(out, torch.zeros_like(acc).index_put((places.new_tensor([3]),), acc[0]))
     one = values(1, 3, device=target)
     wide, index = one.expand(4, 3), torch.tensor([1, 0, 3, 1], device=target)
     (out,) = run(lambda ops, *args: ops.index_put_accumulate(*args), wide, index, wide)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewright.sym import TRUE, Expr, Symbol, as_expr, bounds, const, land, substitute, symbol
+from fusewright.sym import TRUE, Expr, Symbol, as_expr, const, is_nonneg, land, substitute, symbol
 
 _POSITION, _VALUE = "p", "v"
+# What a kernel does not compute of sizes.
+_COMPUTED_KINDS = ("floordiv", "mod", "min", "max", "xor")
 
 
 def position(dim: int, extent: Expr) -> Symbol:
@@ -132,10 +134,14 @@ class IndexMap:
 
 def computed_parts(e: Expr) -> list[Expr]:
     """The outermost minima, quotients and the like of sizes in `e` that are known not to be negative."""
-    if e.kind in ("floordiv", "mod", "min", "max", "xor") and is_size(e):
-        low, _ = bounds(e)
-        return [e] if low is not None and low >= 0 else []
+    if e.kind in _COMPUTED_KINDS and is_size(e):
+        return [e] if is_nonneg(e) else []
     return [part for arg in e.args for part in computed_parts(arg)]
+
+
+def is_sum_of_products(e: Expr) -> bool:
+    """Whether sizes are but added, subtracted and multiplied in it."""
+    return e.kind not in _COMPUTED_KINDS and all(is_sum_of_products(arg) for arg in e.args)
 
 
 def is_size(e: Expr) -> bool:
