@@ -140,7 +140,7 @@ def parts(w: Writer) -> None:
     name = w.pick(("chunk", "split", "split"))
     if name == "chunk":
         given, each = max(given, 1), max(1, math.ceil(size / given))
-        listed = [min(each, size - i) for i in range(0, size, each)] or [0]
+        listed = [min(each, size - i) for i in range(0, size, each)] or [0] * given
     elif w.chance(2):
         given = max(1, size // given)
         listed = [min(given, size - i) for i in range(0, size, given)] or [0]
@@ -190,7 +190,7 @@ def join(w: Writer) -> None:
     for _ in range(w.rng.randint(1, 2)):
         fits = [
             s for s in w.slots
-            if s.dtype is x.dtype and s.ndim == x.ndim and not s.value.scalar
+            if not s.is_hidden and s.dtype is x.dtype and s.ndim == x.ndim and not s.value.scalar
             and all(a == b or (i == at and not is_stack) for i, (a, b) in enumerate(zip(s.dims, x.dims)))
         ]  # fmt: skip
         pieces.insert(w.rng.randint(0, len(pieces)), w.pick(fits))

@@ -114,6 +114,15 @@ def _nothing(fd: FusionDefinition) -> None:
     none = fd.ops.slice(x, [0, 2], [3, 2])
     fd.add_output(fd.ops.repeat(fd.ops.roll(none, [3], [1]), [2, 2]))
     fd.add_output(fd.ops.reshape(none, [5, 0, 3, 0]))
+    # A row of some elements, but none of them.
+    fd.add_output(fd.ops.flatten(fd.ops.slice(x, [5, 5], [x.size(0), 6], [1, 3])))
+    for part in fd.ops.chunk(none, 2, 1):
+        fd.add_output(part)
+    # The size that the index of the flat one divides by turns out to be 0 afterwards; and a pad of it.
+    flat = fd.ops.flatten(x)
+    fd.add_output(flat)
+    fd.add_output(fd.ops.pad(flat, [1, 1], 2.0))
+    fd.add_output(fd.ops.broadcast_in_dim(x, [2, 3, 0], [1, 2]))
 
 
 Tensors = list[torch.Tensor]
@@ -164,7 +173,17 @@ ROWS: dict[str, tuple[Define, Tensors, Callable[..., Tensors] | None]] = {
     "nothing": (
         _nothing,
         [torch.randn(3, 0)],
-        lambda x: [x, torch.empty(6, 0), torch.empty(5, 0, 3, 0)],
+        lambda x: [
+            x,
+            torch.empty(6, 0),
+            torch.empty(5, 0, 3, 0),
+            torch.empty(0),
+            x[:, 2:],
+            x[:, 2:],
+            torch.empty(0),
+            torch.full((2,), 2.0),
+            torch.empty(2, 3, 0),
+        ],
     ),
 }
 

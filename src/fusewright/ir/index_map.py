@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewright.sym import TRUE, Expr, Symbol, as_expr, const, is_nonneg, land, substitute, symbol
+from fusewright.sym import (
+    FALSE,
+    TRUE,
+    ZERO,
+    Expr,
+    Symbol,
+    as_expr,
+    const,
+    is_nonneg,
+    land,
+    substitute,
+    symbol,
+)
 
 _POSITION, _VALUE = "p", "v"
 # What a kernel does not compute of sizes.
@@ -105,7 +117,11 @@ class IndexMap:
                 return places[dim]
             return index_value(number, rename(value_extent(s))) if number is not None else None
 
-        renamed = IndexMap(tuple(rename(e) for e in self.indices), rename(self.pred))
+        try:
+            renamed = IndexMap(tuple(rename(e) for e in self.indices), rename(self.pred))
+        except ZeroDivisionError:
+            # An index is divided by a size of 0 where the source has no elements.
+            renamed = IndexMap((ZERO,) * len(self.indices), FALSE)
         return renamed.rewritten(follow)
 
     def identity_dims(self, rank: int) -> tuple[int | None, ...]:

@@ -171,14 +171,15 @@ def _part(fusion: Fusion, kind: str, arg: TensorView, dim: int, start: Expr, end
 
 @op()
 def chunk(fusion: Fusion, arg: TensorView, chunks: int, dim: int = 0) -> tuple[TensorView, ...]:
-    """`arg` in at most `chunks` parts along `dim`, as torch.chunk: all as long, but perhaps the last.
+    """`arg` in at most `chunks` parts along `dim`, as torch.chunk: all as long, but perhaps the last; in
+    exactly as many where there is no element.
 
     ShapeError if the size is not known in the definition, which the number of parts depends on.
     """
     if chunks < 1:
         raise ShapeError("chunk: no number of parts", expected="1 or more", given=chunks)
     place, size = _known_dim(arg, dim, "chunk")
-    return split(fusion, arg, max(1, -(-size // chunks)), place)
+    return split(fusion, arg, -(-size // chunks) if size else [0] * chunks, place)
 
 
 @op()
