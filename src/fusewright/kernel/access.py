@@ -61,6 +61,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         defines="is_last",
     ),
     k.Barrier: Fields(),
+    k.Hold: Fields(reads=("buffer",)),
 }
 
 
