@@ -8,9 +8,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import LibraryError
+from fusewright.core.errors import InternalError, LibraryError
 from fusewright.host.ir import Evaluate
-from fusewright.ir import LibraryCall, TensorView
+from fusewright.host.layout import size_value
+from fusewright.host.memory import Memory
+from fusewright.ir import LibraryCall, Node, Placement, TensorView, Val
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
 
@@ -19,7 +21,7 @@ REFUSALS = (RuntimeError, NotImplementedError)
 
 
 class EvaluatePlan:
-    """One evaluation of a program. No size changes anything of it, so all of it is constant."""
+    """One evaluation of a program. No size changes anything of it but how operands are seen."""
 
     def __init__(self, op: Evaluate, segment: Segment, target: Target) -> None:
         self.op = op
@@ -31,6 +33,36 @@ class EvaluatePlan:
             f"refused_{op.segment}": partial(_refuse, node),
             **{f"lay_out_{tensor.name}": _layout_of(tensor) for tensor in op.outputs},
         }
+
+    def bind(self, memory: Memory) -> dict[str, Any]:
+        """What makes the views that operands are, by name."""
+        node = self.op.node
+        return {
+            f"look{self.op.segment}_{i}": _look(memory, value, node.seen_through(i))
+            for i, value in enumerate(node.inputs)
+            if node.seen_through(i)
+        }
+
+
+def _look(memory: Memory, source: Val, nodes: Sequence[Node]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The function that makes of a tensor the view that it is seen through `nodes`."""
+    shape, strides, _ = memory.of(source)
+    place: Placement | None = Placement(shape, strides)
+    for node in nodes:
+        shape = tuple([size_value(extent, memory.sizes) for extent in node.output.extents])
+        if 0 in shape:
+            place = Placement(shape, (0,) * len(shape))
+            continue
+        place = node.placement(place, shape, memory.sizes) if place is not None else None
+    if place is None:
+        raise InternalError(problem=f"no strides lead to what {nodes[-1].label} shows")
+    return partial(_seen, place.shape, place.strides, place.offset)
+
+
+def _seen(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, source: torch.Tensor
+) -> torch.Tensor:
+    return source.as_strided(shape, strides, source.storage_offset() + offset)
 
 
 def _refuse(node: LibraryCall, error: RuntimeError) -> NoReturn:

@@ -113,7 +113,12 @@ class Evaluate:
 
     def __str__(self) -> str:
         results = ", ".join(_name(v) for v in self.outputs)
-        return f"{results} = {self.node.label}({', '.join(map(_name, self.node.inputs))}) by torch"
+        operands = (self._operand(i) for i in range(len(self.node.inputs)))
+        return f"{results} = {self.node.label}({', '.join(operands)}) by torch"
+
+    def _operand(self, index: int) -> str:
+        nodes = self.node.seen_through(index)
+        return " of ".join([*(node.label for node in reversed(nodes)), _name(self.node.inputs[index])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ no argument and return nothing that may share memory with one.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,7 @@ def aten_row(name: str) -> LibraryOp:
         tuple(DataType),
         functools.partial(_function, overload),
         draws=torch.Tag.nondeterministic_seeded in overload.tags,
+        strided_rank=sys.maxsize,
     )
 
 
