@@ -27,12 +27,13 @@ from fusewright.torch_compile.recording import (
     Recording,
     UnsupportedNode,
     meta_of,
+    restrided,
     result_tensors,
     stride_order,
     takes_dtype,
 )
 from fusewright.torch_compile.report import Evaluated, Report
-from fusewright.torch_compile.rows import Overload
+from fusewright.torch_compile.result_views import ResultView, base_of, result_views
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known, is_size
 
 __all__ = ["ConvertedGraph", "from_fx"]
@@ -130,30 +131,24 @@ class _Definition:
         inputs: what it takes, and the strides of each that it was written for.
         outputs: the nodes whose values it returns, in order.
         copies: values and the inputs that they are written into once everything has run.
+        views: further results, which are views of outputs.
     """
 
     fd: FusionDefinition
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
     copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
+    views: tuple[ResultView, ...] = ()
 
     def run(self, values: Environment) -> None:
         inputs = [values[node] for node in self.inputs]
         try:
             made = self.fd.execute(inputs)
         except ContiguityError:
-            made = self.fd.execute([_restrided(v, node) for v, node in zip(inputs, self.inputs)])
+            made = self.fd.execute([restrided(v, node) for v, node in zip(inputs, self.inputs)])
         values.update(zip(self.outputs, made))
-
-
-def _restrided(value: Any, node: fx.Node) -> Any:
-    """A tensor in the memory order that the graph was traced with."""
-    traced = meta_of(node)
-    if not isinstance(value, torch.Tensor) or value.stride() == traced.stride():
-        return value
-    order = sorted(range(value.ndim), key=lambda dim: -stride_order(traced)[dim])
-    back = [order.index(dim) for dim in range(value.ndim)]
-    return value.permute(order).contiguous().permute(back)
+        for view in self.views:
+            values[view.node] = view.of(values[view.base])
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,41 +269,39 @@ class _Conversion:
             for value, home in in_place:
                 fd.add_output(recording.value(value), alias_input=recording.value(home))
             copies = tuple(pair for pair in written if pair not in in_place)
-            outputs = self._outputs(recording, nodes, [value for value, _ in copies])
+            outputs, views = self._outputs(recording, nodes, [value for value, _ in copies])
         if not outputs and not in_place:
             return None, recording.evaluated
-        return _Definition(fd, tuple(recording.inputs), outputs, copies), recording.evaluated
+        return _Definition(fd, tuple(recording.inputs), outputs, copies, views), recording.evaluated
 
     def _outputs(
         self, recording: Recording, nodes: Sequence[fx.Node], more: Sequence[fx.Node]
-    ) -> tuple[fx.Node, ...]:
-        """Adds what others read of these nodes as outputs; the nodes, in their order."""
+    ) -> tuple[tuple[fx.Node, ...], tuple[ResultView, ...]]:
+        """Adds what others read of these nodes as outputs: the nodes, in their order, and views of them."""
         inside = set(nodes)
-        results = {r for r in self.pure.results if isinstance(r, fx.Node)} | set(more)
-        outputs = []
-        for node in nodes:
-            made = recording.value(node)
-            if not isinstance(made, Tensor):
-                continue
-            elsewhere = [u for u in node.users if u.op == "call_function" and u not in inside]
-            if node in results or elsewhere:
-                order = stride_order(result_tensors(node)[0])
-                if order == sorted(order, reverse=True) or self._is_view_of_input(node):
-                    recording.fd.add_output(made)
-                else:
-                    recording.fd.add_output(made, stride_order=order)
-                outputs.append(node)
-        return tuple(outputs)
+        tensors = [node for node in nodes if isinstance(recording.value(node), Tensor)]
+        elsewhere = {
+            node for node in tensors if any(u.op == "call_function" and u not in inside for u in node.users)
+        }
+        elsewhere.update(more)
+        results = [r for r in dict.fromkeys(self.pure.results) if isinstance(r, fx.Node) and r in inside]
+        results = [r for r in results if isinstance(recording.value(r), Tensor)]
+        views = result_views([r for r in results if r not in elsewhere], inside, recording.library)
+        wanted = elsewhere.union(results).difference(view.node for view in views)
+        wanted.update(view.base for view in views)
+        outputs = tuple(node for node in tensors if node in wanted)
+        for node in outputs:
+            self._add_output(recording, node)
+        return outputs, tuple(views)
 
-    def _is_view_of_input(self, node: fx.Node) -> bool:
-        while node not in self._placeholders:
-            target = node.target
-            if not isinstance(target, Overload) or target._schema.returns[0].alias_info is None:
-                return False
-            source = node.args[0]
-            assert isinstance(source, fx.Node)
-            node = source
-        return True
+    def _add_output(self, recording: Recording, node: fx.Node) -> None:
+        order = stride_order(result_tensors(node)[0])
+        is_row_major = order == sorted(order, reverse=True)
+        # A view of an input is returned as one, and torch lays out what it computes as it is stated.
+        if is_row_major or base_of(node) in self._placeholders or node in recording.library:
+            recording.fd.add_output(recording.value(node))
+        else:
+            recording.fd.add_output(recording.value(node), stride_order=order)
 
     def _is_unread_later(self, home: fx.Node, stage: int) -> bool:
         return all(self.stages.get(user, stage) <= stage for user in home.users)

@@ -15,10 +15,11 @@ from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor
 from fusewright.frontend.operators import Operators
 from fusewright.ops.aten import refusal
-from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, bound_arguments
+from fusewright.ops.library import LIBRARY
+from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, Row, bound_arguments
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known
 
-__all__ = ["Recording", "UnsupportedNode", "meta_of", "result_tensors", "stride_order", "takes_dtype"]
+__all__ = ["Recording", "UnsupportedNode", "meta_of", "restrided", "result_tensors", "stride_order", "takes_dtype"]
 
 SYMBOLIC = -1
 
@@ -53,13 +54,24 @@ def takes_dtype(dtype: torch.dtype) -> bool:
     return True
 
 
+def restrided(value: Any, node: fx.Node) -> Any:
+    """A value; a tensor in the memory order that the graph was traced with, copied if need be."""
+    traced = meta_of(node)
+    if not isinstance(value, torch.Tensor) or value.stride() == traced.stride():
+        return value
+    order = sorted(range(value.ndim), key=lambda dim: -stride_order(traced)[dim])
+    back = [order.index(dim) for dim in range(value.ndim)]
+    return value.permute(order).contiguous().permute(back)
+
+
 class Recording:
     """A definition while nodes of a graph are recorded in it.
 
     Attributes:
         ops: the definition's operations.
         inputs: the nodes whose values are its inputs, in order.
-        evaluated: the nodes that torch computes within it, and why.
+        evaluated: the nodes that torch computes within it for want of an operation, and why.
+        library: all nodes that torch computes within it.
     """
 
     def __init__(self, fd: FusionDefinition, known: Mapping[fx.Node, Any]) -> None:
@@ -68,6 +80,7 @@ class Recording:
         self.ops: Operators = fd.ops
         self.inputs: list[fx.Node] = []
         self.evaluated: dict[fx.Node, str] = {}
+        self.library: set[fx.Node] = set()
         self._values: dict[fx.Node, Any] = dict(known)
         #: what torch says of each tensor, by its state
         self._stated: dict[int, torch.Tensor] = {}
@@ -172,13 +185,22 @@ class Recording:
             made = self._by_torch(node, target, bound, "there is no operation for it")
         else:
             try:
-                made = known.apply(self, target, {name: self.value(v) for name, v in bound.items()})
+                made = self._by_row(node, known, target, bound)
             except (NotRecordable, UserError) as error:
                 reason = error.message.splitlines()[0] if isinstance(error, UserError) else str(error)
                 made = self._by_torch(node, target, bound, reason)
             else:
                 made = self._converted(node, made)
         self._values[node] = made
+
+    def _by_row(self, node: fx.Node, known: Row, target: Overload, bound: Mapping[str, Any]) -> Any:
+        recorder = self.fd._recorder
+        assert recorder is not None
+        before = len(recorder.records)
+        made = known.apply(self, target, {name: self.value(v) for name, v in bound.items()})
+        if any(record.op in LIBRARY for record in recorder.records[before:]):
+            self.library.add(node)
+        return made
 
     def _size_function(self, node: fx.Node) -> Any:
         value = meta_of(node)
@@ -236,6 +258,7 @@ class Recording:
         except (NotRecordable, UserError) as error:
             raise UnsupportedNode(node, f"{reason}; {str(error).splitlines()[0]}") from error
         self.evaluated[node] = reason
+        self.library.add(node)
         self._stated.update((m.index, t) for m, t, there in zip(made, results, is_tensor) if there)
         # Sizes among the results, such as those of attention, are numbers.
         merged = [m if there else value for m, value, there in zip(made, results, is_tensor)]
