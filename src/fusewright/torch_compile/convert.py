@@ -8,7 +8,7 @@ definitions and odd ones for torch, so that a stage depends on earlier ones only
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ from fusewright.torch_compile.recording import (
     meta_of,
     restrided,
     result_tensors,
-    stride_order,
     takes_dtype,
 )
 from fusewright.torch_compile.report import Evaluated, Report
@@ -186,6 +185,7 @@ class _Conversion:
         )
         self.outside: dict[fx.Node, str] = dict(refused)
         self._placeholders = frozenset(pure.placeholders)
+        self._results = frozenset(r for r in pure.results if isinstance(r, fx.Node))
         self._find_outside()
         self.stages = self._stages()
         #: values of nodes that are plain numbers, or nothing
@@ -224,8 +224,7 @@ class _Conversion:
             if node.target is operator.getitem and node.args[0] in self.outside:
                 self.outside[node] = ""
         # Where torch computes between definitions, or a size is a result, it computes the sizes, too.
-        results = [r for r in self.pure.results if isinstance(r, fx.Node)]
-        if self.outside or any(is_size(meta_of(r)) for r in results):
+        if self.outside or any(is_size(meta_of(r)) for r in self._results):
             for node in self.pure.graph.nodes:
                 if node.op == "call_function" and node.target in SIZE_FUNCTIONS:
                     self.outside.setdefault(node, "")
@@ -264,6 +263,8 @@ class _Conversion:
                 made = recording.value(node)
                 if made is None or is_known(made):
                     self.numbers[node] = made
+                elif isinstance(made, Tensor) and self._leaves(node, inside) and base_of(node) is node:
+                    recording.lay_out(node)
             # Another stage may read what an input was before: then torch copies into it at the end.
             in_place = [pair for pair in written if is_last and self._is_unread_later(pair[1], stage)]
             for value, home in in_place:
@@ -280,9 +281,7 @@ class _Conversion:
         """Adds what others read of these nodes as outputs: the nodes, in their order, and views of them."""
         inside = set(nodes)
         tensors = [node for node in nodes if isinstance(recording.value(node), Tensor)]
-        elsewhere = {
-            node for node in tensors if any(u.op == "call_function" and u not in inside for u in node.users)
-        }
+        elsewhere = {node for node in tensors if self._is_read_elsewhere(node, inside)}
         elsewhere.update(more)
         results = [r for r in dict.fromkeys(self.pure.results) if isinstance(r, fx.Node) and r in inside]
         results = [r for r in results if isinstance(recording.value(r), Tensor)]
@@ -291,17 +290,14 @@ class _Conversion:
         wanted.update(view.base for view in views)
         outputs = tuple(node for node in tensors if node in wanted)
         for node in outputs:
-            self._add_output(recording, node)
+            recording.fd.add_output(recording.value(node))
         return outputs, tuple(views)
 
-    def _add_output(self, recording: Recording, node: fx.Node) -> None:
-        order = stride_order(result_tensors(node)[0])
-        is_row_major = order == sorted(order, reverse=True)
-        # A view of an input is returned as one, and torch lays out what it computes as it is stated.
-        if is_row_major or base_of(node) in self._placeholders or node in recording.library:
-            recording.fd.add_output(recording.value(node))
-        else:
-            recording.fd.add_output(recording.value(node), stride_order=order)
+    def _leaves(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
+        return node in self._results or self._is_read_elsewhere(node, inside)
+
+    def _is_read_elsewhere(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
+        return any(user.op == "call_function" and user not in inside for user in node.users)
 
     def _is_unread_later(self, home: fx.Node, stage: int) -> bool:
         return all(self.stages.get(user, stage) <= stage for user in home.users)

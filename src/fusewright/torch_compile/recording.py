@@ -178,6 +178,8 @@ class Recording:
         if not isinstance(target, Overload):
             source = self.value(node.args[0])  # operator.getitem
             self._values[node] = source[node.args[1]]
+            if node.args[0] in self.library:
+                self.library.add(node)
             return
         bound = bound_arguments(target, node.args, node.kwargs)
         known = ROWS.get(str(target))
@@ -201,6 +203,13 @@ class Recording:
         if any(record.op in LIBRARY for record in recorder.records[before:]):
             self.library.add(node)
         return made
+
+    def lay_out(self, node: fx.Node) -> None:
+        """Has a tensor that is computed here lie in memory as torch has it, for whoever reads it."""
+        order = stride_order(result_tensors(node)[0])
+        if order != sorted(order, reverse=True) and node not in self.library:
+            laid_out = self._values[node] = self.ops.stride_order(self._values[node], order)
+            self._stated[laid_out.index] = result_tensors(node)[0]
 
     def _size_function(self, node: fx.Node) -> Any:
         value = meta_of(node)

@@ -64,10 +64,10 @@ def result_views(
     Args:
         results: nodes that are returned.
         made: the nodes of the definition that returns them.
-        library: those that torch computes: what they return, and what they read, is in memory.
+        library: those that torch computes, and their parts: they, and what they read, are in memory.
     """
     held = {base_of(source) for node in library for source in node.all_input_nodes}
-    held |= {n for n in made if n in library or (n.target is operator.getitem and n.args[0] in library)}
+    held.update(library)
     held |= {node for node in results if base_of(node) is node}
     found = []
     for node in results:
