@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, code_size, host, launch_overhead, throughput
+from bench import accuracy, code_size, graphs, host, launch_overhead, throughput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code_size.add_arguments(
         what.add_parser("code-size", help="instructions per element of some operations; needs no GPU")
     )
+    graphs.add_arguments(
+        what.add_parser("graphs", help="blocks of models, both passes, and optimizer steps beside torch.compile")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -35,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return accuracy.run(parsed)
     if parsed.what == "code-size":
         return code_size.run(parsed)
+    if parsed.what == "graphs":
+        return graphs.run(parsed)
     if parsed.what == "host":
         return host.run(parsed)
     if parsed.what == "operations":

@@ -10,12 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
+from torch import fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
-__all__ = ["BLOCKS", "Block", "Sizes", "adamw_step", "inputs_of", "optimizer_state"]
+from fusewright.torch_compile import decompositions
+
+__all__ = [
+    "BLOCKS",
+    "Block",
+    "Graph",
+    "Sizes",
+    "adamw_graph",
+    "adamw_step",
+    "block_graphs",
+    "inputs_of",
+    "optimizer_state",
+]
 
 Tensor = torch.Tensor
 
@@ -257,3 +273,81 @@ def adamw_step(
         square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
         denominator = (square / second).sqrt() + eps
         parameter.sub_(lr * (mean / first) / denominator)
+
+
+# ---- graphs ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph of the corpus, and arguments for it."""
+
+    name: str
+    module: fx.GraphModule
+    arguments: tuple[Tensor, ...]
+
+    def expected(self) -> list[Tensor | None]:
+        """What torch computes for copies of the arguments; an in-place update is the argument after it."""
+        copies = self.copied_arguments()
+        made = list(pytree.tree_leaves(self.module(*copies)))
+        return [*made, *copies]
+
+    def copied_arguments(self) -> list[Tensor]:
+        """Copies of the arguments in the same memory order."""
+        return [_copy(t) for t in self.arguments]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor) if tensor.numel() else made
+
+
+def block_graphs(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> list[Graph]:
+    """The forward and the backward pass of a block, as AOTAutograd divides them."""
+    torch.manual_seed(0)
+    module = block.module(sizes).to(device, dtype)
+    x = inputs_of(block, sizes, dtype, device).requires_grad_()
+    found: dict[str, Graph] = {}
+
+    def compiler(kind: str) -> Callable[..., Any]:
+        def compile_(graph: fx.GraphModule, _: Any) -> Any:
+            def run(*arguments: Any) -> Any:
+                kept = tuple(_copy(a.detach()) for a in arguments)
+                found[kind] = Graph(f"{block.name} {kind}", graph, kept)
+                return graph(*arguments)
+
+            return make_boxed_func(run)
+
+        return compile_
+
+    def call(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], value: Tensor) -> Tensor:
+        return torch.func.functional_call(module, (parameters, buffers), (value,))
+
+    traced = aot_function(
+        call,
+        compiler("forward"),
+        compiler("backward"),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decompositions(),
+    )
+    result = traced(dict(module.named_parameters()), dict(module.named_buffers()), x)
+    result.backward(torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result))
+    return [found["forward"], found["backward"]]
+
+
+def adamw_graph(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> Graph:
+    """A step over the parameters of a block, which it updates in place."""
+    torch.manual_seed(0)
+    parameters = [p.detach() for p in block.module(sizes).to(device, dtype).parameters()]
+    lists = [parameters, *optimizer_state(parameters)]
+    step = torch.tensor(3.0, device=device)
+    flat = (*(t for tensors in lists for t in tensors), step)
+    count = len(parameters)
+
+    def update(*arguments: Tensor) -> tuple[()]:
+        own = [list(arguments[i * count : (i + 1) * count]) for i in range(len(lists))]
+        adamw_step(own[0], own[1], own[2], own[3], arguments[-1])
+        return ()
+
+    module = make_fx(torch.func.functionalize(update), decompositions(), tracing_mode="fake")(*flat)
+    return Graph(f"adamw {block.name}", module, flat)
