@@ -67,8 +67,13 @@ def _numbers() -> Mapping[torch.dtype, int]:
 
 
 def promoted(recording: Recording, operands: Sequence[Any]) -> list[Any]:
-    """The operands, those of a lower category than the result's converted to its type as torch does."""
+    """The operands, those of a lower category than the result's converted to its type as torch does.
+
+    Numbers count only where there is no tensor, and are of the type then that torch makes tensors of them.
+    """
     common = result_dtype(operands)
+    if not any(isinstance(operand, Handle) for operand in operands):
+        return [recording.fd.define_scalar(operand, common) for operand in operands]
     return [
         recording.ops.cast(operand, common)
         if isinstance(operand, Tensor) and operand.dtype.category < common.category

@@ -6,6 +6,7 @@ the input that each is written into.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -80,6 +81,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     What has an operation here, or a kernel of its own in torch, stays whole.
     """
+    return dict(_decompositions())
+
+
+@functools.cache
+def _decompositions() -> Decompositions:
+    """Collecting torch's table takes a third of a second."""
     table = dict(torch._decomp.core_aten_decompositions())
     table.update({o: d for o in _overloads(EXTRA) if (d := torch._decomp.decomposition_table.get(o))})
     whole = {*_overloads(WHOLE)}
@@ -128,7 +135,7 @@ def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
             hint="pass a GraphModule of make_fx or AOTAutograd, or what torch.export.export returns",
         )
     _check(found)
-    table = decompositions()
+    table = _decompositions()
     if any(_can_be_split(node, table) for node in found.graph.nodes):
         found = _retraced(found, table)
         _check(found)

@@ -83,19 +83,24 @@ def _correction(correction: Any) -> int:
     return 1 if correction is None else int(correction)
 
 
+def _wide(r: Recording, x: Any) -> Any:
+    """`x` in the type that it is computed in."""
+    return r.ops.cast(x, x.dtype.compute) if x.dtype.is_reduced_float else x
+
+
 @row("var.correction")
 def var(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return r.ops.var(x, _dims(dim), _correction(correction), keepdim)
+    return r.ops.var(_wide(r, x), _dims(dim), _correction(correction), keepdim)
 
 
 @row("std.correction")
 def std(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return r.ops.std(x, _dims(dim), _correction(correction), keepdim)
+    return r.ops.std(_wide(r, x), _dims(dim), _correction(correction), keepdim)
 
 
 @row("var_mean.correction")
 def var_mean(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return r.ops.var_mean(x, _dims(dim), _correction(correction), keepdim)
+    return r.ops.var_mean(_wide(r, x), _dims(dim), _correction(correction), keepdim)
 
 
 @row("logsumexp.default")
