@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what.add_parser("code-size", help="instructions per element of some operations; needs no GPU")
     )
     graphs.add_arguments(
-        what.add_parser("graphs", help="blocks of models, both passes, and optimizer steps beside torch.compile")
+        what.add_parser(
+            "graphs", help="blocks of models, both passes, and optimizer steps beside torch.compile"
+        )
     )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)

@@ -157,9 +157,7 @@ class BERT(nn.Module):
         self.expand, self.contract = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            _heads(project(x), self.heads) for project in (self.query, self.key, self.value)
-        )
+        query, key, value = (_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
         attended = _merged(F.scaled_dot_product_attention(query, key, value))
         x = self.norm_1(x + self.output(attended))
         return self.norm_2(x + self.contract(F.gelu(self.expand(x))))

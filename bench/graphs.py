@@ -22,8 +22,17 @@ from unittest import mock
 
 import torch
 
-from bench.corpus import BLOCKS, Block, Graph, Sizes, adamw_graph, adamw_step, block_graphs, inputs_of
-from bench.corpus import optimizer_state
+from bench.corpus import (
+    BLOCKS,
+    Block,
+    Graph,
+    Sizes,
+    adamw_graph,
+    adamw_step,
+    block_graphs,
+    inputs_of,
+    optimizer_state,
+)
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 from fusewright import FusionCache
 from fusewright.torch_compile import ConvertedGraph, from_fx
@@ -127,7 +136,9 @@ class Row:
             None if theirs is None else theirs.others,
             None if ours is None else ours.outside_us,
             None if theirs is None else theirs.outside_us,
-            None if ours is None or theirs is None or not theirs.outside_us else ours.outside_us / theirs.outside_us,
+            None
+            if ours is None or theirs is None or not theirs.outside_us
+            else ours.outside_us / theirs.outside_us,
             self.cold_s,
             cold,
             None if cold is None else self.cold_s / cold,
@@ -325,7 +336,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sizes, in the order in which they are measured",
     )
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
-    parser.add_argument("--check", action="store_true", help="tiny sizes, no times: whether results are right")
+    parser.add_argument(
+        "--check", action="store_true", help="tiny sizes, no times: whether results are right"
+    )
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="begin no further block after so many seconds"
@@ -356,7 +369,9 @@ def run(arguments: argparse.Namespace) -> int:
     results = Results()
     compare = on_gpu and not arguments.check and not arguments.no_compile
     with tempfile.TemporaryDirectory() as caches, _cold(Path(caches)):
-        _measure_all(blocks, kinds, sizes, DTYPES[arguments.dtype], device, compare, arguments.seconds, results)
+        _measure_all(
+            blocks, kinds, sizes, DTYPES[arguments.dtype], device, compare, arguments.seconds, results
+        )
     _write(results, arguments)
     return 1 if results.failures else 0
 
@@ -418,7 +433,11 @@ def _write(results: Results, arguments: argparse.Namespace) -> None:
     write(arguments.output, content, markdown_table(HEADER, cells))
     print(f"\n{text_table(HEADER, cells)}")
     for row in results.rows:
-        if row.ours is not None and row.inductor is not None and row.ours.outside_us > row.inductor.outside_us:
+        if (
+            row.ours is not None
+            and row.inductor is not None
+            and row.ours.outside_us > row.inductor.outside_us
+        ):
             print(f"\n{row.graph} {row.hidden}, {row.length}: slower; us by kernel")
             for title, kernels in (("fusewright", row.ours), ("inductor", row.inductor)):
                 for name, us in kernels.slowest[:6]:

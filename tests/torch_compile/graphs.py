@@ -12,7 +12,6 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-
 #: An operator, and what it is called with.
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 

@@ -71,7 +71,9 @@ CHUNK = 40
 NAMES = sorted(ROWS)
 
 
-@pytest.mark.parametrize("names", [NAMES[i : i + CHUNK] for i in range(0, len(NAMES), CHUNK)], ids=lambda n: n[0])
+@pytest.mark.parametrize(
+    "names", [NAMES[i : i + CHUNK] for i in range(0, len(NAMES), CHUNK)], ids=lambda n: n[0]
+)
 def test_a_row_records_what_torch_computes(names: list[str]) -> None:
     calls = [(name, (_overload(name), *sample)) for name in names for sample in _samples(name)]
     graph, tensors = graph_of([call for _, call in calls])

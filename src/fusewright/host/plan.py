@@ -18,11 +18,9 @@ from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
-from fusewright.host.layout import Layout
 from fusewright.host.memory import Memory
 from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
-from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import Fusion, Scalar, TensorView, Val

@@ -90,22 +90,17 @@ def _function(
     names = [argument.name if argument.kwarg_only else None for argument in overload._schema.arguments]
     by_position = [value for value, name in zip(arguments, names) if name is None]
     by_name = [(name, value) for value, name in zip(arguments, names) if name is not None]
-    only = results[0] if len(results) == 1 else None
+    there = [i for i, result in enumerate(results) if result.dtype is not DataType.Null]
+    is_one = len(results) == 1
 
     def compute(*operands: Any) -> Any:
         made = overload(
             *[_filled(value, operands) for value in by_position],
             **{name: _filled(value, operands) for name, value in by_name},
         )
-        if only is not None:
-            return _checked(made, only, operands)
-        return tuple(
-            [
-                _checked(value, result, operands)
-                for value, result in zip(made, results)
-                if result.dtype is not DataType.Null
-            ]
-        )
+        values = (made,) if is_one else made
+        tensors = [_checked(values[i], results[i], operands) for i in there]
+        return tensors[0] if len(tensors) == 1 else tensors
 
     return compute
 

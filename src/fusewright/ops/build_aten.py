@@ -38,7 +38,9 @@ def aten(
     expected = len(schema.returns)
     for name, given in (("shapes", shapes), ("dtypes", dtypes), ("stride_orders", stride_orders)):
         if len(given) != expected and (given or name != "stride_orders"):
-            raise DefinitionError(problem=f"aten.{overload} has {expected} result(s), not {len(given)} {name}")
+            raise DefinitionError(
+                problem=f"aten.{overload} has {expected} result(s), not {len(given)} {name}"
+            )
     if len(arguments) > len(schema.arguments):
         raise ArgumentTypeError(
             function=f"aten.{overload}", expected=str(schema), given=f"{len(arguments)} arguments"

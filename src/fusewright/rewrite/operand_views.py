@@ -96,9 +96,7 @@ def _strides(tensor: TensorView, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Its strides if it is dense, else some that nothing may be concluded from."""
     position = {axis: i for i, axis in enumerate(tensor.shape)}
     order = [position[axis] for axis in tensor.allocation if axis in position]
-    is_dense = all(
-        flag or shape[dim] == 1 for dim, flag in zip(order, tensor.contiguity, strict=True)
-    )
+    is_dense = all(flag or shape[dim] == 1 for dim, flag in zip(order, tensor.contiguity, strict=True))
     if not is_dense:
         return _PRIMES[: len(shape)]
     strides = [0] * len(shape)

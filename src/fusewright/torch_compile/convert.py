@@ -17,7 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from fusewright.core.errors import ContiguityError, InternalError
+from fusewright.core.errors import ContiguityError, InputError, InternalError
 from fusewright.core.options import Options
 from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Tensor
@@ -93,10 +93,14 @@ class ConvertedGraph:
         Raises:
             InputError, ShapeError, ...: arguments that are not as those that the graph was traced with.
         """
-        return pytree.tree_unflatten(self.flat_results(pytree.arg_tree_leaves(*arguments)), self._pure.structure)
+        return pytree.tree_unflatten(
+            self.flat_results(pytree.arg_tree_leaves(*arguments)), self._pure.structure
+        )
 
     def flat_results(self, arguments: Sequence[Any]) -> list[Any]:
         """The results as a flat list, for arguments that are one, too."""
+        if len(arguments) != self._pure.arguments:
+            raise InputError(f"Expected {self._pure.arguments} arguments, but got {len(arguments)}")
         values: Environment = dict(zip(self._pure.placeholders, arguments))
         values.update(self._known)
         for step in self._steps:

@@ -49,9 +49,7 @@ def result_dtype(operands: Sequence[Any]) -> DataType:
             ranked.append((2 if operand.ndim else 1, operand.dtype.category, operand.dtype))
         else:
             category = (
-                operand.dtype.category
-                if isinstance(operand, Scalar)
-                else _NUMBER_CATEGORIES[type(operand)]
+                operand.dtype.category if isinstance(operand, Scalar) else _NUMBER_CATEGORIES[type(operand)]
             )
             ranked.append((0, category, DEFAULT_DTYPES[category]))
     highest = max(category for _, category, _ in ranked)

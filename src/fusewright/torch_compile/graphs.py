@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +125,7 @@ def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
         GraphError: it is no graph of ATen operators, or writes into tensors within.
     """
     if isinstance(source, ExportedProgram):
-        found = _of_program(source)
+        found = _of_program(source.run_decompositions(dict(_decompositions())))
     elif isinstance(source, fx.GraphModule):
         found = _of_module(source)
     else:
@@ -134,11 +133,9 @@ def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
             problem=f"a {type(source).__name__} is no graph",
             hint="pass a GraphModule of make_fx or AOTAutograd, or what torch.export.export returns",
         )
-    _check(found)
     table = _decompositions()
     if any(_can_be_split(node, table) for node in found.graph.nodes):
-        found = _retraced(found, table)
-        _check(found)
+        return _decomposed(found, table)
     return found
 
 
@@ -151,9 +148,32 @@ def _of_module(module: fx.GraphModule) -> PureGraph:
     output = graph.graph_copy(module.graph, copied)
     arguments = [copied[n] for n in module.graph.nodes if n.op == "placeholder"]
     results, structure = pytree.tree_flatten(output)
-    written, results = _without_copies(graph, arguments, results)
-    attributes, constants = _lifted(graph, module, len(arguments))
-    return _finished(graph, [*arguments, *attributes], constants, results, structure, written)
+    attributes, constants = _lifted(graph, module)
+    placeholders = [*arguments, *attributes]
+    _check(graph)
+    if _writes_within(graph, placeholders):
+        graph, placeholders, results = _traced_again(graph, placeholders, results, {}, functional=True)
+    written, results = _without_copies(graph, placeholders, results)
+    graph.output((list(results), [node for node, _ in written]))
+    graph.eliminate_dead_code()
+    return PureGraph(graph, tuple(placeholders), tuple(constants), tuple(results), structure, tuple(written))
+
+
+def _writes_within(graph: fx.Graph, placeholders: Sequence[fx.Node]) -> bool:
+    """Whether it writes into tensors in another way than by copies into inputs that it no longer reads."""
+    written: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        target = node.target
+        if target is torch.ops.aten.copy_.default and node.args[0] in placeholders:
+            written.add(node.args[0])
+            written.add(node)
+        elif written.intersection(node.all_input_nodes) or (
+            isinstance(target, Overload) and target._schema.is_mutable
+        ):
+            return True
+    return False
 
 
 def _of_program(program: ExportedProgram) -> PureGraph:
@@ -215,9 +235,7 @@ def _without_copies(
     return [(value, place) for place, value in written.items()], last
 
 
-def _lifted(
-    graph: fx.Graph, module: fx.GraphModule, arguments: int
-) -> tuple[list[fx.Node], list[Any]]:
+def _lifted(graph: fx.Graph, module: fx.GraphModule) -> tuple[list[fx.Node], list[Any]]:
     """Makes inputs of the attributes that a graph reads: the inputs, and their values."""
     made: dict[str, fx.Node] = {}
     values: list[Any] = []
@@ -239,36 +257,19 @@ def _lifted(
     return list(made.values()), values
 
 
-def _finished(
-    graph: fx.Graph,
-    placeholders: Sequence[fx.Node],
-    constants: Sequence[Any],
-    results: Sequence[Any],
-    structure: pytree.TreeSpec,
-    written: Sequence[tuple[fx.Node, int]],
-) -> PureGraph:
-    graph.output((list(results), [node for node, _ in written]))
-    graph.eliminate_dead_code()
-    return PureGraph(
-        graph, tuple(placeholders), tuple(constants), tuple(results), structure, tuple(written)
-    )
-
-
 # ---- checks ------------------------------------------------------------------------------------------------
 
 
-def _check(found: PureGraph) -> None:
-    for node in found.graph.nodes:
-        if node.op in ("call_module", "call_method"):
+def _check(graph: fx.Graph) -> None:
+    """Raises GraphError for what is no operator of ATen, or nothing is known of."""
+    for node in graph.nodes:
+        is_function = node.op == "call_function"
+        known = isinstance(node.target, Overload) or node.target is operator.getitem
+        if node.op in ("call_module", "call_method") or (
+            is_function and not known and node.target not in SIZE_FUNCTIONS
+        ):
             raise GraphError(problem=f"{node.op} {node.target} is no operator of ATen", hint=_HINT)
-        if node.op == "call_function" and not isinstance(node.target, Overload):
-            if node.target is not operator.getitem and node.target not in SIZE_FUNCTIONS:
-                raise GraphError(problem=f"{node.target} is no operator of ATen", hint=_HINT)
-        elif node.op == "call_function" and node.target._schema.is_mutable:
-            raise GraphError(
-                problem=f"{node.target} writes into a tensor within the graph",
-                hint="trace it with torch.func.functionalize, or by torch.export",
-            )
+    for node in graph.nodes:
         if node.op in ("placeholder", "call_function") and "val" not in node.meta:
             raise GraphError(problem=f"nothing is known of the sizes of {node.name}", hint=_HINT)
 
@@ -286,35 +287,55 @@ def _can_be_split(node: fx.Node, table: Decompositions) -> bool:
     return target in table or target._can_decompose()
 
 
-def _retraced(found: PureGraph, table: Decompositions) -> PureGraph:
-    """The same computation, traced again with decompositions."""
-    nodes = [result for result in found.results if isinstance(result, fx.Node)]
-    wanted = [*nodes, *(node for node, _ in found.written)]
-    values, mode = _fake_values(found.placeholders)
+def _decomposed(found: PureGraph, table: Decompositions) -> PureGraph:
+    """The same computation with operators split into others."""
+    wanted = [*found.results, *(node for node, _ in found.written)]
+    graph, placeholders, made = _traced_again(found.graph, found.placeholders, wanted, table)
+    results = made[: len(found.results)]
+    written = [(node, place) for node, (_, place) in zip(made[len(results) :], found.written)]
+    graph.output((list(results), [node for node, _ in written]))
+    graph.eliminate_dead_code()
+    return PureGraph(
+        graph, tuple(placeholders), found.constants, tuple(results), found.structure, tuple(written)
+    )
+
+
+def _traced_again(
+    graph: fx.Graph,
+    placeholders: Sequence[fx.Node],
+    results: Sequence[Any],
+    table: Decompositions,
+    functional: bool = False,
+) -> tuple[fx.Graph, list[fx.Node], list[Any]]:
+    """The graph traced with decompositions, and without writing into tensors if `functional`.
+
+    Returns the new graph, its placeholders, and the results in it; it ends in copies into inputs that the
+    old one writes into in other ways.
+    """
+    wanted = [result for result in results if isinstance(result, fx.Node)]
+    values, mode = _fake_values(placeholders)
 
     def compute(*arguments: Any) -> list[Any]:
-        known = dict(zip(found.placeholders, arguments))
-        for node in found.graph.nodes:
+        known = dict(zip(placeholders, arguments))
+        for node in graph.nodes:
             if node.op == "call_function":
-                given = fx.map_arg((node.args, node.kwargs), lambda n: known[n])
-                known[node] = node.target(*given[0], **given[1])
+                args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+                known[node] = node.target(*args, **kwargs)
         return [known[node] for node in wanted]
 
-    with ExitStack() as stack:
-        if mode is not None:
-            stack.enter_context(mode)
-        stack.enter_context(torch.no_grad())
-        module = make_fx(compute, decomposition_table=dict(table), tracing_mode="real")(*values)
-    again = _of_module(module)
-    made = iter(again.results)
-    results = tuple(next(made) if isinstance(r, fx.Node) else r for r in found.results)
-    written = tuple((next(made), place) for _, place in found.written)
-    if again.constants:
-        raise GraphError(problem="a decomposition holds a tensor of its own")
-    return PureGraph(again.graph, again.placeholders, found.constants, results, found.structure, written)
+    trace = torch.func.functionalize(compute, remove="mutations") if functional else compute
+    with mode, torch.no_grad():
+        module = make_fx(trace, decomposition_table=dict(table), tracing_mode="real")(*values)
+    again = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    made = iter(again.graph_copy(module.graph, copied))
+    if any(node.op == "get_attr" for node in again.nodes):
+        raise GraphError(problem="tracing it again made a tensor of its own")
+    taken = [copied[node] for node in module.graph.nodes if node.op == "placeholder"]
+    return again, taken, [next(made) if isinstance(r, fx.Node) else r for r in results]
 
 
-def _fake_values(placeholders: Sequence[fx.Node]) -> tuple[list[Any], FakeTensorMode | None]:
+def _fake_values(placeholders: Sequence[fx.Node]) -> tuple[list[Any], FakeTensorMode]:
     """Fake values for a trace, all of one mode."""
     values = [meta_of(node) for node in placeholders]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]

@@ -19,7 +19,15 @@ from fusewright.ops.library import LIBRARY
 from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, Row, bound_arguments
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known
 
-__all__ = ["Recording", "UnsupportedNode", "meta_of", "restrided", "result_tensors", "stride_order", "takes_dtype"]
+__all__ = [
+    "Recording",
+    "UnsupportedNode",
+    "meta_of",
+    "restrided",
+    "result_tensors",
+    "stride_order",
+    "takes_dtype",
+]
 
 SYMBOLIC = -1
 
@@ -227,7 +235,9 @@ class Recording:
         stated = result_tensors(node)
         handles = list(_tensors(made))
         if len(handles) != len(stated):
-            raise InternalError(problem=f"{node.target} has {len(stated)} results, and its row {len(handles)}")
+            raise InternalError(
+                problem=f"{node.target} has {len(stated)} results, and its row {len(handles)}"
+            )
         converted = [self._checked(node, handle, value) for handle, value in zip(handles, stated)]
         return converted[0] if isinstance(made, Handle) else converted
 
@@ -298,4 +308,3 @@ def _without_views(target: Overload) -> Overload:
     name = target._schema.name.removeprefix("aten::")
     packet = getattr(torch.ops.aten, f"{name}_copy", None)
     return getattr(packet, target._overloadname, target)
-

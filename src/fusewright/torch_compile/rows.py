@@ -71,9 +71,7 @@ ROWS: dict[str, Row] = {}
 _Record = TypeVar("_Record", bound=Callable[..., Any])
 
 
-def add_row(
-    name: str, record: Callable[..., Any], takes: frozenset[str], ignores_rest: bool = False
-) -> None:
+def add_row(name: str, record: Callable[..., Any], takes: frozenset[str], ignores_rest: bool = False) -> None:
     """Adds a row, where this version of torch has the overload and there is none yet."""
     namespace, packet, overload = name.split(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)

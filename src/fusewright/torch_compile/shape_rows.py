@@ -49,7 +49,14 @@ def unsqueeze(r: Recording, x: Any, dim: int) -> Any:
     return r.ops.broadcast(x, [i == place for i in range(x.ndim + 1)])
 
 
-@row("squeeze.default", "squeeze.dim", "squeeze.dims", "squeeze_copy.default", "squeeze_copy.dim", "squeeze_copy.dims")
+@row(
+    "squeeze.default",
+    "squeeze.dim",
+    "squeeze.dims",
+    "squeeze_copy.default",
+    "squeeze_copy.dim",
+    "squeeze_copy.dims",
+)
 def squeeze(r: Recording, x: Any, **_: Any) -> Any:
     return r.ops.reshape(x, r.shape())
 
@@ -99,7 +106,9 @@ def unbind(r: Recording, x: Any, dim: int) -> Any:
     return [r.ops.select(x, i, dim) for i in range(size)]
 
 
-@row("alias.default", "detach.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default")
+@row(
+    "alias.default", "detach.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default"
+)
 def alias(r: Recording, x: Any) -> Any:
     return x
 
@@ -235,7 +244,14 @@ def scalar_tensor(r: Recording, s: Any, **_: Any) -> Any:
     return r.ops.full([], s, r.dtype())
 
 
-@row("zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default", "new_empty.default")
+@row(
+    "zeros.default",
+    "zeros_like.default",
+    "new_zeros.default",
+    "empty.memory_format",
+    "empty_like.default",
+    "new_empty.default",
+)
 def zeros(r: Recording, **_: Any) -> Any:
     """Zeros; also for tensors whose values do not matter."""
     return r.ops.zeros(r.shape(), r.dtype())
