@@ -416,9 +416,10 @@ def _measure_all(
             results.rows += rows
             for row in rows:
                 print(
-                    f"{row.graph:18} {row.hidden:5} {row.length:5}  nodes {row.nodes:4}  records {row.records:4}  "
-                    f"kernels {row.kernels:3}  by torch {row.library:3}  error {row.error:.1e}  trace "
-                    f"{row.trace_s:.2f} s, convert {row.convert_s:.2f} s, first call {row.first_s:.2f} s",
+                    f"{row.graph:18} {row.hidden:5} {row.length:5}  nodes {row.nodes:4}  records "
+                    f"{row.records:4}  kernels {row.kernels:3}  by torch {row.library:3}  error "
+                    f"{row.error:.1e}  trace {row.trace_s:.2f} s, convert {row.convert_s:.2f} s, "
+                    f"first call {row.first_s:.2f} s",
                     flush=True,
                 )
 

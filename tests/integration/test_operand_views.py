@@ -60,11 +60,11 @@ def test_an_input_that_is_written_in_place_is_read_before():
         y = fd.ops.matmul(fd.ops.permute(x, [1, 0]), x)
         fd.add_output(x * 2.0, alias_input=x)
         fd.add_output(y)
-    x = torch.randn(8, 8)
-    kept = x.clone()
-    (made,) = fd.execute([x])
+    given = torch.randn(8, 8)
+    kept = given.clone()
+    (made,) = fd.execute([given])
     torch.testing.assert_close(made, kept.T @ kept)
-    torch.testing.assert_close(x, 2 * kept)
+    torch.testing.assert_close(given, 2 * kept)
 
 
 @pytest.mark.parametrize(

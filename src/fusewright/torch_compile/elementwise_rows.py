@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.core.dtype import Category, DataType
+from fusewright.core.dtype import Category, DataType, from_torch
 from fusewright.core.op import ElementwiseOp, Rule
 from fusewright.frontend.handles import Handle, Scalar, Tensor
 from fusewright.ops import OPS
@@ -55,13 +55,7 @@ def result_dtype(operands: Sequence[Any]) -> DataType:
     highest = max(category for _, category, _ in ranked)
     tier = max(tier for tier, category, _ in ranked if category is highest)
     found = [dtype.torch for its, category, dtype in ranked if its == tier and category is highest]
-    return DataType(_numbers()[functools.reduce(torch.promote_types, found)])
-
-
-@functools.cache
-def _numbers() -> Mapping[torch.dtype, int]:
-    plain = (d for d in DataType if d not in (DataType.Null, DataType.Index, DataType.Float4_e2m1fn))
-    return {dtype.torch: int(dtype) for dtype in plain}
+    return from_torch(functools.reduce(torch.promote_types, found))
 
 
 def promoted(recording: Recording, operands: Sequence[Any]) -> list[Any]:

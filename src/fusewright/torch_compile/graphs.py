@@ -328,7 +328,9 @@ def _traced_again(
         module = make_fx(trace, decomposition_table=dict(table), tracing_mode="real")(*values)
     again = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
-    made = iter(again.graph_copy(module.graph, copied))
+    output = again.graph_copy(module.graph, copied)
+    assert isinstance(output, (list, tuple))
+    made = iter(output)
     if any(node.op == "get_attr" for node in again.nodes):
         raise GraphError(problem="tracing it again made a tensor of its own")
     taken = [copied[node] for node in module.graph.nodes if node.op == "placeholder"]

@@ -1,4 +1,4 @@
-"""Records nodes of a graph of ATen operators in a definition, and checks each against what torch says of it."""
+"""Records nodes of a graph of ATen operators in a definition, and checks each against torch's tracing."""
 
 from __future__ import annotations
 

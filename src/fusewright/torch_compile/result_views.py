@@ -1,4 +1,4 @@
-"""Results of a graph that are views of a tensor which is in memory anyway: that tensor is returned, and seen so.
+"""Results of a graph that are views of a tensor in memory: that tensor is returned, and seen so.
 
 A backward pass is handed views of what products read and made: rows as a matrix, heads of one projection.
 """
