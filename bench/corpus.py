@@ -30,6 +30,7 @@ __all__ = [
     "adamw_step",
     "block_graphs",
     "inputs_of",
+    "make_module",
     "optimizer_state",
 ]
 
@@ -223,6 +224,13 @@ BLOCKS: Mapping[str, Block] = {
 }
 
 
+def make_module(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> nn.Module:
+    """The module of a block, with the same random weights each time on one device."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        return block.module(sizes).to(dtype)
+
+
 def _square(points: int) -> tuple[int, int]:
     """Height and width, powers of two as equal as can be, of an image of so many pixels."""
     height = 1 << (points.bit_length() - 1) // 2
@@ -236,16 +244,20 @@ def inputs_of(
     shape = (sizes.batch, sizes.length, sizes.hidden)
     if block.image:
         shape = (sizes.batch, sizes.hidden, *_square(sizes.length))  # type: ignore[assignment]
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator).to(device, dtype)
+    return _random(shape, torch.Generator(device).manual_seed(seed)).to(dtype)
+
+
+def _random(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
+    """Normal numbers, on the device of the generator."""
+    return torch.randn(shape, generator=generator, device=generator.device)
 
 
 def optimizer_state(parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Gradients, and AdamW's two moments, of these parameters."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(parameters[0].device).manual_seed(1)
 
     def random(like: Tensor) -> Tensor:
-        return torch.randn(like.shape, generator=generator).to(like)
+        return _random(like.shape, generator).to(like)
 
     grads = [random(p) for p in parameters]
     return grads, [random(p) * 0.1 for p in parameters], [random(p).square() * 0.01 for p in parameters]
@@ -302,8 +314,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 def block_graphs(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> list[Graph]:
     """The forward and the backward pass of a block, as AOTAutograd divides them."""
-    torch.manual_seed(0)
-    module = block.module(sizes).to(device, dtype)
+    module = make_module(block, sizes, dtype, device)
     x = inputs_of(block, sizes, dtype, device).requires_grad_()
     found: dict[str, Graph] = {}
 
@@ -329,14 +340,13 @@ def block_graphs(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.d
         decompositions=decompositions(),
     )
     result = traced(dict(module.named_parameters()), dict(module.named_buffers()), x)
-    result.backward(torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result))
+    result.backward(_random(result.shape, torch.Generator(device).manual_seed(2)).to(result))
     return [found["forward"], found["backward"]]
 
 
 def adamw_graph(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> Graph:
     """A step over the parameters of a block, which it updates in place."""
-    torch.manual_seed(0)
-    parameters = [p.detach() for p in block.module(sizes).to(device, dtype).parameters()]
+    parameters = [p.detach() for p in make_module(block, sizes, dtype, device).parameters()]
     lists = [parameters, *optimizer_state(parameters)]
     step = torch.tensor(3.0, device=device)
     flat = (*(t for tensors in lists for t in tensors), step)

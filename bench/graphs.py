@@ -31,6 +31,7 @@ from bench.corpus import (
     adamw_step,
     block_graphs,
     inputs_of,
+    make_module,
     optimizer_state,
 )
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
@@ -259,8 +260,7 @@ class Inductor:
 def inductor_of_block(block: Block, sizes: Sizes, dtype: torch.dtype) -> Inductor:
     """Both passes. The backward pass is compiled when it is first run."""
     torch._dynamo.reset()
-    torch.manual_seed(0)
-    module = block.module(sizes).to("cuda", dtype)
+    module = make_module(block, sizes, dtype, "cuda")
     x = inputs_of(block, sizes, dtype, "cuda").requires_grad_()
     wanted = [*module.parameters(), x]
     compiled = torch.compile(module, dynamic=False)
@@ -280,7 +280,7 @@ def inductor_of_block(block: Block, sizes: Sizes, dtype: torch.dtype) -> Inducto
 def inductor_of_step(block: Block, sizes: Sizes, dtype: torch.dtype) -> Inductor:
     """An AdamW step over the parameters of a block."""
     torch._dynamo.reset()
-    parameters = [p.detach() for p in block.module(sizes).to("cuda", dtype).parameters()]
+    parameters = [p.detach() for p in make_module(block, sizes, dtype, "cuda").parameters()]
     lists = [parameters, *optimizer_state(parameters)]
     step = torch.tensor(3.0, device="cuda")
     compiled = torch.compile(adamw_step, dynamic=False)

@@ -18,7 +18,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError
 from fusewright.core.op import LibraryOp
 
-__all__ = ["AtenResult", "Operand", "aten_row", "named_overload", "refusal"]
+__all__ = ["AtenResult", "Operand", "aten_row", "is_composed", "named_overload", "refusal"]
 
 
 #: What operators may return; numbers, such as the lengths that attention hands back, are dropped.
@@ -53,6 +53,11 @@ def named_overload(name: str) -> torch._ops.OpOverload:
     return found
 
 
+def is_composed(overload: torch._ops.OpOverload) -> bool:
+    """Whether an operator is nothing but calls of others, for every device."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
+
+
 def refusal(overload: torch._ops.OpOverload) -> str | None:
     """Why torch cannot compute this operator within a definition; None: it can."""
     schema = overload._schema
@@ -60,7 +65,7 @@ def refusal(overload: torch._ops.OpOverload) -> str | None:
         return "it writes into its arguments"
     if any(result.alias_info is not None for result in schema.returns):
         return "its result is a view of an argument"
-    if overload._can_decompose():
+    if is_composed(overload):
         return "it is composed of other operators, and may return an argument"
     if not schema.returns or not _RESULTS.issuperset(str(result.type) for result in schema.returns):
         return "its results are not a fixed number of tensors"
@@ -117,5 +122,8 @@ def _checked(made: Any, stated: AtenResult, operands: Sequence[Any]) -> torch.Te
     if not isinstance(made, torch.Tensor) or made.dtype != stated.dtype.torch or made.shape != shape:
         given = f"{made.dtype} {list(made.shape)}" if isinstance(made, torch.Tensor) else type(made).__name__
         raise RuntimeError(f"the definition states {stated.dtype.torch} {list(shape)}, and it gave {given}")
-    # Some operators return an argument where there is nothing to do.
-    return made.clone() if any(made is operand for operand in operands) else made
+    # Some operators return an argument where there is nothing to do, and some have random states on the host.
+    if any(made is operand for operand in operands):
+        return made.clone()
+    device = next(operand.device for operand in operands if isinstance(operand, torch.Tensor))
+    return made if made.device == device else made.to(device)

@@ -33,6 +33,7 @@ from fusewright.torch_compile.recording import (
 )
 from fusewright.torch_compile.report import Evaluated, Report
 from fusewright.torch_compile.result_views import ResultView, base_of, result_views
+from fusewright.torch_compile.rows import Overload, bound_arguments
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known, is_size
 
 __all__ = ["ConvertedGraph", "from_fx"]
@@ -227,6 +228,8 @@ class _Conversion:
                     self.outside[node] = f"a definition has no tensors of {tensor.dtype}"
             if node.target is operator.getitem and node.args[0] in self.outside:
                 self.outside[node] = ""
+            elif _has_state_on_host(node):
+                self.outside[node] = "its random state is in host memory"
         # Where torch computes between definitions, or a size is a result, it computes the sizes, too.
         if self.outside or any(is_size(meta_of(r)) for r in self._results):
             for node in self.pure.graph.nodes:
@@ -310,6 +313,22 @@ class _Conversion:
         if node in self._placeholders:
             return 0, self.pure.placeholders.index(node)
         return 1, list(self.stages).index(node)
+
+
+#: Attention whose backward pass reads the state of its dropout where the forward pass left it: in host memory.
+_STATE_ON_HOST = frozenset(
+    {
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+    }
+)
+
+
+def _has_state_on_host(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, Overload) or str(target) not in _STATE_ON_HOST:
+        return False
+    return bool(bound_arguments(target, node.args, node.kwargs)["dropout_p"])
 
 
 # Of a graph, whose length is nobody's mistake.

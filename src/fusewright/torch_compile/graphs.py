@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from fusewright.core.errors import GraphError
+from fusewright.ops.aten import is_composed
 from fusewright.torch_compile.recording import meta_of
 from fusewright.torch_compile.rows import ROWS, Overload
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS
@@ -284,7 +285,7 @@ def _can_be_split(node: fx.Node, table: Decompositions) -> bool:
     target = node.target
     if not isinstance(target, Overload) or str(target) in ROWS or target in SIZE_FUNCTIONS:
         return False
-    return target in table or target._can_decompose()
+    return target in table or is_composed(target)
 
 
 def _decomposed(found: PureGraph, table: Decompositions) -> PureGraph:
