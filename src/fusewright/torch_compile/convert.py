@@ -315,7 +315,7 @@ class _Conversion:
         return 1, list(self.stages).index(node)
 
 
-#: Attention whose backward pass reads the state of its dropout where the forward pass left it: in host memory.
+#: Attention whose backward pass reads the state of its dropout in host memory.
 _STATE_ON_HOST = frozenset(
     {
         "aten._scaled_dot_product_efficient_attention.default",
