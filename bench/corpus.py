@@ -41,7 +41,7 @@ HEAD = 64
 #: The base of LLaMA's rotary frequencies.
 ROTARY_BASE = 10000.0
 # The hidden layer of LLaMA's gated MLP is 8/3 as wide as the model, rounded up to a multiple of this.
-GATED_MULTIPLE = 64
+GATED_MULTIPLE = 256
 # Channels of the input of a bottleneck are this many times those inside.
 EXPANSION = 4
 
