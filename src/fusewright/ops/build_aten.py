@@ -23,8 +23,8 @@ def aten(
     shapes: Sequence[Shape],
     dtypes: Sequence[DataType],
     stride_orders: Sequence[Sequence[int]] = (),
-) -> tuple[TensorView | None, ...]:
-    """The results of an operator of ATen that torch computes, such as "convolution.default".
+) -> TensorView | tuple[TensorView | None, ...]:
+    """The result of an operator of ATen that torch computes, such as "convolution.default", or its results.
 
     arguments: in the order of its schema, keyword-only ones included; those at the end that are left out
     have their defaults. Dtypes are `DataType`s. shapes, dtypes: of its results, which each call checks; a
@@ -55,7 +55,8 @@ def aten(
     orders = [memory_order(stride_orders[i], len(shapes[i])) for i in there] if stride_orders else ()
     options = {"arguments": template, "results": stated}
     outputs = iter(call_library(fusion, row, list(operands), results, options, orders))
-    return tuple(next(outputs) if i in there else None for i in range(expected))
+    made = tuple(next(outputs) if i in there else None for i in range(expected))
+    return made[0] if expected == 1 and made[0] is not None else made
 
 
 def _template(value: Any, operands: dict[Val, Operand]) -> Any:

@@ -26,6 +26,7 @@ from fusewright.torch_compile.graphs import PureGraph, pure_graph
 from fusewright.torch_compile.recording import (
     Recording,
     UnsupportedNode,
+    is_on_host,
     meta_of,
     restrided,
     result_tensors,
@@ -191,6 +192,7 @@ class _Conversion:
         self.outside: dict[fx.Node, str] = dict(refused)
         self._placeholders = frozenset(pure.placeholders)
         self._results = frozenset(r for r in pure.results if isinstance(r, fx.Node))
+        self._on_gpu = any(t.device.type == "cuda" for n in pure.placeholders for t in result_tensors(n))
         self._find_outside()
         self.stages = self._stages()
         #: values of nodes that are plain numbers, or nothing
@@ -259,7 +261,7 @@ class _Conversion:
         """What computes the nodes of a stage; None, where all of them are numbers."""
         inside = set(nodes)
         with self._make() as fd:
-            recording = Recording(fd, self.numbers)
+            recording = Recording(fd, self.numbers, self._on_gpu)
             read = [s for n in nodes for s in n.all_input_nodes if s not in inside]
             written = [(v, self.pure.placeholders[p]) for v, p in self.pure.written if v in inside]
             read += [home for _, home in written]
@@ -273,7 +275,7 @@ class _Conversion:
                 elif isinstance(made, Tensor) and self._leaves(node, inside) and base_of(node) is node:
                     recording.lay_out(node)
             # Another stage may read what an input was before: then torch copies into it at the end.
-            in_place = [pair for pair in written if is_last and self._is_unread_later(pair[1], stage)]
+            in_place = [(v, home) for v, home in written if is_last and self._takes_result(home, stage)]
             for value, home in in_place:
                 fd.add_output(recording.value(value), alias_input=recording.value(home))
             copies = tuple(pair for pair in written if pair not in in_place)
@@ -306,7 +308,10 @@ class _Conversion:
     def _is_read_elsewhere(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
         return any(user.op == "call_function" and user not in inside for user in node.users)
 
-    def _is_unread_later(self, home: fx.Node, stage: int) -> bool:
+    def _takes_result(self, home: fx.Node, stage: int) -> bool:
+        """Whether the definition of a stage may write into an input."""
+        if self._on_gpu and is_on_host(meta_of(home)):
+            return False
         return all(self.stages.get(user, stage) <= stage for user in home.users)
 
     def _position(self, node: fx.Node) -> tuple[int, int]:

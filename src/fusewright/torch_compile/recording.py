@@ -22,6 +22,7 @@ from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known
 __all__ = [
     "Recording",
     "UnsupportedNode",
+    "is_on_host",
     "meta_of",
     "restrided",
     "result_tensors",
@@ -62,6 +63,11 @@ def takes_dtype(dtype: torch.dtype) -> bool:
     return True
 
 
+def is_on_host(tensor: torch.Tensor) -> bool:
+    """Whether it is a number in host memory, if the graph runs on a GPU."""
+    return tensor.device.type == "cpu" and not tensor.ndim
+
+
 def restrided(value: Any, node: fx.Node) -> Any:
     """A value; a tensor in the memory order that the graph was traced with, copied if need be."""
     traced = meta_of(node)
@@ -82,9 +88,10 @@ class Recording:
         library: all nodes that torch computes within it.
     """
 
-    def __init__(self, fd: FusionDefinition, known: Mapping[fx.Node, Any]) -> None:
-        """`known`: nodes that are plain numbers, or nothing."""
+    def __init__(self, fd: FusionDefinition, known: Mapping[fx.Node, Any], on_gpu: bool) -> None:
+        """`known`: nodes that are plain numbers, or nothing. `on_gpu`: whether the graph runs there."""
         self.fd = fd
+        self._on_gpu = on_gpu
         self.ops: Operators = fd.ops
         self.inputs: list[fx.Node] = []
         self.evaluated: dict[fx.Node, str] = {}
@@ -119,7 +126,7 @@ class Recording:
         strides = [s if isinstance(s, int) else _hint(s) for s in value.stride()]
         contiguity, order = compute_tensor_descriptor(hints, strides)
         shape = [SYMBOLIC if symbolic else size for symbolic, size in zip(symbols, hints)]
-        is_cpu = value.device.type == "cpu" and not shape
+        is_cpu = self._on_gpu and is_on_host(value)
         tensor = self.fd.define_tensor(shape, contiguity, from_torch(value.dtype), is_cpu, order)
         self._stated[tensor.index] = value
         for dim, size in enumerate(value.shape):
@@ -276,6 +283,7 @@ class Recording:
             )
         except (NotRecordable, UserError) as error:
             raise UnsupportedNode(node, f"{reason}; {str(error).splitlines()[0]}") from error
+        made = made if isinstance(made, tuple) else (made,)
         self.evaluated[node] = reason
         self.library.add(node)
         self._stated.update((m.index, t) for m, t, there in zip(made, results, is_tensor) if there)
