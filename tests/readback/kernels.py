@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Init,
     Kernel,
@@ -33,7 +34,7 @@ from fusewright.kernel.ir import (
     Space,
     operand_dtype,
 )
-from fusewright.sym import Expr, as_int
+from fusewright.sym import ZERO, Expr, as_int
 from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_reduce
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -304,6 +305,13 @@ def _barrier(reader: Reader, stmt: Barrier, lines: Lines) -> None:
         raise Mismatch("no barrier")
 
 
+def _hold(reader: Reader, stmt: Hold, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::hold", ()) or len(e[3]) != 1:
+        raise Mismatch(f"{stmt.buffer.name} is not held")
+    check_address(reader.names, e[3][0], Ref(stmt.buffer, ZERO))
+
+
 STATEMENTS: Readers = {
     Alloc: _alloc,
     Let: _let,
@@ -318,4 +326,5 @@ STATEMENTS: Readers = {
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

@@ -47,6 +47,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Imm,
     IndexValue,
@@ -520,6 +521,11 @@ def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
     printer.line("__syncthreads();")
 
 
+def _hold(printer: KernelPrinter, stmt: Hold) -> None:
+    printer.required.add("hold")
+    printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
+
+
 STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -534,4 +540,5 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

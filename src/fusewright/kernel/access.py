@@ -60,6 +60,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         defines="is_last",
     ),
     k.Barrier: Fields(),
+    k.Hold: Fields(reads=("buffer",)),
 }
 
 

@@ -347,6 +347,15 @@ class Barrier:
     """All threads of the block arrive before any goes on; orders shared and global memory among them."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """Keeps the registers of `buffer` as they are: what was computed from them before is computed again
+    after, so that the CUDA compiler does not hold that in registers as well. No value changes.
+    """
+
+    buffer: Buffer
+
+
 Stmt = (
     Alloc
     | Let
@@ -361,6 +370,7 @@ Stmt = (
     | BlockScan
     | GridReduce
     | Barrier
+    | Hold
 )
 
 

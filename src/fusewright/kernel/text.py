@@ -36,6 +36,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Imm,
     IndexValue,
@@ -229,6 +230,10 @@ def _barrier(stmt: Barrier) -> str:
     return "barrier"
 
 
+def _hold(stmt: Hold) -> str:
+    return f"hold {stmt.buffer.name}"
+
+
 STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Alloc: _alloc,
     Let: _let,
@@ -243,4 +248,5 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     IndexValue,
     Init,
@@ -420,6 +421,10 @@ def _barrier(v: _Verifier, stmt: Barrier) -> None:
     v.collective()
 
 
+def _hold(v: _Verifier, stmt: Hold) -> None:
+    v.buffer(stmt.buffer, Space.LOCAL)
+
+
 RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -434,4 +439,5 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

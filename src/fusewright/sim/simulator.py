@@ -15,6 +15,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Init,
     Kernel,
@@ -42,6 +43,7 @@ from fusewright.sim.statements import (
     run_compute,
     run_copy,
     run_for,
+    run_hold,
     run_if,
     run_init,
     run_let,
@@ -63,6 +65,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
     Barrier: run_barrier,
+    Hold: run_hold,
 }
 
 DEFAULT_OPTIONS = SimOptions()

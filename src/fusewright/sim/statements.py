@@ -17,6 +17,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    Hold,
     If,
     Init,
     Let,
@@ -157,6 +158,10 @@ def run_compute(machine: Machine, stmt: Compute) -> None:
         [mark] = machine.filled(arg, 1, machine.active)
         filled = mark if filled is False else filled if mark is False else torch.as_tensor(filled) | mark
     store(machine, stmt.dst, [converted(result, stmt.dst.buffer.dtype)], [filled], machine.active)
+
+
+def run_hold(machine: Machine, stmt: Hold) -> None:
+    """Changes no value."""
 
 
 def run_init(machine: Machine, stmt: Init) -> None:
