@@ -17,8 +17,8 @@ from time import process_time
 
 import torch
 
-from bench.graphs import Graph, layer_stack, pointwise_chain
 from bench.report import Cell, environment, text_table
+from bench.stacks import Graph, layer_stack, pointwise_chain
 from fusewright import FusionCache
 from fusewright.core.once import clear_shared_caches
 from fusewright.core.options import Options

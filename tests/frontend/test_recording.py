@@ -315,3 +315,14 @@ def test_what_a_definition_is_made_with_is_checked() -> None:
         fd.add_output(fd.define_tensor([-1]))
         with pytest.raises(DtypeError, match=r"one of torch.*, but got torch\.int8"):
             fd.from_pytorch(torch.ones(3, dtype=torch.int8))
+
+
+def test_the_only_part_of_a_split_is_printed_as_one_of_a_list():
+    with FusionDefinition() as fd:
+        (part,) = fd.ops.chunk(fd.define_tensor([4, 8]), 1)
+        fd.add_output(fd.ops.neg(part))
+    namespace = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(fd), namespace)
+    with FusionDefinition() as again:
+        namespace[f"nvfuser_fusion_id{fd.id()}"](again)
+    assert again.id() == fd.id()

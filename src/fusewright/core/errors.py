@@ -168,6 +168,12 @@ class DefinitionError(UserError):
     template = "Invalid fusion definition: {problem}"
 
 
+class GraphError(UserError):
+    """A graph of torch that is none of ATen operators, or that writes into tensors within."""
+
+    template = "Cannot convert the graph: {problem}"
+
+
 class MissingDefinitionError(DefinitionError, NotImplementedError):
     """There is nothing to run: no definition was written, or it has no outputs."""
 

@@ -27,12 +27,12 @@ from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.memory import Memory
 from fusewright.host.plan import (
     NO_VIEWS,
     BoundProgram,
     LaunchError,
     LaunchPlan,
-    Memory,
     Programs,
     StepPlan,
     in_place_candidates,
@@ -43,6 +43,7 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
+from fusewright.rewrite import with_viewed_operands
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
@@ -89,7 +90,7 @@ class FusionExecutor:
         options: Options | None = None,
         repro: Repro | None = None,
     ) -> None:
-        self.fusion = fusion
+        self.fusion = fusion = with_viewed_operands(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro

@@ -12,7 +12,8 @@ import torch
 
 from fusewright.core.enums import SchedulerType
 from fusewright.core.tracing import Tracer
-from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, StepPlan
+from fusewright.host.memory import Memory
+from fusewright.host.plan import BoundProgram, LaunchPlan, StepPlan
 from fusewright.ir import TensorView, Val
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
