@@ -6,7 +6,7 @@ import inspect
 import io
 import threading
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +17,6 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
-    ExecutionOrderError,
     MissingDefinitionError,
     ProfileError,
     ScheduleError,
@@ -27,8 +26,9 @@ from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.advice import advice
-from fusewright.frontend.cache import CachedDefinition, FusionCache
+from fusewright.frontend.cache import FusionCache
 from fusewright.frontend.descriptors import compute_tensor_descriptor
+from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.inputs import (
     Device,
@@ -38,7 +38,6 @@ from fusewright.frontend.inputs import (
     is_empty,
     is_strides,
     listed,
-    place_of,
 )
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
@@ -46,13 +45,11 @@ from fusewright.frontend.operators import Operators
 from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
-from fusewright.frontend.scheduling import SchedOperators, UserSchedule
+from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.states import Container
-from fusewright.host import FinishedSchedule
-from fusewright.host.binding import Binder
+from fusewright.frontend.user_schedules import Scheduled
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
-from fusewright.runtime.hardware import hardware_of
 from fusewright.schedulers import Registry
 
 __all__ = ["FusionDefinition"]
@@ -64,7 +61,7 @@ MAX_RECORDS = 9999
 NO_OPTIONS: Sequence[str] = ()
 
 
-class FusionDefinition(Inspected, CalledByTorch):
+class FusionDefinition(Inspected, Scheduled, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -109,12 +106,11 @@ class FusionDefinition(Inspected, CalledByTorch):
         self._options = options if options is not None else Options.from_environment()
         self._tracer = Tracer(self._options)
         self._recorder: Recorder | None = None
-        self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
+        self._leaf: FusionSchedules | None = None if id is None else FusionCache.get().schedules(id)
         self._failed = False
-        self._open_schedule: UserSchedule | None = None
-        self._in_schedule = False
         # Held by the thread that writes the definition of a subclass, or a schedule.
         self._writing = threading.RLock()
+        self._begin_schedules()
         renew_in_child(self)
         self._debug_output: str | None = None
         self._profile: FusionProfile | None = None
@@ -138,10 +134,6 @@ class FusionDefinition(Inspected, CalledByTorch):
             hint="a block that ended in an error leaves none" if self._failed else "or override definition()",
         )
 
-    def schedule(self) -> None:
-        """What a subclass may override, or a caller assign, to schedule the computation with `self.sched`."""
-        raise MissingDefinitionError(problem="this definition has no schedule()")
-
     def __enter__(self) -> FusionDefinition:
         if self._leaf is not None:
             raise DefinitionError("Attempting to add to a completed definition!")
@@ -159,7 +151,7 @@ class FusionDefinition(Inspected, CalledByTorch):
             self._tracer.dump("definition", self.__repr__)
             self._tracer.dump("fusion", self.fusion_ir)
 
-    def _complete(self) -> CachedDefinition:
+    def _complete(self) -> FusionSchedules:
         """The cached definition, made now if a subclass has yet to write it."""
         if self._leaf is None:
             with self._writing:
@@ -168,6 +160,12 @@ class FusionDefinition(Inspected, CalledByTorch):
                         self.definition()
         assert self._leaf is not None
         return self._leaf
+
+    def _plain_twin(self) -> FusionDefinition:
+        """A definition like this one, complete, without anything of the user's."""
+        twin = FusionDefinition()
+        twin._leaf = self._complete()
+        return twin
 
     # ---- recording
 
@@ -362,7 +360,7 @@ class FusionDefinition(Inspected, CalledByTorch):
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)
         schedule = None
-        if not automatic and (self._has_schedule or leaf.schedules.kept):
+        if not automatic and (self._has_schedule or self._schedules(leaf).kept):
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
         if stream is not None:
             tracer = Tracer(options, stream)
@@ -386,9 +384,9 @@ class FusionDefinition(Inspected, CalledByTorch):
             )
             return outputs
         except ScheduleError:
-            # It would be found, and fail, for every definition like this one; the next call writes it anew.
+            # The next call writes it anew.
             if schedule is not None and self._has_schedule:
-                leaf.schedules.forget(self._signature(leaf, arguments, place))
+                self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
 
     def profile(self) -> FusionProfile:
@@ -414,84 +412,6 @@ class FusionDefinition(Inspected, CalledByTorch):
             self._repro_inputs = ([describe(value) for value in arguments], options)
         if show:
             print(self.repro_script_for(arguments))
-
-    # ---- scheduling by the user
-
-    @property
-    def _has_schedule(self) -> bool:
-        """Whether `schedule` was overridden or assigned."""
-        return "schedule" in self.__dict__ or type(self).schedule is not FusionDefinition.schedule
-
-    def _user_schedule(
-        self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None, rebuild: bool
-    ) -> FinishedSchedule | None:
-        """The user's schedule for these inputs, written now if there is a `schedule()` and none yet."""
-        key = self._signature(leaf, inputs, device)
-        if key is None or not self._has_schedule:
-            return leaf.schedules.find(key)
-        found = leaf.schedules.find(key)
-        if found is None or rebuild:
-            with self._writing:
-                found = leaf.schedules.find(key)
-                if found is None or rebuild:
-                    found = self._write_schedule(inputs, device)
-        return found
-
-    def _write_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
-        if self._in_schedule:
-            raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
-        self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
-        self._in_schedule = True
-        try:
-            self.schedule()
-        except BaseException:
-            self._open_schedule = None
-            raise
-        finally:
-            self._in_schedule = False
-        return self._keep_schedule(inputs, device)
-
-    def _signature(self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None) -> Hashable:
-        """Of flat inputs; see `CachedDefinition.signature`."""
-        return leaf.signature(inputs, device, self._options.sim_device)
-
-    def _setup_schedule(
-        self,
-        inputs: Inputs,
-        overwrite_existing_schedule: bool = False,
-        device: torch.device | None = None,
-    ) -> None:
-        """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
-        leaf = self._complete()
-        arguments = flattened(inputs)
-        if self._exist_schedule(arguments, device) and not overwrite_existing_schedule:
-            warnings.warn(
-                "A user schedule exists for these inputs already, and is written anew", stacklevel=2
-            )
-        hardware = hardware_of(place_of(arguments, device), self._options)
-        self._open_schedule = UserSchedule(leaf, arguments, device, hardware)
-
-    def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
-        """Keeps the open schedule for inputs like these."""
-        self._keep_schedule(inputs, device)
-
-    def _keep_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
-        if self._open_schedule is None:
-            raise ExecutionOrderError(
-                "_finalize_schedule: there is no open schedule; call _setup_schedule first"
-            )
-        leaf, arguments = self._complete(), flattened(inputs)
-        signature = self._signature(leaf, arguments, device)
-        if signature is None:
-            binder = Binder(leaf.fusion)
-            binder.bind(binder.flatten(arguments), device)  # raises what does not fit
-        user, self._open_schedule = self._open_schedule, None
-        return leaf.keep_schedule(signature, user.schedule, user.params)
-
-    def _exist_schedule(self, inputs: Inputs, device: torch.device | None = None) -> bool:
-        """Whether the user has scheduled this definition for inputs like these."""
-        leaf = self._leaf
-        return leaf is not None and self._signature(leaf, flattened(inputs), device) in leaf.schedules
 
 
 _STRIDED = inspect.signature(FusionDefinition._define_strided)

@@ -49,6 +49,8 @@ class Fusion:
         self.edits = 0
         #: scalars whose value is used as a size: the symbol that stands for each
         self.scalar_of: dict[Symbol, Scalar] = {}
+        #: scalars that were made as the size of an axis, and that axis
+        self.size_axes: dict[Scalar, IterDomain] = {}
         #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
         self.ranges: dict[Symbol, tuple[int, int]] = {}
         #: sizes that the schedule takes to be multiples of a number, likewise
