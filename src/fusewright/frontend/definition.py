@@ -46,8 +46,10 @@ from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators
+from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
 from fusewright.frontend.user_schedules import Scheduled
+from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -61,7 +63,7 @@ MAX_RECORDS = 9999
 NO_OPTIONS: Sequence[str] = ()
 
 
-class FusionDefinition(Inspected, Scheduled, CalledByTorch):
+class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -111,6 +113,7 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
         # Held by the thread that writes the definition of a subclass, or a schedule.
         self._writing = threading.RLock()
         self._begin_schedules()
+        self._begin_segments()
         renew_in_child(self)
         self._debug_output: str | None = None
         self._profile: FusionProfile | None = None
@@ -160,6 +163,17 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
                         self.definition()
         assert self._leaf is not None
         return self._leaf
+
+    def _complete_from(self, records: Sequence[Record]) -> None:
+        """Makes these records the definition."""
+        recorder = Recorder(FusionCache.get(), max(self._max_length, len(records)))
+        for record in records:
+            recorder.record(record)
+        self._leaf = recorder.complete()
+
+    def _empty_like(self) -> FusionDefinition:
+        """A definition of nothing yet, with the options and schedulers of this one."""
+        return FusionDefinition(options=self._options, registry=self._registry)
 
     def _plain_twin(self) -> FusionDefinition:
         """A definition like this one, complete, without anything of the user's."""
@@ -289,6 +303,7 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
         print_repro: bool = False,
         profile: bool = False,
         save_repro_inputs: bool = False,
+        schedules: GivenSchedules | None = None,
         _enable_options: Sequence[str] = NO_OPTIONS,
         _disable_options: Sequence[str] = NO_OPTIONS,
     ) -> list[torch.Tensor]:
@@ -306,6 +321,9 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
             profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
                 is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
+            schedules: for some of the kernels of this call params of their scheduler, or a function that
+                schedules the `Schedule` it is given. Kernels are named by their place in launch order, or
+                by the definition that `segment` made of them.
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
         Raises:
@@ -316,7 +334,9 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
                 raise ArgumentTypeError(
                     function="execute", expected="flags: bool", given=describe_argument(flag)
                 )
-        observed = capture_debug_output or print_repro or profile or save_repro_inputs
+        observed = (
+            capture_debug_output or print_repro or profile or save_repro_inputs or schedules is not None
+        )
         call = override_user_schedule, _enable_options, _disable_options
         if is_dynamo_compiling() or (modes_on() and not observed):
             return call_operator(self, inputs, device, *call)
@@ -333,7 +353,14 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
         stream = io.StringIO() if capture_debug_output else None
         try:
             return self._execute(
-                arguments, place, override_user_schedule, _enable_options, _disable_options, stream, profile
+                arguments,
+                place,
+                override_user_schedule,
+                _enable_options,
+                _disable_options,
+                stream,
+                profile,
+                schedules=schedules,
             )
         finally:
             if stream is not None:
@@ -349,18 +376,32 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
         stream: io.StringIO | None = None,
         profile: bool = False,
         views: bool = True,
+        schedules: GivenSchedules | None = None,
     ) -> list[torch.Tensor]:
         """`execute` of flat inputs, here and now; `stream` takes the dumps.
 
         `views`: whether outputs may be views of inputs.
         """
+        if self._segmentation is not None:
+            call = {
+                "automatic": automatic,
+                "enable": enable,
+                "disable": disable,
+                "stream": stream,
+                "profile": profile,
+            }
+            outputs, found = self._execute_segments(arguments, place, views, call, schedules)
+            self._profile = self._profile if found is None else found
+            return outputs
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
         options, tracer = self._options, self._tracer
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)
-        schedule = None
-        if not automatic and (self._has_schedule or self._schedules(leaf).kept):
+        schedule: FinishedSchedule | SegmentSchedules | None = None
+        if schedules is not None:
+            schedule = segment_schedules(schedules)
+        elif not automatic and (self._has_schedule or self._schedules(leaf).kept):
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
         if stream is not None:
             tracer = Tracer(options, stream)
@@ -385,7 +426,7 @@ class FusionDefinition(Inspected, Scheduled, CalledByTorch):
             return outputs
         except ScheduleError:
             # The next call writes it anew.
-            if schedule is not None and self._has_schedule:
+            if isinstance(schedule, FinishedSchedule) and self._has_schedule:
                 self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
 

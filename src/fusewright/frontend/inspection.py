@@ -24,6 +24,9 @@ from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry
 
+if TYPE_CHECKING:
+    from fusewright.frontend.definition import FusionDefinition
+
 
 class Inspected:
     """The questions to a `FusionDefinition`, which none of them changes."""
@@ -36,6 +39,9 @@ class Inspected:
         _repro_inputs: tuple[list[Any], dict[str, Any]] | None
 
         execute: Callable[..., list[torch.Tensor]]
+
+        @property
+        def segments(self) -> list[FusionDefinition]: ...
 
         def _schedules(self, leaf: FusionSchedules) -> BySignature: ...
 
@@ -93,6 +99,10 @@ class Inspected:
 
     def _kernels_for(self, inputs: Inputs, override_user_schedule: bool) -> tuple[CompiledKernel, ...]:
         leaf = self._finished()
+        if self.segments:
+            raise ExecutionOrderError(
+                "the definition runs as segments, whose inputs are others", hint="ask each of fd.segments"
+            )
         arguments = flattened(inputs)
         schedule = None
         if not override_user_schedule:
@@ -132,6 +142,8 @@ class Inspected:
         return scheduled_text(self._last_kernels(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        if self.segments:
+            return tuple(kernel for segment in self.segments for kernel in segment._last_kernels())
         last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
         if last is None:
             raise ExecutionOrderError("Invalid fusion definition! It has never been executed")

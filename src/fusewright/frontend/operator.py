@@ -181,7 +181,8 @@ def operator_of(fd: FusionDefinition, leaf: FusionSchedules) -> Operator:
 
 def _is_shared(fd: FusionDefinition) -> bool:
     """Whether its records are all that tells a definition from others."""
-    return fd._registry is None and not fd._is_scheduled and fd._options == Options.from_environment()
+    is_plain = fd._registry is None and not fd._is_scheduled and fd._segmentation is None
+    return is_plain and fd._options == Options.from_environment()
 
 
 # ---- what torch calls --------------------------------------------------------------------------------------

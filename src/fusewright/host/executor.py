@@ -10,13 +10,19 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
+from fusewright.core.errors import (
+    ExecutionOrderError,
+    InputError,
+    InternalError,
+    ParamsError,
+    ScheduleError,
+)
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.plan import (
@@ -39,6 +45,7 @@ from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.once import OnceCache
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
+from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
     Proposal,
@@ -61,6 +68,8 @@ MAX_SETTINGS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
+#: Of the whole fusion, or of some of its segments.
+UserSchedule = FinishedSchedule | SegmentSchedules
 
 
 class FusionExecutor:
@@ -109,7 +118,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         views: bool = True,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
@@ -120,7 +129,8 @@ class FusionExecutor:
         Args:
             inputs: one an input of the fusion; lists and tuples among them are unpacked.
             device: where to run if no input is a tensor.
-            user_schedule: of the whole fusion; makes one kernel instead of the automatic segments.
+            user_schedule: of the whole fusion: it makes one kernel instead of the automatic segments; or of
+                some of these segments.
             views: whether outputs may be views of inputs; a user's schedule computes them all.
 
         Raises:
@@ -160,10 +170,11 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
+        views: bool = True,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
-        setting = self._setting(options or self.options, device)
+        setting = self._setting(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
     def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
@@ -186,7 +197,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
@@ -204,7 +215,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels that serve these inputs, in launch order.
 
@@ -219,6 +230,18 @@ class FusionExecutor:
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
             )
         return program.kernels
+
+    def segments_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+    ) -> tuple[Segment, ...]:
+        """The segments that compute all outputs for these inputs, none of them as a view, in launch order."""
+        program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
+        return tuple(plan.segment for plan in program.plans if plan.segment is not None)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -248,7 +271,7 @@ class FusionExecutor:
         return setting
 
     def _bound(
-        self, setting: _Setting, schedule: FinishedSchedule | None, inputs: Inputs, tracer: Tracer | None
+        self, setting: _Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
     ) -> BoundProgram:
         """Checks the inputs and makes their program.
 
@@ -286,7 +309,7 @@ class FusionExecutor:
     def _make(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
@@ -301,14 +324,14 @@ class FusionExecutor:
     def _compiled(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
     ) -> BoundProgram:
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
-        if schedule is not None:
+        if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
             return self._bind(place, [launch], binding, memory, tracer)
 
@@ -333,11 +356,15 @@ class FusionExecutor:
         selection = Selection(partitions, start, plan_, make, repro, tracer, required)
         while True:
             plans = selection.plans()
+            if schedule is not None:
+                plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
                 return self._bind(place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if schedule is not None and any(i == segment.index for i, _ in schedule.by_index):
+                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
@@ -431,6 +458,46 @@ class FusionExecutor:
 
         return place.launches.get(key, make)
 
+    def _rescheduled(
+        self,
+        setting: _Setting,
+        plans: Sequence[StepPlan],
+        schedules: SegmentSchedules,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> list[StepPlan]:
+        """The plans with those in place of them that the user schedules.
+
+        Raises:
+            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
+                scheduler than the segment's.
+        """
+        result = list(plans)
+        for index, given in schedules.by_index:
+            segment = plans[index].segment if 0 <= index < len(plans) else None
+            if segment is None or segment.library_call is not None:
+                raise ScheduleError(
+                    f"schedules: segment {index} is none that a kernel computes",
+                    expected=f"the number of one of {len(plans)} segments in launch order",
+                    given=index,
+                )
+            if isinstance(given, segment.scheduler.params_type):
+                result[index] = self._step(setting, segment, given, binding, place, tracer)
+            elif callable(given):
+                workbench = Schedule(segment.fusion)
+                given(workbench)
+                finished = FinishedSchedule(workbench)
+                result[index] = self._launch(setting, finished, segment, binding, place, tracer)
+            else:
+                raise ParamsError(
+                    path=f"schedules[{index}]",
+                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
+                    given=type(given).__name__,
+                )
+        return result
+
     def _user_launch(
         self,
         setting: _Setting,
@@ -449,6 +516,18 @@ class FusionExecutor:
                     f"torch computes {node.label}, so no schedule of one kernel holds it",
                     hint="execute the fusion without a schedule of your own",
                 )
+        return self._launch(setting, schedule, None, binding, place, tracer)
+
+    def _launch(
+        self,
+        setting: _Setting,
+        schedule: FinishedSchedule,
+        segment: Segment | None,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> LaunchPlan:
+        """The launch of a user's schedule of a segment; None: of the whole fusion."""
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
         hardware = place.target.hardware
 
@@ -458,19 +537,24 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.kernels.get((None, schedule.key, index_dtype, hardware), compile_)
-            outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-            op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
-            return LaunchPlan(op, None, place.target)
+            kernel = setting.kernels.get((segment, schedule.key, index_dtype, hardware), compile_)
+            if segment is None:
+                outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
+                op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
+            else:
+                values = (*segment.inputs, *segment.outputs)
+                op = LaunchKernel(segment.index, kernel, values, segment.outputs)
+            return LaunchPlan(op, segment, place.target)
 
-        return place.launches.get((None, schedule.key, index_dtype), make)
+        return place.launches.get((segment, schedule.key, index_dtype), make)
 
 
 class _DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule of it all: by None, the schedule's key and index type. evaluations: what torch computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
+    computes.
     """
 
     def __init__(self, target: Target, programs: Programs) -> None:

@@ -240,7 +240,7 @@ class Fusion:
         for node in self.nodes:
             node.with_sizes(rename)
         self.checks = [(rename(condition), message) for condition, message in self.checks]
-        for value in self.values():
+        for value in dict.fromkeys((*self.values(), *self.size_axes)):  # some are sizes of shapes alone
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
                 value.extent = rename(value.extent)
 
