@@ -289,6 +289,35 @@ def test_what_no_definition_can_say_is_refused() -> None:
     assert not fd.segments
 
 
+def test_what_add_output_makes_is_said_as_the_user_did() -> None:
+    """Unpacked inputs, and outputs in an order of their own."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 2], True, DataType.Float4_e2m1fn_x2)
+        y = fd.define_tensor([-1, 4, 4])
+        product = fd.ops.matmul(y, fd.ops.cast(x, DataType.Float))
+        fd.add_output(fd.ops.exp(product), stride_order=[0, 1, 2])
+    packed = torch.randint(0, 256, (4, 2), dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    inputs = [packed, 0.1 * torch.randn(3, 4, 4)]
+    (expected,) = fd.execute(inputs)
+    segments = fd.segment(inputs)
+    assert segments[0]._finished().records[0].args == fd._finished().records[0].args
+    assert segments[-1]._finished().records[-1].args[2] == fd._finished().records[-1].args[2]
+    assert fd.segment_index_space_maps[segments[-1]] == {0: product.index, 1: fd.outputs()[0]}
+    (out,) = fd.execute(inputs)
+    torch.testing.assert_close(out, expected)
+    assert out.stride() == expected.stride()
+
+
+def test_to_torch_a_segmented_definition_is_one_operation(
+    block: tuple[Block, list[FusionDefinition]],
+) -> None:
+    fd, segments = block
+    inputs = block_inputs()
+    (expected,) = FusionDefinition(fd.id()).execute(inputs)
+    torch.testing.assert_close(torch.compile(fd.execute, backend="eager")(inputs)[0], expected)
+    assert segments[0]._last_kernels()
+
+
 # ---- every kind of node ------------------------------------------------------------------------------------
 
 

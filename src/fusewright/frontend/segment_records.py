@@ -71,6 +71,10 @@ class Whole:
         for value, state in zip(self.fusion.inputs, leaf.state.inputs):
             if isinstance(value, TensorView):
                 self.tensors[value] = leaf.records[maker[state]].args
+        #: outputs that `add_output` made of what it was given, and the state of that
+        self._given: dict[Val, int] = {
+            o.tensor: state for o, state in zip(self.fusion.outputs, leaf.state.outputs)
+        }
         self._inner: dict[Val, int] = {}
 
     def states_of(self, record: int) -> list[Val | ScalarVector | None]:
@@ -87,6 +91,8 @@ class Whole:
         if found is not None:
             return found
         assert not isinstance(value, Expr)
+        if value in self._given:
+            return self._given[value]
         return self._inner.setdefault(value, len(state.values) + len(self._inner))
 
     def keep_layout(self, tensor: TensorView, made: TensorView) -> None:
@@ -148,6 +154,8 @@ class _Writer:
         self._known: dict[Val | Result | Expr | ScalarVector, Arg] = {}
         #: a tensor and its dimension of each size
         self._dims: dict[Expr, tuple[Arg, int]] = {}
+        #: outputs that the record of this number makes of what it is given
+        self._by_add_output: dict[TensorView, int] = {}
 
     def write(self, outputs: Sequence[SegmentOutput]) -> WrittenSegment:
         inputs = [self._define(argument) for argument in self._arguments]
@@ -199,6 +207,12 @@ class _Writer:
         return state
 
     def _add_output(self, output: SegmentOutput) -> int:
+        record = self._by_add_output.get(output.tensor)
+        if record is not None:
+            args = [self._renamed(arg) for arg in self._whole.leaf.records[record].args]
+            self._record("add_output", args)
+            assert isinstance(args[0], Ref)
+            return args[0].state
         made = self._known[output.tensor]
         assert isinstance(made, Ref)
         alias: Arg = Literal(type(None), None)
@@ -222,7 +236,7 @@ class _Writer:
         whole = self._whole
         row = whole.leaf.records[record].row
         if row.name in DEFINERS:
-            return row.name == "define_tensor" and self._is_unpacked(record)
+            return self._is_all_here(record)
         if not all(value in self._known for value in self._tensors_in(whole.leaf.records[record].args)):
             return False  # some are asked for their sizes only
         made = frozenset(whole.leaf.nodes[record])
@@ -253,16 +267,27 @@ class _Writer:
             return [value] if isinstance(value, TensorView) else []
         return [] if isinstance(arg, Literal) else [t for item in arg for t in self._tensors_in(item)]
 
-    def _is_unpacked(self, record: int) -> bool:
-        """Whether an input, defined here, is unpacked here alone."""
+    def _is_all_here(self, record: int) -> bool:
+        """Whether what a record makes of an input, or for an output, is all made here."""
         alive = [node for node in self._whole.alive if self._whole.record_of.get(node) == record]
-        return self._nodes.issuperset(alive)
+        if not self._nodes.issuperset(alive):
+            return False
+        if self._whole.leaf.records[record].op != "add_output":
+            return True
+        # An output that is written into an input is added by what is written.
+        out = alive[-1].output
+        return out in self._segment.outputs and not any(
+            o.tensor is out and o.alias is not None for o in self._whole.fusion.outputs
+        )
 
     def _copy_record(self, record: int) -> None:
         """Adds what the user wrote, of what things are called here."""
         given = self._whole.leaf.records[record]
+        if given.op == "add_output":
+            made = [node for node in self._whole.leaf.nodes[record] if node in self._nodes]
+            self._by_add_output[made[-1].output] = record
         if given.op in DEFINERS:
-            return  # an input is defined already
+            return  # an input is defined already, an output is added last
         outcome = self._whole.leaf.outcomes[record]
         first = self._record(given.op, [self._renamed(arg) for arg in given.args])
         for i, value in enumerate(self._whole.states_of(record)[outcome.hidden :]):
