@@ -44,8 +44,8 @@ class Block(FusionDefinition):
         self.add_output(self.ops.softmax(scores * scale, 1))
 
 
-def block_inputs(rows: int = 6) -> list[Any]:
-    return [torch.randn(rows, 8), torch.randn(8, 10), 0.5]
+def block_inputs(rows: int = 6, target: torch.device | str = "cpu") -> list[Any]:
+    return [torch.randn(rows, 8, device=target), torch.randn(8, 10, device=target), 0.5]
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def exactly(fd: FusionDefinition, inputs: Sequence[Any]) -> None:
         torch.testing.assert_close(actual, expected)
 
 
-def test_a_definition_as_its_segments(block: tuple[Block, list[FusionDefinition]]) -> None:
+def test_a_definition_as_its_segments(
+    block: tuple[Block, list[FusionDefinition]], target: torch.device
+) -> None:
     fd, segments = block
     assert [
         [r.op for r in s._finished().records if r.op[:6] not in ("define", "add_ou")] for s in segments
@@ -86,7 +88,7 @@ def test_a_definition_as_its_segments(block: tuple[Block, list[FusionDefinition]
     }
     assert fd.segments == segments
     for rows in (6, 6, 3, 1, 0):
-        exactly(fd, block_inputs(rows))
+        exactly(fd, block_inputs(rows, target))
     assert [k.scheduler for k in fd._last_kernels()] == [
         k.scheduler for s in segments for k in s._last_kernels()
     ]
@@ -123,6 +125,14 @@ def test_segments_are_scheduled_one_by_one(block: tuple[Block, list[FusionDefini
     exactly(fd, block_inputs())
     exactly(fd, block_inputs())
     assert ran == [last]
+    assert [k.scheduler for k in fd._last_kernels()] == ["inner_persistent", "user"]
+    # A schedule that is finished for a segment's inputs serves calls of the whole.
+    given = [torch.randn(6, 10), 0.5]
+    del last.schedule
+    last._setup_schedule(given)
+    persistent()
+    last._finalize_schedule(given)
+    exactly(fd, block_inputs())
     assert [k.scheduler for k in fd._last_kernels()] == ["inner_persistent", "user"]
     fd.execute(block_inputs(), override_user_schedule=True)
     assert [k.scheduler for k in fd._last_kernels()] == ["inner_persistent"] * 2
@@ -237,7 +247,7 @@ def test_a_view_passes_in_the_shape_that_the_user_wrote() -> None:
     assert (maps[first], maps[second]) == ({0: 0, 1: 2}, {0: 1, 1: 2, 2: 3})
 
 
-def test_outputs_that_are_written_into_inputs() -> None:
+def test_outputs_that_are_written_into_inputs(target: torch.device) -> None:
     """One that a later segment reads; two that trade places; one whose input is read later."""
     with FusionDefinition(registry=small_segments(1)) as fd:
         state, a, b, late = (fd.define_tensor([-1], True) for _ in range(4))
@@ -251,7 +261,7 @@ def test_outputs_that_are_written_into_inputs() -> None:
         fd.add_output(shifted)
         fd.add_output(fd.ops.neg(shifted) * late)
     for segmented in (False, True):
-        inputs = [torch.arange(4.0) + i for i in range(4)]
+        inputs = [torch.arange(4.0, device=target) + i for i in range(4)]
         before = [x.clone() for x in inputs]
         if segmented:
             assert len(fd.segment(inputs)) > 3
@@ -264,13 +274,35 @@ def test_outputs_that_are_written_into_inputs() -> None:
         assert again is inputs[3] or again.data_ptr() == inputs[3].data_ptr()
 
 
-def test_random_numbers_are_drawn_once_and_in_order() -> None:
+def test_outputs_share_memory_with_inputs_alone() -> None:
+    """As of the whole: an output that is a view of another output has memory of its own."""
+    with FusionDefinition(registry=small_segments(1)) as fd:
+        x, state = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        e = fd.ops.exp(x)
+        fd.add_output(e)
+        fd.add_output(fd.ops.permute(e, [1, 0]))
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+        fd.add_output(state + 1.0, state)
+        fd.add_output(fd.ops.permute(state + 1.0, [1, 0]))
+    inputs = [torch.randn(3, 4), torch.randn(3, 4)]
+    before = inputs[1].clone()
+    assert len(fd.segment(inputs)) > 2
+    outputs = fd.execute(inputs)
+    x_, _ = inputs
+    for out, expected in zip(outputs, (x_.exp(), x_.exp().T, x_.T, (before + 1).T), strict=True):
+        torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(inputs[1], before + 1)
+    places = [t.untyped_storage().data_ptr() for t in (*outputs, *inputs)]
+    assert [places.count(place) for place in places] == [1, 1, 2, 1, 2, 1]
+
+
+def test_random_numbers_are_drawn_once_and_in_order(target: torch.device) -> None:
     with FusionDefinition(registry=small_segments(3)) as fd:
         x = fd.define_tensor([-1, -1], True)
         kept, mask = fd.ops.dropout(x, 0.5)
         fd.add_output(kept + fd.ops.rand_like(x))
         fd.add_output(mask)
-    given = torch.randn(5, 7)
+    given = torch.randn(5, 7, device=target)
     torch.manual_seed(3)
     expected = FusionDefinition(fd.id()).execute([given])
     assert len(fd.segment([given])) > 2

@@ -323,7 +323,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
             schedules: for some of the kernels of this call params of their scheduler, or a function that
                 schedules the `Schedule` it is given. Kernels are named by their place in launch order, or
-                by the definition that `segment` made of them.
+                by the definition that `segment` made of them. Compiled graphs leave them out, too.
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
         Raises:

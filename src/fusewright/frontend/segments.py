@@ -53,6 +53,7 @@ class _Step:
     Attributes:
         reads, writes: where its arguments and what it returns are kept; frees: what nobody reads after it.
         views: whether its outputs may be views of what it reads.
+        placed: whether its arguments tell where it runs.
     """
 
     definition: FusionDefinition
@@ -60,6 +61,7 @@ class _Step:
     writes: tuple[int, ...]
     frees: tuple[int, ...]
     views: bool
+    placed: bool
 
 
 class _Partition:
@@ -180,10 +182,12 @@ class Segmentation:
             reads = tuple([slots[argument] for argument in text.arguments])
             writes = tuple([slots[o.tensor] for o in outputs if o.alias is None])
             frees = [s for s in dict.fromkeys((*reads, *writes)) if s not in kept and last.get(s, i) <= i]
-            views = not any(o.tensor in partition.last_read for o in outputs) and written.isdisjoint(
-                text.arguments
-            )
-            self._steps.append(_Step(definition, reads, writes, tuple(frees), views))
+            # A view shares memory with what the call was given, and with nothing that it returns.
+            tensors = [a for a in text.arguments if isinstance(a, TensorView)]
+            shared = [t for t in tensors if (t in written if t in inputs else slots[t] in kept)]
+            views = not shared and not any(o.tensor in partition.last_read for o in outputs)
+            placed = any(isinstance(a, TensorView) and not a.is_cpu for a in text.arguments)
+            self._steps.append(_Step(definition, reads, writes, tuple(frees), views, placed))
 
     def by_definition(self, schedules: GivenSchedules) -> dict[FusionDefinition, Any]:
         """Schedules by the definitions of their segments. ScheduleError for what is no segment."""
@@ -220,7 +224,7 @@ class Segmentation:
         inputs: Inputs,
         place: torch.device | None,
         views: bool,
-        call: Callable[[FusionDefinition, list[Any], torch.device, bool], list[torch.Tensor]],
+        call: Callable[[FusionDefinition, list[Any], torch.device | None, bool], list[torch.Tensor]],
     ) -> list[torch.Tensor]:
         """The outputs of the whole definition. `call(segment, inputs, device, views)` runs a segment."""
         inputs, device = self.check(inputs, place)
@@ -231,10 +235,11 @@ class Segmentation:
             held[seed], held[offset] = random_states(device).take()
         old = {slot: held[slot].clone() for slot in self._snapshots}
         for step in self._steps:
-            made = call(step.definition, [held[slot] for slot in step.reads], device, views and step.views)
+            arguments = [held[slot] for slot in step.reads]
+            made = call(step.definition, arguments, None if step.placed else device, views and step.views)
             for slot, tensor in zip(step.writes, made):
                 held[slot] = tensor
-            made = tensor = None  # type: ignore[assignment]  # nothing but `held` holds them
+            arguments = made = tensor = None  # type: ignore[assignment]  # nothing but `held` holds them
             for slot in step.frees:
                 held[slot] = None
         for target, source in self._copies:
@@ -272,6 +277,7 @@ class Segmented:
         _options: Options
         _registry: Registry | None
         _tracer: Tracer
+        _writing: Any
         _complete: Callable[[], FusionSchedules]
         _empty_like: Callable[[], FusionDefinition]
 
@@ -309,9 +315,13 @@ class Segmented:
         Raises:
             UserError: inputs that do not fit. DefinitionError: a segment that no definition can say.
         """
-        for i in range(self._setup_segmentation(inputs, device=device)):
-            self._build_segment(self._empty_like(), i)
-        self._finalize_segmentation()
+        with self._writing:
+            try:
+                for i in range(self._setup_segmentation(inputs, device=device)):
+                    self._build_segment(self._empty_like(), i)
+                self._finalize_segmentation()
+            finally:
+                self._partition = None
         return self.segments
 
     def _setup_segmentation(self, inputs: Inputs, *, device: Device | None = None) -> int:
@@ -362,7 +372,7 @@ class Segmented:
         given = {} if schedules is None else segmentation.by_definition(schedules)
 
         def call(
-            definition: FusionDefinition, arguments: list[Any], device: torch.device, may_view: bool
+            definition: FusionDefinition, arguments: list[Any], device: torch.device | None, may_view: bool
         ) -> list[torch.Tensor]:
             own = {0: given[definition]} if definition in given else None
             made = definition._execute(arguments, device, views=may_view, schedules=own, **options)

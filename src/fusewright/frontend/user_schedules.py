@@ -58,7 +58,10 @@ class Scheduled:
         written_by = self.__dict__.get("schedule") or type(self).schedule
         own = self._own_schedules
         if own is None or own[0] is not written_by:
-            own = self._own_schedules = written_by, OnceCache(MAX_SIGNATURES)
+            with self._writing:
+                own = self._own_schedules
+                if own is None or own[0] is not written_by:
+                    own = self._own_schedules = written_by, OnceCache(MAX_SIGNATURES)
         return own[1]
 
     @property
