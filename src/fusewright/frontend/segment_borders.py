@@ -18,7 +18,7 @@ def borders_at_states(
 
     A tensor inside a composite operation may pass between kernels: of a sum with keepdim the sum, which its
     readers see in another shape. If all of them see it in the same shape, and that is a state, the maker
-    hands on the state: a view costs nothing, wherever it is made.
+    hands on the state: dimensions of one element cost nothing, wherever they come in.
 
     Of the segments that are returned, `nodes`, `inputs` and `outputs` are up to date, and nothing else.
     """
@@ -30,6 +30,8 @@ def borders_at_states(
     outputs = {o for s in segments for o in s.outputs}
     final = set(fusion.output_tensors())
     for i, segment in enumerate(segments):
+        if segment.library_call is not None:
+            continue  # which is all of a segment
         for tensor in segment.outputs:
             chain = [] if tensor in final else _chain_to_state(tensor, is_state, used_by, outputs)
             if chain and not any(node in segment.nodes for node in chain):
@@ -48,13 +50,21 @@ def _chain_to_state(
     current: Val = tensor
     while not is_state(current):
         users = used_by.get(current, ())
-        if len(users) != 1 or not users[0].traits.relabel:
+        if len(users) != 1 or not _keeps_order(users[0]):
             return []
         chain.append(users[0])
         current = users[0].outputs[0]
         if current in outputs:
             return []
     return chain
+
+
+def _keeps_order(node: Node) -> bool:
+    """Whether it only inserts or removes dimensions: a kernel writes those as it writes its own."""
+    if not node.traits.relabel:
+        return False
+    dims = [dim for dim in node.axis_map(0) if dim is not None]
+    return dims == sorted(dims)
 
 
 def _move(segments: list[Segment], maker: int, tensor: TensorView, chain: Sequence[Node]) -> None:
