@@ -22,7 +22,7 @@ from fusewright.core.errors import (
 from fusewright.host.executor import FusionExecutor
 from fusewright.ir import RandomState, Stored
 from fusewright.ops import node_calls
-from fusewright.ops.evaluate import evaluate_fusion
+from fusewright.ops.evaluate import evaluate_fusion, evaluate_values
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry, Reject, Scheduler, default_registry
 from fusewright.segment import Segment, partition
@@ -368,7 +368,14 @@ def _cut(program: Program) -> int:
     states = random_states(torch.device("cpu"))
 
     def call(segment: FusionDefinition, inputs: list[Any], *_: Any) -> list[torch.Tensor]:
-        return evaluate_fusion(segment._finished().fusion, inputs, states.take)
+        fusion = segment._finished().fusion
+        values = evaluate_values(fusion, inputs, states.take)
+        # What the evaluation gives may be a view of an input that is written here.
+        made = [(output, values[output.tensor].clone()) for output in fusion.outputs]
+        for output, value in made:
+            if output.alias is not None:
+                inputs[fusion.inputs.index(output.alias)].copy_(value)
+        return [value for output, value in made if not output.hidden]
 
     assert fd._segmentation is not None
     start = states.position()

@@ -351,7 +351,8 @@ class _Writer:
     def _scalar(self, value: Scalar) -> Arg:
         if value.value is not None:
             literal = encode(value.value, lambda _: None)
-            if of_python_value(value.value) is value.dtype:
+            # A condition is a value of the definition: a bool may be an accident.
+            if of_python_value(value.value) is value.dtype and not value.dtype.is_bool:
                 return literal
             self._know(value, self._record("define_scalar", [literal, Literal(DataType, value.dtype)]))
         elif value in self._whole.input_position or isinstance(value.definition, RandomState):
