@@ -2,6 +2,7 @@
 
 Options:
     --target=sim|gpu|all    which targets the `target` fixture runs on (default all: those that are there)
+    --matrix=some|all       which cells of tests/matrix (default some)
     --update-golden         rewrite the golden files, running only the tests that compare with one
 """
 
@@ -46,6 +47,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fusewright")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files in tests/golden")
+    group.addoption(
+        "--matrix",
+        choices=("some", "all"),
+        default="some",
+        help="which cells of tests/matrix (default: some)",
+    )
     group.addoption(
         "--target",
         choices=("sim", "gpu", "all"),
@@ -185,15 +192,15 @@ def target(request: pytest.FixtureRequest) -> torch.device:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """`golden(name, text)`: `text` must equal the file tests/golden/<name>.txt.
+def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
+    """`golden(name, text)`: `text` must equal the file tests/golden/<name>.txt, or the file of that path.
 
     `name` may hold slashes. A mismatch fails with a unified diff; `--update-golden` writes the file instead.
     """
     update = bool(request.config.getoption("--update-golden"))
 
-    def compare(name: str, text: str) -> None:
-        path = GOLDEN_DIR / f"{name}.txt"
+    def compare(name: str | Path, text: str) -> None:
+        path = name if isinstance(name, Path) else GOLDEN_DIR / f"{name}.txt"
         text = text.rstrip("\n") + "\n"
         if update:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -170,18 +170,9 @@ def test_types_are_those_that_operations_take(listed: dict[str, dict[str, object
     assert {name for name, dtypes in types.items() if not dtypes} == {"at", *blackwells}
 
 
-def test_every_operation_is_tested(listed: dict[str, dict[str, object]]) -> None:
-    """Those that no table of rows generates tests for are called by name somewhere."""
-    files = [path.read_text() for path in Path(__file__).parents[1].rglob("*.py")]
-    text = "\n".join(files)
-    for name, row in listed.items():
-        if row["tests"] == "by name":
-            assert re.search(rf"(\.{name}\(|\"{name}\")", text), f"no test calls {name}"
-
-
 def test_ops_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops"]) == 0
     lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
-    assert lines["matmul"][:4] == ["torch", "library", "Half", "BFloat16"]
-    assert lines["reshape"] == ["generated", "by", "name", "all"]
-    assert lines["add"] == ["generated", "elementwise", "all", "but", "UInt64"]
+    assert lines["matmul"][:3] == ["torch", "all", "Half"]
+    assert lines["reshape"][0] == "generated"
+    assert lines["nextafter"] == ["generated", "all", "Double", "Float"]

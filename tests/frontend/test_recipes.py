@@ -27,6 +27,7 @@ def _of(*shapes: tuple[int, ...], function: Any = None, **numbers: Any) -> Case:
 
 _SHAPE = (3, 4)
 _UNARY = "absolute negative deg2rad rad2deg square clone"
+_CASTS = "bfloat16 double float half long"
 _BINARY = """copysign divide greater greater_equal hypot less less_equal logaddexp multiply not_equal rsub
     subtract true_divide floor_divide dist"""
 _ACTIVATIONS = "hardsigmoid hardswish logsigmoid mish relu6 selu softplus softsign tanhshrink"
@@ -50,6 +51,17 @@ CASES: dict[str, Case] = {
     "swapaxes": _of((2, 3, 4), axis0=0, axis1=2, function=torch.swapaxes),
     "transpose": _of((2, 3, 4), dim0=0, dim1=2, function=torch.transpose),
     "t": _of(_SHAPE, function=torch.t),
+    "view": _of(_SHAPE, shape=[2, -1], function=lambda x, shape: x.reshape(shape)),
+    "contiguous": _of(_SHAPE, function=torch.Tensor.contiguous),
+    "outer": _of((3,), (4,), function=torch.outer),
+    "to": _of(_SHAPE, dtype=torch.float16, function=torch.Tensor.to),
+    "type_as": _of(_SHAPE, (2,), function=torch.Tensor.type_as),
+    **{name: _of(_SHAPE, function=getattr(torch.Tensor, name)) for name in _CASTS.split()},
+    "scaled_dot_product_attention": (
+        {name: lambda: torch.randn(2, 3, 8, 16).half() for name in "xyz"},
+        {},
+        lambda *tensors: F.scaled_dot_product_attention(*(t.double() for t in tensors)).half(),
+    ),
     "tile": _of(_SHAPE, dims=[2, 3], function=torch.tile),
     "celu": _of(_SHAPE, alpha=0.5, function=F.celu),
     "elu": _of(_SHAPE, alpha=0.5, function=F.elu),

@@ -19,6 +19,10 @@ REFUSED: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
         lambda fd, x, s: fd.ops.where(s == s, 1.0, x),
         "fd.ops.eq and fd.ops.ne compare values",
     ),
+    "masked_fill(x == x)": (
+        lambda fd, x, s: fd.ops.masked_fill(x, x == x, 0.0),
+        "mask must be Tensor, not bool; `==` asks if two handles",
+    ),
     "if x == 1.0": (lambda fd, x, s: bool(x == 1.0), "fd.ops.where chooses by value"),
     "and": (lambda fd, x, s: x > 0.0 and x < 1.0, "a < b < c is two operations"),
     "not": (lambda fd, x, s: not x, "a Tensor of a definition"),

@@ -30,10 +30,12 @@ ROUNDOFF = {
     torch.bfloat16: 2.0**-8,
     torch.float8_e4m3fn: 2.0**-4,
     torch.float8_e5m2: 2.0**-3,
+    # Powers of two alone: of 1.5 either neighbour is a third away.
+    torch.float8_e8m0fnu: 2.0**-1,
     torch.complex64: 2.0**-24,
     torch.complex128: 2.0**-53,
 }
-REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
 INTEGERS = (torch.int32, torch.int64)
 # Errors, in units of roundoff, of functions that are not rounded correctly: CUDA's mathematical functions
 # stay within 4 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), torch's on the CPU within as much.
@@ -91,8 +93,27 @@ def up(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in REDUCED else dtype
 
 
+def is_narrow(dtype: torch.dtype) -> bool:
+    """Whether it is a float of 8 bits, for which torch has few functions."""
+    return dtype.is_floating_point and dtype.itemsize == 1
+
+
+def movable(x: Tensor) -> Tensor:
+    """The same bits in a type that torch can move in any way."""
+    if x.dtype is torch.uint64:
+        return x.view(torch.int64)
+    return x.view(torch.uint8) if is_narrow(x.dtype) else x
+
+
 def float_up(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if category(dtype) < 2 else up(dtype)
+
+
+def _met(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """The type of two operands of one tier."""
+    if a is not b and (is_narrow(a) or is_narrow(b)):
+        a, b = up(a), up(b)
+    return torch.promote_types(a, b)
 
 
 def _meet(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
@@ -118,7 +139,7 @@ def common_dtype(operands: Sequence[Bounded]) -> torch.dtype:
         if types:
             met = types[0]
             for dtype in types[1:]:
-                met = torch.promote_types(met, dtype)
+                met = _met(met, dtype)
             found = met if found is None else _meet(found, met)
     assert found is not None
     return found
@@ -176,7 +197,10 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
         return x
     kind = category(dtype)
     if kind == 0:
-        return Bounded(x.data != 0, unknown_where((x.error > 0) & (x.data.abs() <= x.error)), x.scalar)
+        x = convert(x, up(x.dtype))
+        return Bounded(
+            x.data != 0, unknown_where((x.error > 0) & (widened(x.data).abs() <= x.error)), x.scalar
+        )
     if kind == 1:
         if category(x.dtype) < 2:
             return Bounded(x.data.to(dtype), x.error, x.scalar)
@@ -192,7 +216,7 @@ def convert(x: Bounded, dtype: torch.dtype) -> Bounded:
 # ---- elementwise -------------------------------------------------------------------------------------------
 
 
-def _spread(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def spread(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """The error of a monotone function: how far it goes within the error of its operand."""
 
     def error(x: Tensor, e: Tensor) -> Tensor:
@@ -208,8 +232,8 @@ def _slope(bound: float) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _apart_from_zero(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    spread = _spread(function)
-    return lambda x, e: torch.where((e > 0) & (x.abs() <= e), INF, spread(x, e))
+    within = spread(function)
+    return lambda x, e: torch.where((e > 0) & (x.abs() <= e), INF, within(x, e))
 
 
 @dataclass(frozen=True)
@@ -227,21 +251,21 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _smooth(name: str, slope: float | None = None) -> Unary:
+def smooth(name: str, slope: float | None = None) -> Unary:
     function = getattr(torch, name)
-    return Unary(function, _spread(function) if slope is None else _slope(slope))
+    return Unary(function, spread(function) if slope is None else _slope(slope))
 
 
-def _integral(name: str) -> Unary:
+def integral(name: str) -> Unary:
     function = getattr(torch, name)
-    return Unary(function, _spread(function), 0, keeps=True, integers=_same)
+    return Unary(function, spread(function), 0, keeps=True, integers=_same)
 
 
 UNARY: dict[str, Unary] = {
-    **{name: _smooth(name) for name in ("exp", "exp2", "expm1", "tanh", "sigmoid", "sqrt", "log", "log1p")},
-    **{name: _smooth(name) for name in ("log2", "atan", "asinh", "sinh", "erf")},
-    **{name: _smooth(name, 1.0) for name in ("sin", "cos")},
-    **{name: _integral(name) for name in ("floor", "ceil", "trunc", "round")},
+    **{name: smooth(name) for name in ("exp", "exp2", "expm1", "tanh", "sigmoid", "sqrt", "log", "log1p")},
+    **{name: smooth(name) for name in ("log2", "atan", "asinh", "sinh", "erf")},
+    **{name: smooth(name, 1.0) for name in ("sin", "cos")},
+    **{name: integral(name) for name in ("floor", "ceil", "trunc", "round")},
     "reciprocal": Unary(torch.reciprocal, _apart_from_zero(torch.reciprocal), 2),
     "rsqrt": Unary(torch.rsqrt, _apart_from_zero(torch.rsqrt)),
     # The derivative of silu is at most 1.0998.
@@ -249,7 +273,7 @@ UNARY: dict[str, Unary] = {
     "relu": Unary(torch.relu, _slope(1.0), 0, keeps=True, integers=torch.relu),
     "abs": Unary(torch.abs, _slope(1.0), 0, keeps=True, integers=torch.abs),
     "neg": Unary(torch.neg, _slope(1.0), 0, integers=torch.neg),
-    "sign": Unary(torch.sign, _spread(torch.sign), 0, keeps=True, integers=torch.sign),
+    "sign": Unary(torch.sign, spread(torch.sign), 0, keeps=True, integers=torch.sign),
     "set": Unary(_same, _slope(1.0), 0, keeps=True, integers=_same),
 }
 KEEPS_BOOLS = ("set", "sign", "neg", "relu", "abs", "floor", "ceil", "trunc", "round")
@@ -257,8 +281,12 @@ COMPLEX_UNARY = ("neg", "set")
 
 
 def unary(name: str, x: Operand) -> Bounded:
+    return applied(UNARY[name], name, x)
+
+
+def applied(row: Unary, name: str, x: Operand) -> Bounded:
+    """What a row of `UNARY`, or one like them, is worth."""
     x = _operand(x)
-    row = UNARY[name]
     kind = category(x.dtype)
     if kind < 2 and row.integers is not None:
         data = x.data if kind == 0 else row.integers(x.data)
@@ -267,6 +295,9 @@ def unary(name: str, x: Operand) -> Bounded:
         if name == "abs":
             real = torch.empty(0, dtype=x.dtype).real.dtype
             out = rounded(widened(x.data).abs(), x.error, real, FUNCTION_ROUNDOFFS)
+        elif row.roundoffs:
+            unknown = unknown_where(x.error > 0)
+            out = rounded(row.function(widened(x.data)), unknown, x.dtype, FUNCTION_ROUNDOFFS)
         else:
             out = Bounded(row.function(x.data), x.error)
         return Bounded(out.data, out.error, x.scalar)
@@ -330,7 +361,7 @@ COMPARISONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _discrete(function: Callable[..., Tensor], *operands: Bounded) -> Bounded:
+def discrete(function: Callable[..., Tensor], *operands: Bounded) -> Bounded:
     """Of integers and bools: uncertain where an operand is."""
     data = function(*[x.data for x in operands])
     unknown = torch.zeros((), dtype=torch.bool)
@@ -343,7 +374,7 @@ def binary(name: str, a: Operand, b: Operand) -> Bounded:
     x, y = _operand(a), _operand(b)
     scalar = x.scalar and y.scalar
     if name.startswith("logical"):
-        return _discrete(BOOL_BINARY[name], convert(x, torch.bool), convert(y, torch.bool))
+        return discrete(BOOL_BINARY[name], convert(x, torch.bool), convert(y, torch.bool))
     common = up(common_dtype([x, y]))
     if name == "truediv":
         common = float_up(common)
@@ -355,9 +386,9 @@ def binary(name: str, a: Operand, b: Operand) -> Bounded:
         unknown = (reach > 0) & ~((widened(x.data) - widened(y.data)).abs() > reach)
         return Bounded(data, unknown_where(unknown), scalar)
     if kind == 0:
-        return _discrete(BOOL_BINARY[name], x, y)
+        return discrete(BOOL_BINARY[name], x, y)
     if kind == 1:
-        return _discrete(INTEGER_BINARY[name], x, y)
+        return discrete(INTEGER_BINARY[name], x, y)
     function, errors, roundoffs = FLOAT_BINARY[name]
     wide_x, wide_y = widened(x.data), widened(y.data)
     error = errors(wide_x, x.error, wide_y, y.error)
@@ -386,15 +417,19 @@ def where(condition: Operand, a: Operand, b: Operand) -> Bounded:
 def clamp(x: Operand, low: Number | None = None, high: Number | None = None) -> Bounded:
     x = _operand(x)
     bounds = [None if v is None else convert(exact(v), x.dtype).data for v in (low, high)]
-    return Bounded(torch.clamp(x.data, *bounds), x.error, x.scalar)
+    if x.dtype is not torch.bool and x.dtype not in REDUCED:
+        return Bounded(torch.clamp(x.data, *bounds), x.error, x.scalar)
+    wide = [None if v is None else v.float() for v in bounds]
+    return Bounded(torch.clamp(x.data.float(), *wide).to(x.dtype), x.error, x.scalar)
 
 
 def threshold(x: Operand, limit: Number, value: Number) -> Bounded:
     x = _operand(x)
     at, then = convert(exact(limit), x.dtype), convert(exact(value), x.dtype)
     near = (x.error > 0) & ~((widened(x.data) - widened(at.data)).abs() > x.error)
-    error = torch.where(near, INF, torch.where(x.data <= at.data, 0.0, x.error))
-    return Bounded(torch.where(x.data <= at.data, then.data, x.data), error, x.scalar)
+    below = widened(x.data) <= widened(at.data)
+    error = torch.where(near, INF, torch.where(below, 0.0, x.error))
+    return Bounded(torch.where(below, then.data, x.data), error, x.scalar)
 
 
 def _promoted(*operands: Operand) -> list[Bounded]:
@@ -422,15 +457,15 @@ def scaled(name: str, a: Operand, b: Operand, alpha: Number) -> Bounded:
 
 
 def logical_not(x: Operand) -> Bounded:
-    return _discrete(torch.logical_not, convert(_operand(x), torch.bool))
+    return discrete(torch.logical_not, convert(_operand(x), torch.bool))
 
 
 def power(x: Operand, exponent: int) -> Bounded:
     """x ** a small positive integer."""
     x = _operand(x)
-    out = convert(x, up(x.dtype))
+    out = convert(x, up(common_dtype([x, exact(exponent)])))
     if category(out.dtype) == 1:
-        return _discrete(lambda t: torch.pow(t, exponent), out)
+        return discrete(lambda t: torch.pow(t, exponent), out)
     wide = widened(out.data)
     error = (wide.abs() + out.error) ** exponent - wide.abs() ** exponent
     result = rounded(wide**exponent, error, out.dtype, FUNCTION_ROUNDOFFS)

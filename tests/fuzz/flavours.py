@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+from fusewright import DataType
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.programs import Program
+from tests.fuzz.rare import RARE
 from tests.fuzz.shaping import SHAPING
 from tests.fuzz.writer import COMPLEX, DISCRETE, FLOATS, SIZES, Flavour, Writer
 
@@ -84,6 +86,31 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
             ("contract", "contract", "arrange", "unary", "binary", "reduce", "back", "permute"), aliases=0.2
         ),
     ),
+    "rare": (
+        14,
+        Flavour(
+            ("function", "function", "test", "exact_pair", "masked", "like", "sizes", "binary", "cast"),
+            (*ALL_TYPES, *COMPLEX),
+        ),
+    ),
+    "composites": (
+        10,
+        Flavour(("norm", "norm", "deviation", "loss", "quantize", "random_numbers", "unary", "met", "back")),
+    ),
+    "assigned": (
+        8,
+        Flavour(("assign", "assign", "loss", "products", "products", "unary", "met", "reduce"), aliases=0.0),
+    ),
+    "attention": (
+        4,
+        Flavour(
+            ("attend", "attend", "unary", "met", "permute"),
+            (DataType.Half, DataType.BFloat16),
+            sizes=(1, 2, 3, 4, 8, 16),
+            min_rank=4,
+            max_rank=4,
+        ),
+    ),
     "in_place": (12, Flavour((*POINTWISE, "boundary", "reduce", "segment_set"), ALL_TYPES, aliases=0.7)),
     "ranks": (
         6,
@@ -110,8 +137,17 @@ _NAMES = list(FLAVOURS)
 _WEIGHTS = [weight for weight, _ in FLAVOURS.values()]
 
 
+def _drawn(seed: int, number: int) -> tuple[str, random.Random]:
+    rng = random.Random(f"{seed}:{number}")
+    return rng.choices(_NAMES, _WEIGHTS)[0], rng
+
+
+def flavour(seed: int, number: int) -> str:
+    """The name of the flavour that program `number` of a seed has."""
+    return _drawn(seed, number)[0]
+
+
 def draw(seed: int, number: int) -> tuple[str, Program]:
     """Program `number` of a seed, with the name of its flavour."""
-    rng = random.Random(f"{seed}:{number}")
-    name = rng.choices(_NAMES, _WEIGHTS)[0]
-    return name, Writer(rng, FLAVOURS[name][1]).write(KINDS | SHAPING)
+    name, rng = _drawn(seed, number)
+    return name, Writer(rng, FLAVOURS[name][1]).write(KINDS | SHAPING | RARE)

@@ -6,24 +6,29 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tests.fuzz.bounded import Bounded, Number, Tensor, convert, exact
+from tests.fuzz.bounded import Bounded, Number, Tensor, convert, exact, movable
 
 Size = int | Bounded
 
 
 def moved(x: Bounded, move: Callable[[Tensor], Tensor]) -> Bounded:
-    return Bounded(move(x.data), move(x.error))
+    bits = movable(x.data)
+    data = move(bits)
+    return Bounded(data if bits is x.data else data.view(x.dtype), move(x.error))
 
 
-def _sizes(shape: Sequence[Size]) -> list[int]:
+def sizes_of(shape: Bounded | Sequence[Size]) -> list[int]:
+    """A shape, which is a vector of scalars or a list."""
+    if isinstance(shape, Bounded):
+        return [int(n) for n in shape.data]
     return [int(n.data) if isinstance(n, Bounded) else n for n in shape]
 
 
 # ---- shapes ------------------------------------------------------------------------------------------------
 
 
-def reshape(x: Bounded, shape: Sequence[Size]) -> Bounded:
-    return moved(x, lambda t: t.reshape(_sizes(shape)))
+def reshape(x: Bounded, shape: Bounded | Sequence[Size]) -> Bounded:
+    return moved(x, lambda t: t.reshape(sizes_of(shape)))
 
 
 def flatten(x: Bounded, start_dim: int = 0, end_dim: int = -1) -> Bounded:
@@ -31,25 +36,27 @@ def flatten(x: Bounded, start_dim: int = 0, end_dim: int = -1) -> Bounded:
 
 
 def slice_(
-    x: Bounded, starts: Sequence[Size], ends: Sequence[Size], steps: Sequence[int] | None = None
+    x: Bounded, starts: Sequence[Size], ends: Sequence[Size], steps: Sequence[Size] | None = None
 ) -> Bounded:
-    each = zip(_sizes(starts), _sizes(ends), steps or [1] * len(starts))
+    each = zip(sizes_of(starts), sizes_of(ends), sizes_of(steps or [1] * len(starts)))
     ranges = tuple(slice(start, end, step) for start, end, step in each)
     return moved(x, lambda t: t[ranges])
 
 
 def split(x: Bounded, sizes: int | Sequence[int], dim: int = 0) -> tuple[Bounded, ...]:
     listed = sizes if isinstance(sizes, int) else list(sizes)
-    return tuple(map(Bounded, x.data.split(listed, dim), x.error.split(listed, dim)))
+    count = len(x.data.split(listed, dim))
+    return tuple(moved(x, lambda t, i=i: t.split(listed, dim)[i]) for i in range(count))  # type: ignore[misc]
 
 
 def chunk(x: Bounded, chunks: int, dim: int = 0) -> tuple[Bounded, ...]:
-    return tuple(map(Bounded, x.data.chunk(chunks, dim), x.error.chunk(chunks, dim)))
+    count = len(x.data.chunk(chunks, dim))
+    return tuple(moved(x, lambda t, i=i: t.chunk(chunks, dim)[i]) for i in range(count))  # type: ignore[misc]
 
 
-def pad(x: Bounded, widths: Sequence[int], value: Number | None = None) -> Bounded:
-    fill = convert(exact(0 if value is None else value), x.dtype)
-    return Bounded(_padded(x.data, widths, fill.data), _padded(x.error, widths, fill.error))
+def pad(x: Bounded, pad_widths: Sequence[Size], value: Number | None = None) -> Bounded:
+    fill, widths = convert(exact(0 if value is None else value), x.dtype), sizes_of(pad_widths)
+    return _several([x, fill], lambda t, number: _padded(t, widths, number))
 
 
 def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
@@ -65,12 +72,20 @@ def _padded(t: Tensor, widths: Sequence[int], fill: Tensor) -> Tensor:
     return t
 
 
+def _several(operands: Sequence[Bounded], move: Callable[..., Tensor]) -> Bounded:
+    """A move of several tensors of one type."""
+    bits = [movable(x.data) for x in operands]
+    data = move(*bits)
+    is_plain = bits[0] is operands[0].data
+    return Bounded(data if is_plain else data.view(operands[0].dtype), move(*(x.error for x in operands)))
+
+
 def cat(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:
-    return Bounded(torch.cat([x.data for x in tensors], dim), torch.cat([x.error for x in tensors], dim))
+    return _several(tensors, lambda *ts: torch.cat(ts, dim))
 
 
 def stack(tensors: Sequence[Bounded], dim: int = 0) -> Bounded:
-    return Bounded(torch.stack([x.data for x in tensors], dim), torch.stack([x.error for x in tensors], dim))
+    return _several(tensors, lambda *ts: torch.stack(ts, dim))
 
 
 def flip(x: Bounded, dims: int | Sequence[int]) -> Bounded:
@@ -89,19 +104,21 @@ def repeat_interleave(x: Bounded, repeats: int, dim: int) -> Bounded:
     return moved(x, lambda t: t.repeat_interleave(repeats, dim))
 
 
-def triu(x: Bounded, diagonal: int = 0) -> Bounded:
-    return moved(x, lambda t: t.triu(diagonal))
+def triu(x: Bounded, diagonal: Size = 0) -> Bounded:
+    [offset] = sizes_of([diagonal])
+    return moved(x, lambda t: t.triu(offset))
 
 
-def tril(x: Bounded, diagonal: int = 0) -> Bounded:
-    return moved(x, lambda t: t.tril(diagonal))
+def tril(x: Bounded, diagonal: Size = 0) -> Bounded:
+    [offset] = sizes_of([diagonal])
+    return moved(x, lambda t: t.tril(offset))
 
 
 # ---- by index ----------------------------------------------------------------------------------------------
 
 
 def select(x: Bounded, index: Size, dim: int) -> Bounded:
-    [place] = _sizes([index])
+    [place] = sizes_of([index])
     return moved(x, lambda t: t.select(dim, place))
 
 

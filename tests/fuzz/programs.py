@@ -20,8 +20,9 @@ from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.values import strided
 
 #: How an input may be defined. `symbolic`: from_pytorch; `static`: from_pytorch with static sizes; `strided`:
-#: define_tensor(sizes, strides), each as the tensor of the first execution is.
-FORMS = ("define_tensor", "symbolic", "static", "strided", "cpu_scalar", "scalar")
+#: define_tensor(sizes, strides), each as the tensor of the first execution is; `number`: a scalar of the same
+#: value in all executions.
+FORMS = ("define_tensor", "symbolic", "static", "strided", "cpu_scalar", "scalar", "number")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,12 @@ class Input:
 
     @property
     def is_tensor(self) -> bool:
-        return self.form not in ("scalar", "cpu_scalar")
+        return self.form not in ("scalar", "number", "cpu_scalar")
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is defined by define_scalar."""
+        return self.form in ("scalar", "number")
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ def define(program: Program, fd: FusionDefinition, first: Sequence[Any]) -> None
 
 
 def _declared(fd: FusionDefinition, spec: Input, tensor: Any) -> Any:
-    if spec.form == "scalar":
+    if spec.is_scalar:
         return fd.define_scalar(None, spec.dtype)
     if spec.form == "cpu_scalar":
         return fd.define_tensor([], [], spec.dtype, is_cpu=True)
@@ -167,7 +173,7 @@ def make_argument(spec: Input, argument: Argument) -> Any:
 
 def input_value(spec: Input, argument: Any) -> Bounded:
     """What a tensor or number that is passed is worth."""
-    return exact(argument, dtype=spec.dtype) if spec.form == "scalar" else exact(argument)
+    return exact(argument, dtype=spec.dtype) if spec.is_scalar else exact(argument)
 
 
 def evaluate(program: Program, given: Sequence[Any]) -> list[Bounded]:
@@ -305,7 +311,7 @@ def _argument_text(spec: Input, argument: Argument, device: str) -> str:
 
 def _declaration_text(spec: Input, index: int, name: str) -> str:
     dtype = f"dtype=DataType.{spec.dtype.name}"
-    if spec.form == "scalar":
+    if spec.is_scalar:
         return f"{name} = fd.define_scalar(None, {dtype})"
     if spec.form == "cpu_scalar":
         return f"{name} = fd.define_tensor([], [], {dtype}, is_cpu=True)"

@@ -15,6 +15,7 @@ from tests.fuzz.bounded import (
     category,
     convert,
     exact,
+    is_narrow,
     rounded,
     unknown_where,
     up,
@@ -46,6 +47,8 @@ def _scanned(name: str, arg: Bounded, dim: int) -> Bounded:
     function = _TORCH[name]
     worst = _TORCH["cummax"](arg.error, dim)
     if name in ("cummax", "cummin"):
+        if is_narrow(arg.dtype):
+            return Bounded(function(arg.data.float(), dim).to(arg.dtype), worst)
         return Bounded(function(arg.data, dim), worst)
     if category(arg.dtype) < 2:
         data = function(arg.data.to(torch.int64), dim).to(arg.dtype)

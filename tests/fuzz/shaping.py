@@ -19,10 +19,10 @@ Dims = tuple[Dim, ...]
 
 
 def reshape(w: Writer) -> None:
-    x = w.tensor()
+    x = w.any(lambda s: not s.value.scalar)
     if x is not None:
         style = w.pick((_merged, _merged, _split, _split, _with_ones, _shuffled, lambda w, s: [times(s)]))
-        reshaped(w, x, style(w, list(x.dims)))
+        reshaped(w, x, (style if x.ndim else _with_ones)(w, list(x.dims)))
 
 
 def reshaped(w: Writer, x: Slot, dims: list[Dim] | None) -> Slot | None:
@@ -110,7 +110,7 @@ def slice_(w: Writer) -> None:
         return
     starts: list[Any] = []
     ends: list[Any] = []
-    steps: list[int] = []
+    steps: list[Any] = []
     dims: list[Dim] = []
     for dim in x.dims:
         end = w.operand_of(dim) if w.chance(2) else None
@@ -121,9 +121,9 @@ def slice_(w: Writer) -> None:
             step = w.pick((1, 1, 1, 2, 3))
             if end is None or not w.require(f"{dim or 1} >= {start}"):
                 last = name = start + w.pick((0, 1, 2, 4, 7, 16, 64))
-        starts.append(start)
+        starts.append(w.given(start))
         ends.append(last)
-        steps.append(step)
+        steps.append(w.given(step))
         dims.append(w.named(cut(dim or "1", start, name if last != 2**40 else dim or "1", step)))
     more = () if all(step == 1 for step in steps) and w.chance(2) else (steps,)
     w.call("slice", x, starts, ends, *more, dims=tuple(dims))
@@ -140,7 +140,7 @@ def parts(w: Writer) -> None:
     name = w.pick(("chunk", "split", "split"))
     if name == "chunk":
         given, each = max(given, 1), max(1, math.ceil(size / given))
-        listed = [min(each, size - i) for i in range(0, size, each)] or [0]
+        listed = [min(each, size - i) for i in range(0, size, each)] or [0] * given
     elif w.chance(2):
         given = max(1, size // given)
         listed = [min(given, size - i) for i in range(0, size, given)] or [0]
@@ -161,13 +161,13 @@ def pad(w: Writer) -> None:
     if x is None:
         return
     dims = list(x.dims)
-    widths: list[int] = []
+    widths: list[Any] = []
     for at in reversed(range(w.rng.randrange(x.ndim), x.ndim)):
         before, after = (w.pick((0, 0, 1, 2, 3, -1, -2)) for _ in range(2))
         crop = -min(before, 0) - min(after, 0)
         if crop and not w.require(f"{dims[at] or 1} >= {crop}"):
             before = after = 0
-        widths += [before, after]
+        widths += [w.given(before), w.given(after)]
         dims[at] = w.named(plus(dims[at] or "1", before + after)) if before or after else dims[at]
     fill: tuple[Any, ...] = ()
     if w.chance(2):
@@ -190,7 +190,7 @@ def join(w: Writer) -> None:
     for _ in range(w.rng.randint(1, 2)):
         fits = [
             s for s in w.slots
-            if s.dtype is x.dtype and s.ndim == x.ndim and not s.value.scalar
+            if not s.is_hidden and s.dtype is x.dtype and s.ndim == x.ndim and not s.value.scalar
             and all(a == b or (i == at and not is_stack) for i, (a, b) in enumerate(zip(s.dims, x.dims)))
         ]  # fmt: skip
         pieces.insert(w.rng.randint(0, len(pieces)), w.pick(fits))
@@ -257,7 +257,7 @@ def repeat(w: Writer) -> None:
 def triangle(w: Writer) -> None:
     x = w.tensor(lambda s: s.ndim > 1)
     if x is not None:
-        w.call(w.pick(("triu", "tril")), x, w.pick((0, 0, 1, -1, 3, -40)), dims=x.dims)
+        w.call(w.pick(("triu", "tril")), x, w.given(w.pick((0, 0, 1, -1, 3, -40))), dims=x.dims)
 
 
 # ---- by index ----------------------------------------------------------------------------------------------
@@ -270,7 +270,8 @@ def select(w: Writer) -> None:
     at = w.rng.randrange(x.ndim)
     index = w.pick((0, 0, 1, 2, -1, -2))
     if w.require(f"{x.dims[at] or 1} > {index if index >= 0 else -index - 1}"):
-        w.call("select", x, index, at - x.ndim if w.chance(2) else at, dims=without(x.dims, (at,), False))
+        dim = at - x.ndim if w.chance(2) else at
+        w.call("select", x, w.given(index), dim, dims=without(x.dims, (at,), False))
 
 
 def find(w: Writer) -> None:

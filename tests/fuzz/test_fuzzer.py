@@ -86,6 +86,7 @@ FEATURES = (
     "conjugated",
     "further sizes",
     "host scalar",
+    "number",
     "complex",
     "integers",
     *("symbolic", "static", "strided", "define_tensor"),

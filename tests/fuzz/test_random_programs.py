@@ -7,8 +7,10 @@ import torch
 
 from fusewright.cuda.printer import print_kernel
 from fusewright.runtime import compiler
-from tests.fuzz.flavours import draw
+from tests.fuzz.flavours import FLAVOURS, draw, flavour
+from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.programs import to_script
+from tests.fuzz.rare import RARE
 from tests.fuzz.running import run
 from tests.fuzz.shrinking import shrink
 
@@ -37,6 +39,20 @@ def check(numbers: range, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not failures, "\n\n".join(
         f"program {number} of seed {SEED}, {text}" for number, text in failures.values()
     )
+
+
+def test_every_operation_is_drawn() -> None:
+    """Of the interface, of which `tests/matrix` says that `OPERATIONS` has all."""
+    torch.set_num_threads(1)
+    missing = set(OPERATIONS)
+    rare_first = sorted(
+        range(PROGRAMS), key=lambda n: RARE.keys().isdisjoint(FLAVOURS[flavour(SEED, n)][1].kinds)
+    )
+    for number in rare_first:
+        missing -= {call.op for call in draw(SEED, number)[1].calls}
+        if not missing:
+            return
+    assert not missing
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, PROGRAMS_A_TEST))

@@ -146,6 +146,9 @@ STEPS: dict[str, Step] = {
     "set_memory_type": lambda d, s, t: s.set_memory_type(
         t, d(st.sampled_from((MemoryType.shared, MemoryType.shared, MemoryType.local, MemoryType.global_)))
     ),
+    "store_along": lambda d, s, t: s.store_along(
+        t, d(st.permutations(range(len(t.loop)))), d(st.sampled_from((0, 1, 4)))
+    ),
     "transform_like": lambda d, s, t: s.transform_like(t, _some(d, s) if d(st.booleans()) else ()),
     "parallelize_like": lambda d, s, t: s.parallelize_like(t, d(st.just(-1) | st.integers(-3, 3))),
     "inline_at": lambda d, s, t: s.inline_at(t, _axis(d, t), d(st.booleans()), _some(d, s)),

@@ -57,12 +57,17 @@ MOVES = ("set", "permute", "broadcast", "squeeze", "expand", "reshape", "slice",
 
 @dataclass(frozen=True)
 class Slot:
-    """A value that later calls may use. below: the size of what it holds indices into, if it does."""
+    """A value that later calls may use.
+
+    below: the size of what it holds indices into, if it does. is_hidden: whether only the call that is drawn
+    for it uses it: it is no tensor, or of a type without functions.
+    """
 
     index: int
     value: Bounded
     dims: tuple[Dim, ...]
     below: str | None = None
+    is_hidden: bool = False
 
     @property
     def dtype(self) -> DataType:
@@ -145,7 +150,7 @@ class Writer:
 
     def any(self, accepts: Callable[[Slot], bool] = lambda s: True) -> Slot | None:
         """A value, the later ones more often."""
-        options = [s for s in self.slots if s.dtype not in STORED and accepts(s)]
+        options = [s for s in self.slots if not s.is_hidden and s.dtype not in STORED and accepts(s)]
         if not options:
             return None
         return self.pick(options[-3:] if self.chance(2) else options)
@@ -153,6 +158,12 @@ class Writer:
     def tensor(self, accepts: Callable[[Slot], bool] = lambda s: True) -> Slot | None:
         """A value with dimensions."""
         return self.any(lambda s: s.ndim > 0 and accepts(s))
+
+    def given(self, number: int) -> int | Slot:
+        """A number, or an input that it is in every execution."""
+        first = zip(self.program.inputs, self.program.executions[0], self.slots)
+        same = [slot for spec, value, slot in first if spec.form == "number" and value == number]
+        return same[0] if same and self.chance(2) else number
 
     # ---- sizes
 
@@ -205,6 +216,9 @@ class Writer:
             self._indices()
         if self.chance(5):
             self._scalar()
+        if self.flavour.indices and self.chance(3):
+            for number in self.rng.sample((-2, -1, 1, 2, 3), 2):
+                self._add_input(Input(DataType.Int, "number"), number, None, ())
         wanted = self.rng.randint(1, self.flavour.max_calls)
         for _ in range(2 * wanted):  # some calls come to nothing
             if len(self.program.calls) >= wanted:
@@ -312,11 +326,17 @@ class Writer:
     # ---- calls
 
     def call(
-        self, op: str, *args: Any, dims: tuple[Dim, ...] | list[tuple[Dim, ...]], **kwargs: Any
+        self,
+        op: str,
+        *args: Any,
+        dims: tuple[Dim, ...] | list[tuple[Dim, ...]],
+        hides: Sequence[int] = (),
+        least_known: float = LEAST_KNOWN,
+        **kwargs: Any,
     ) -> Slot | None:
         """Evaluates and appends a call whose Slots become Refs; None if its result would tell nothing.
 
-        dims: of the result; a list of several if results differ.
+        dims: of the result; a list of several if results differ. hides: the results that are hidden.
         """
         limit = 2 * max(self.flavour.elements, MAX_ELEMENTS)
         all_dims = dims if isinstance(dims, list) else [dims]
@@ -326,24 +346,26 @@ class Writer:
         given = [operand(a, lambda i: self.slots[i].value) for a in refs]
         result = OPERATIONS[op](*given, **kwargs)
         values = result if isinstance(result, tuple) else (result,)
-        if any(v.data.numel() > limit or v.known < LEAST_KNOWN for v in values):
+        if any(v.data.numel() > limit or v.known < least_known for v in values):
             return None
         self.used |= _used(args)
         self.program.calls.append(Call(op, refs, tuple(kwargs.items()), len(values)))
         below = args[0].below if op in MOVES and isinstance(args[0], Slot) else None
-        for value, each in zip(values, all_dims if isinstance(dims, list) else all_dims * len(values)):
+        listed = all_dims if isinstance(dims, list) else all_dims * len(values)
+        for number, (value, each) in enumerate(zip(values, listed)):
             assert tuple(value.data.shape) == tuple(map(self.size, each)), (op, each, value.data.shape)
-            for at, dim in enumerate(each):
+            is_hidden = number in hides
+            for at, dim in enumerate(() if is_hidden else each):
                 if dim is not None:
                     self.sources.setdefault(dim, Extent(len(self.slots), at))
-            self.slots.append(Slot(len(self.slots), value, each, below))
+            self.slots.append(Slot(len(self.slots), value, each, below, is_hidden))
         return self.slots[-1]
 
     # ---- outputs
 
     def _outputs(self) -> None:
         inputs = len(self.program.inputs)
-        tensors = [s for s in self.slots if not s.value.scalar]
+        tensors = [s for s in self.slots if not s.value.scalar and not s.is_hidden]
         made = [s for s in tensors if s.index >= inputs]
         ends = [s for s in made if s.index not in self.used][-self.flavour.outputs :]
         outputs = [Output(s.index, self._stride_order(s)) for s in ends or made[-1:] or tensors[:1]]
@@ -385,6 +407,9 @@ class Writer:
             for spec, layout, slot, first in zip(
                 self.program.inputs, self.layouts, self.slots, self.program.executions[0]
             ):
+                if spec.form == "number":
+                    arguments.append(first)
+                    continue
                 if layout is None or not isinstance(first, TensorArgument):
                     arguments.append(scalar_value(self.rng, spec.dtype))
                     continue

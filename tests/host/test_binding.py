@@ -15,6 +15,7 @@ from fusewright.core.errors import (
     ShapeError,
 )
 from fusewright.host.binding import Binder
+from fusewright.ops.build_indexing import triu
 from fusewright.sym import Symbol
 from tests.host.fusions import DataType, Definition
 
@@ -204,6 +205,23 @@ def test_index_dtype(shape, strides, expected):
     (x, _) = d.fusion.tensors()
     sizes = {e: size for e, size in zip(x.extents, shape) if isinstance(e, Symbol)}
     assert binder._index_dtype([shape], [strides], sizes) is expected
+
+
+@pytest.mark.parametrize(
+    ("known", "diagonal", "expected"),
+    [
+        (None, 1 << 20, DataType.Int32),
+        (None, 1 << 33, DataType.Int),
+        (None, -(1 << 31), DataType.Int),
+        (1 << 20, 0, DataType.Int32),
+        ((1 << 31) - 20, 0, DataType.Int),
+    ],
+)
+def test_index_dtype_holds_what_is_added_to_positions(known, diagonal, expected):
+    d = Definition()
+    x, k = d.tensor([-1, -1]), d.scalar(DataType.Int)
+    d.output(triu(d.fusion, x, k if known is None else known))
+    assert Binder(d.fusion).bind([torch.ones(4, 4), diagonal], None).index_dtype is expected
 
 
 def test_sizes_from_scalars_are_part_of_the_signature():

@@ -129,6 +129,36 @@ def test_a_negative_size_is_refused(target: torch.device) -> None:
             assert torch.equal(out, torch.ones(size - 5, device=target))
 
 
+def test_scalars_that_are_offsets_may_be_negative(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x, k = fd.define_tensor([-1, -1], contiguity=True), fd.define_scalar(Int)
+        fd.add_output(fd.ops.triu(x, k))
+        fd.add_output(fd.ops.pad(x, [k, -k, k + 1, 0]) * 2.0)
+        fd.add_output(fd.ops.exp(fd.ops.select(x, k, 1)))
+    given = torch.randn(9, 7, device=target)
+    for offset in (2, -1, 0, -7):
+        padded = torch.nn.functional.pad(given, [offset, -offset, offset + 1, 0])
+        _check(fd, [given, offset], [given.triu(offset), padded * 2, given[:, offset].exp()])
+        fd.validate([given, offset])
+    for offset, match in (
+        (7, "select: index .* is out of range for dimension 1"),
+        (-10, "out of range|resized"),
+    ):
+        with pytest.raises(ShapeError, match=match):
+            fd.execute([given, offset])
+
+
+def test_steps_of_slices_are_positive(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x, step = fd.define_tensor([-1]), fd.define_scalar(Int)
+        fd.add_output(fd.ops.slice(x, [1], [8], [step]) * 2.0)
+    given = torch.randn(9, device=target)
+    for count in (1, 3, 100):
+        _check(fd, [given, count], [2 * given[1:8:count]])
+    with pytest.raises(ShapeError, match="Slice operation strides must be positive"):
+        fd.execute([given, 0])
+
+
 def test_indices_of_nothing_divide_by_no_size(target: torch.device) -> None:
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.roll(fd.define_tensor([-1, -1]), [100], [1]) * 2.0)

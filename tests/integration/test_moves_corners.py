@@ -114,6 +114,15 @@ def _nothing(fd: FusionDefinition) -> None:
     none = fd.ops.slice(x, [0, 2], [3, 2])
     fd.add_output(fd.ops.repeat(fd.ops.roll(none, [3], [1]), [2, 2]))
     fd.add_output(fd.ops.reshape(none, [5, 0, 3, 0]))
+    # A row of some elements, but none of them.
+    fd.add_output(fd.ops.flatten(fd.ops.slice(x, [5, 5], [x.size(0), 6], [1, 3])))
+    for part in fd.ops.chunk(none, 2, 1):
+        fd.add_output(part)
+    # The size that the index of the flat one divides by turns out to be 0 afterwards; and a pad of it.
+    flat = fd.ops.flatten(x)
+    fd.add_output(flat)
+    fd.add_output(fd.ops.pad(flat, [1, 1], 2.0))
+    fd.add_output(fd.ops.broadcast_in_dim(x, [2, 3, 0], [1, 2]))
 
 
 Tensors = list[torch.Tensor]
@@ -164,7 +173,17 @@ ROWS: dict[str, tuple[Define, Tensors, Callable[..., Tensors] | None]] = {
     "nothing": (
         _nothing,
         [torch.randn(3, 0)],
-        lambda x: [x, torch.empty(6, 0), torch.empty(5, 0, 3, 0)],
+        lambda x: [
+            x,
+            torch.empty(6, 0),
+            torch.empty(5, 0, 3, 0),
+            torch.empty(0),
+            x[:, 2:],
+            x[:, 2:],
+            torch.empty(0),
+            torch.full((2,), 2.0),
+            torch.empty(2, 3, 0),
+        ],
     ),
 }
 
@@ -176,3 +195,20 @@ def test_moves_at_their_corners(target: str, name: str) -> None:
     with FusionDefinition() as fd:
         define(fd)
     fd.validate(inputs, None if reference is None else reference(*inputs))
+
+
+def test_moves_of_a_scalar_in_host_memory_find_their_pads(target: str) -> None:
+    """It is in a register of every thread, where no predicate guards a load; one of them is converted."""
+    scalars = [torch.tensor(2.0), torch.tensor(1.5).half()]
+    indices, x = torch.tensor([0, 1, -1], device=target), torch.randn(3, device=target)
+    with FusionDefinition() as fd:
+        i, y = _tensor(fd, 1, DataType.Int), _tensor(fd, 1)
+        for each in map(fd.from_pytorch, scalars):
+            line = fd.ops.reshape(each, [1])
+            fd.add_output(fd.ops.cast(fd.ops.pad(line, [1, 2]), DataType.Float) * 3.0)
+            fd.add_output(fd.ops.index_select(line, i, 0) + y)
+    expected = []
+    for value in (2.0, 1.5):
+        expected += [torch.tensor([0.0, 3 * value, 0.0, 0.0]), torch.tensor([value, 0.0, 0.0]) + x.cpu()]
+    for found, wanted in zip(fd.execute([indices, x, *scalars]), expected):
+        torch.testing.assert_close(found.cpu(), wanted)

@@ -14,7 +14,7 @@ from fusewright.ops.build_reduction import sum_
 from fusewright.schedule import transforms
 from fusewright.schedulers import default_registry
 from fusewright.segment import partition
-from fusewright.sym import const
+from fusewright.sym import ceildiv, const, is_nonneg, maximum, minimum
 from tests.integration.cases import CASES, Case
 
 
@@ -136,3 +136,15 @@ def test_numbering_of_scalars_is_shared_with_sizes():
     fusion = Fusion()
     define_tensor(fusion, [-1], True)
     assert define_scalar(fusion, None, DataType.Double).name == "d2"  # i0, and 1 for the shared zero
+
+
+def test_a_size_that_the_prover_alone_knows_is_computed_by_the_host():
+    fusion = Fusion()
+    n, m = fusion.new_extent(), fusion.new_extent()
+    first = minimum(const(5), n)
+    size = ceildiv(maximum(first, minimum(m, n)) - first, const(2))
+    assert is_nonneg(size)
+    x = fusion.new_tensor([fusion.new_axis(each) for each in (n, m, size)], DataType.Float)
+    fusion.add_input(x)
+    fusion.unify_extents()
+    assert fusion.computed_sizes == {x.extents[2]: size}

@@ -86,6 +86,16 @@ def test_shared_memory_of_the_same_block():
     assert torch.equal(run(schedule, [x])[0], x)
 
 
+def test_shared_memory_without_room_for_all_that_a_block_holds():
+    schedule, middle, _ = copies(8, 8)
+    schedule.set_memory_type(middle, MemoryType.shared)
+    schedule.store_along(middle, [1], 1)
+    refused(schedule, "T1 is stored along axes that do not tell apart what loop .* computes", "store_along")
+    schedule.store_along(middle, [1, 0], 1)
+    x = torch.randn(8, 8)
+    assert torch.equal(run(schedule, [x])[0], x)
+
+
 def test_vectors_across_memory():
     fusion = Fusion()
     add_output(fusion, permute(fusion, define_tensor(fusion, [8, 8], True), [1, 0]))

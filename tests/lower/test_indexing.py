@@ -68,11 +68,17 @@ def test_constant_chain_that_divides_needs_no_guard(data, shape):
 @given(st.data(), shapes, st.booleans())
 @settings(max_examples=60)
 def test_kernels_of_random_schedules_copy_through_shared_memory(data, shape, symbolic):
-    """Producer and consumer loop differently and on different threads; shared memory connects them."""
+    """Producer and consumer loop differently and on different threads; shared memory connects them, in the
+    order of the producer's loops or of axes that these are made from.
+    """
     schedule = Schedule(copy_fusion([-1 if symbolic and n > 1 else n for n in shape], copies=2))
     middle = schedule.tensors()[1]
     out = schedule.fusion.output_tensors()[0]
     schedule.set_memory_type(middle, MemoryType.shared)
+    if data.draw(st.booleans()):
+        random_axes.transform(data.draw, schedule, middle, steps=2)
+        order = data.draw(st.permutations(range(len(middle.loop))))
+        schedule.store_along(middle, order, data.draw(st.integers(0, 3)))
     for tensor in (middle, out):
         random_axes.transform(data.draw, schedule, tensor, steps=4)
         random_axes.parallelize(data.draw, schedule, tensor, random_axes.THREADS)

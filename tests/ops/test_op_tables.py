@@ -11,6 +11,7 @@ import torch
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import Rule
 from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.random import NORMAL, UNIFORM
 
 D = DataType
 DTYPES = {
@@ -323,3 +324,21 @@ def test_ternary_complex_agrees_with_torch():
     torch.testing.assert_close(got, torch.lerp(a, b, c))
     got = ELEMENTWISE["addcmul"].spelling(D.ComplexFloat).torch(a, b, c, alpha)
     torch.testing.assert_close(got, torch.addcmul(a, b, c, value=0.5 - 1j))
+
+
+ROWS = [*ELEMENTWISE.values(), *UNIFORM.values(), *NORMAL.values()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_operands_may_have_shapes_that_broadcast(row):
+    """Each may be the only one that differs along a dimension."""
+    if row.rule is Rule.CAST:
+        return
+    for category, spelling in row.spellings.items():
+        dtype = DTYPES[category][0]
+        for turn in range(row.arity):
+            types = row.operand_dtypes(dtype)
+            operands = [torch.arange(3 if i == turn else 1).to(of.torch) for i, of in enumerate(types)]
+            whole = torch.broadcast_tensors(*operands)
+            found = torch.broadcast_to(spelling.torch(*operands), whole[0].shape)
+            assert torch.equal(found.nan_to_num(), spelling.torch(*whole).nan_to_num()), (row.name, dtype)

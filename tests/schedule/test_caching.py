@@ -159,6 +159,28 @@ def test_memory_types(schedule):
     check(schedule)
 
 
+def test_a_shared_tensor_keeps_its_storage(schedule):
+    neg = schedule.tensor(2)
+    with pytest.raises(ScheduleError, match="store_along: T2 is not in shared memory"):
+        schedule.store_along(neg, [0])
+    schedule.set_memory_type(neg, MemoryType.shared)
+    for dims, padding, problem in (
+        ([], 0, "one axis or more"),
+        ([0, 0], 0, "each once"),
+        ([0], -1, "padding"),
+    ):
+        with pytest.raises(ScheduleError, match=problem):
+            schedule.store_along(neg, dims, padding)
+    schedule.split(neg, 0, 4)
+    schedule.store_along(neg, [1, 0, 2], 2)
+    stored = (neg.loop[1], neg.loop[0], neg.loop[2])
+    schedule.merge(neg, 0)
+    assert neg.storage is not None and (neg.storage.axes, neg.storage.padding) == (stored, 2)
+    copy = schedule.cache_before(neg)
+    assert copy.storage is None and len(neg.storage.axes) == 3
+    check(schedule)
+
+
 def test_host_scalars_are_not_copied():
     fusion = Fusion()
     x, s = define_tensor(fusion, [4], True), define_tensor(fusion, [], True, is_cpu=True)

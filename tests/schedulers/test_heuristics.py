@@ -9,6 +9,8 @@ import pytest
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import DESCRIBED
 from fusewright.core.serialization import from_json, to_json
+from fusewright.ops.build_indexing import gather
+from fusewright.ops.build_inputs import define_tensor
 from fusewright.schedulers import (
     InnerPersistentScheduler,
     PointwiseScheduler,
@@ -199,3 +201,18 @@ def test_vectors_go_through_merged_dimensions():
     ):
         params, _ = p.propose(POINTWISE, fusion, p.facts_of(fusion, [shape]))
         assert (params.vectorization_factor, params.vectorized_dim) == (widest, dim), shape
+
+
+def test_vectors_through_merged_dimensions_regard_loads_of_indices():
+    """An index is loaded as any other input is, not as what is read by it."""
+
+    def body(fusion):
+        x = define_tensor(fusion, [-1, -1, 3], True)
+        return gather(fusion, x, define_tensor(fusion, [-1, -1, 3], True, DataType.Int32), 0)
+
+    fusion = p.built(body)
+    shapes = [(8, 100, 3), (5, 100, 3)]
+    for alignment, width in ((256, 2), (4, 1)):
+        facts = p.facts_of(fusion, shapes, alignment=alignment)
+        params, _ = p.propose(POINTWISE, fusion, facts)
+        assert params.vectorization_factor == width

@@ -458,7 +458,6 @@ def _filled(case: Case, is_value: bool = False) -> Copy:
     ("what", "end"),
     [
         ("stored to `y`", lambda case: Copy(at(case.y.buffer, LANE), at(case.r, 1))),
-        ("stored to `s`", lambda case: Copy(at(case.s, T), at(case.r, 1))),
         ("reduced", lambda case: Combine(SUM, (at(case.r, 2),), (at(case.r, 1),))),
         (
             "reduced",
@@ -477,6 +476,18 @@ def test_a_fill_reaches_no_result(case: Case, what: str, end: Callable[[Case], S
     with pytest.raises(SimulationError, match=f"a fill, which stands for no value, is {what}") as caught:
         case.run(clear, _filled(case), computed, end(case))
     assert caught.value.facts["block"] == (1, 0, 0) and caught.value.facts["thread"] == (5, 0, 0)
+
+
+def test_a_fill_in_shared_memory_is_one_until_a_value_takes_its_place(case: Case) -> None:
+    through = (Copy(at(case.s, T), at(case.r)), Copy(at(case.r, 1), at(case.s, T)))
+    end = Copy(at(case.y.buffer, LANE), at(case.r, 1))
+    case.run(_filled(case), *through, replace(end, pred=INSIDE))
+    with pytest.raises(
+        SimulationError, match="a fill, which stands for no value, is stored to `y`"
+    ) as caught:
+        case.run(_filled(case), *through, end)
+    assert caught.value.facts["block"] == (1, 0, 0) and caught.value.facts["thread"] == (5, 0, 0)
+    case.run(_filled(case), *through, Copy(at(case.r), ZERO), *through, end)
 
 
 def test_a_fill_is_no_index_and_a_new_value_is_no_fill(case: Case) -> None:

@@ -108,8 +108,9 @@ def is_implied(trial: Trial, mutant: Mutant) -> bool:
     return not any(admitted)
 
 
-def writes_registers_alone(trial: Trial, mutant: Mutant) -> bool:
-    """More threads fill registers of their own, with what they read within bounds.
+def writes_the_block_alone(trial: Trial, mutant: Mutant) -> bool:
+    """More threads fill registers of their own, or places of their own in shared memory, with what they read
+    within bounds.
 
     Nothing depends on them: in the right kernel they are unwritten there, or hold a fill, and the simulator
     reports where either reaches a result. What takes part in a reduction is another matter.
@@ -118,7 +119,7 @@ def writes_registers_alone(trial: Trial, mutant: Mutant) -> bool:
     reduces = any(
         isinstance(stmt, (Combine, BlockReduce, BlockScan, GridReduce)) for stmt in walk((mutant.stmt,))
     )
-    return not reduces and all(buffer.space is Space.LOCAL for buffer in written)
+    return not reduces and all(buffer.space is not Space.GLOBAL for buffer in written)
 
 
 def contributes_the_identity(trial: Trial, mutant: Mutant) -> bool:
@@ -199,7 +200,7 @@ def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:
 Explanation = Callable[[Trial, Mutant], bool]
 # Any other mistake loses or misplaces something that a result is made from, so that nothing explains it.
 EXPLANATIONS: dict[str, Sequence[Explanation]] = {
-    "predicate dropped": (is_implied, writes_registers_alone, contributes_the_identity, repeats_stores),
+    "predicate dropped": (is_implied, writes_the_block_alone, contributes_the_identity, repeats_stores),
     "loop too long": (works_in_registers_alone, repeats_stores),
 }
 

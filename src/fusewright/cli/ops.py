@@ -1,14 +1,16 @@
-"""`fusewright ops`: every operation, the types that it takes, and whether kernels are generated for it."""
+"""`fusewright ops`: every operation, its types, whether kernels are generated for it, and what is tested."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from fusewright.cli.survey import TYPES, Surveyed, survey
+from fusewright.core.dtype import DataType
 
 # Types that an operation may lack for its list to be written as what it lacks.
 FEW = 3
@@ -23,24 +25,33 @@ def ops(console: Console, *, as_json: bool) -> None:
         print(json.dumps({row.name: _plain(row) for row in rows}, indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for title, width in (("operation", None), ("computed", COMPUTED_WIDTH), ("tests", None)):
+    for title, width in (("operation", None), ("computed", COMPUTED_WIDTH)):
         table.add_column(title, no_wrap=width is None, max_width=width)
-    table.add_column("types", overflow="fold")
+    for title in ("tested", "types"):
+        table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(row.name, row.through, row.tested, _types(row))
+        table.add_row(row.name, row.through, _tested(row), _types(row))
     console.print(table)
 
 
 def _plain(row: Surveyed) -> dict[str, Any]:
     types = None if row.dtypes is None else [dtype.name for dtype in row.dtypes]
-    return {"dtypes": types, "computed": row.through, "tests": row.tested}
+    return {"dtypes": types, "computed": row.through, "tested": [dtype.name for dtype in row.tested]}
+
+
+def _tested(row: Surveyed) -> str:
+    """Which of its types; nothing where there is nothing to compare."""
+    return _listed(row.tested, row.dtypes or row.tested) if row.tested else ""
 
 
 def _types(row: Surveyed) -> str:
-    if row.dtypes is None:
-        return ""
-    missing = [dtype for dtype in TYPES if dtype not in row.dtypes]
+    return "" if row.dtypes is None else _listed(row.dtypes, TYPES)
+
+
+def _listed(types: Sequence[DataType], whole: Sequence[DataType]) -> str:
+    """Types by what they lack of the whole, if that is little."""
+    missing = [dtype for dtype in whole if dtype not in types]
     if not missing:
         return "all"
     few = len(missing) <= FEW
-    return ("all but " if few else "") + " ".join(dtype.name for dtype in (missing if few else row.dtypes))
+    return ("all but " if few else "") + " ".join(dtype.name for dtype in (missing if few else types))

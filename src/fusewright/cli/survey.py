@@ -1,16 +1,20 @@
 """What each operation takes and who computes it, found by building it: nothing is listed by hand.
 
 A row of the elementwise table is asked for its types. Any other operation is built with small tensors, first
-with any arguments that it takes, then with each type of its first tensor.
+with any arguments that it takes, then with each type of its first tensor. The types that an operation is
+tested with are in `tested.json`, which the tests write and compare with what they do (tests/matrix).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter as Argument
+from pathlib import Path
 from typing import Any
 
 from fusewright.core.dtype import DataType
@@ -20,17 +24,11 @@ from fusewright.ir import Fusion, TensorView
 from fusewright.ops import DEFINERS, LIBRARY, OPS, OpDef, Parameter, ScalarVector
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.promotion import Tier, promote_operands
-from fusewright.ops.reductions import REDUCTIONS
 from fusewright.ops.registry import KINDS, Dims, Operand, ScalarLike, Shape, Values
 
 __all__ = ["Surveyed", "survey"]
 
-#: The tables of rows that tests are generated from, by the word for them.
-TABLES: Mapping[str, Mapping[str, object]] = {
-    "elementwise": ELEMENTWISE,
-    "reductions": REDUCTIONS,
-    "library": LIBRARY,
-}
+TESTED = Path(__file__).parent / "tested.json"
 #: The types of elements.
 TYPES = tuple(
     dtype for dtype in DataType if dtype not in (DataType.Null, DataType.Index, DataType.Float4_e2m1fn_x2)
@@ -53,13 +51,13 @@ class Surveyed:
     Attributes:
         dtypes: the types that its first tensor, or without one its result, may have; None: it has no types.
         through: "generated", "torch", or what it needs that is not supported.
-        tested: the table of rows that its tests are generated from, or "by name".
+        tested: the types, of its first tensor or of its result, that tests compare with torch.
     """
 
     name: str
     dtypes: tuple[DataType, ...] | None
     through: str
-    tested: str
+    tested: tuple[DataType, ...]
 
 
 @dataclass(frozen=True)
@@ -75,15 +73,18 @@ class _Call:
     others: tuple[Any, ...]
 
 
-def survey() -> list[Surveyed]:
+@functools.cache
+def survey() -> tuple[Surveyed, ...]:
     """All of `OPS`, in its order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a cast that drops an imaginary part
-        return [_surveyed(row) for row in OPS.values()]
+        tested = json.loads(TESTED.read_text(encoding="utf-8"))
+        return tuple(
+            _surveyed(row, tuple(DataType[name] for name in tested.get(row.name, ()))) for row in OPS.values()
+        )
 
 
-def _surveyed(row: OpDef) -> Surveyed:
-    tested = next((word for word, table in TABLES.items() if row.name in table), "by name")
+def _surveyed(row: OpDef, tested: tuple[DataType, ...]) -> Surveyed:
     typed = any(_is_tensor(p) or p.kind is KINDS[DataType] for p in row.parameters)
     try:
         found = _first_call(row)

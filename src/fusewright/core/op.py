@@ -375,7 +375,7 @@ def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[
                 raise DtypeError(what=f"an operand of {op.name}", expected=dtype, given=operand)
     # Seeds and offsets of random numbers are UInt64; torch, and so the simulator, has no arithmetic for it.
     if dtype.category not in op.supports or (dtype is DataType.UInt64 and rule not in _TAKES_UINT64):
-        raise _unsupported(op, dtype)
+        raise _unsupported(op, common)
     return dtype
 
 

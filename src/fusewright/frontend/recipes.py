@@ -15,17 +15,23 @@ RECIPES: dict[str, str] = {
     "amax": "out = fd.ops.max(x, dim)",
     "amin": "out = fd.ops.min(x, dim)",
     "baddbmm": "out = x + fd.ops.matmul(y, z)",
+    "bfloat16": "out = fd.ops.cast(x, DataType.BFloat16)",
     "bmm": "out = fd.ops.matmul(x, y)",
     "clip": "out = fd.ops.clamp(x, min, max)",
     "clone": "out = fd.ops.set(x)",
     "concat": "out = fd.ops.cat([x, y], dim)",
     "concatenate": "out = fd.ops.cat([x, y], dim)",
+    "contiguous": "out = fd.ops.set(x)",
     "divide": "out = fd.ops.truediv(x, y)",
     "dot": "out = fd.ops.sum(x * y)",
+    "double": "out = fd.ops.cast(x, DataType.Double)",
+    "float": "out = fd.ops.cast(x, DataType.Float)",
     "greater": "out = fd.ops.gt(x, y)",
     "greater_equal": "out = fd.ops.ge(x, y)",
+    "half": "out = fd.ops.cast(x, DataType.Half)",
     "less": "out = fd.ops.lt(x, y)",
     "less_equal": "out = fd.ops.le(x, y)",
+    "long": "out = fd.ops.cast(x, DataType.Int)",
     "mm": "out = fd.ops.matmul(x, y)",
     "multiply": "out = x * y",
     "narrow": """\
@@ -33,7 +39,9 @@ ends = [start + length if i == dim else x.size(i) for i in range(x.ndim)]
 out = fd.ops.slice(x, [start if i == dim else 0 for i in range(x.ndim)], ends)""",
     "negative": "out = -x",
     "not_equal": "out = fd.ops.ne(x, y)",
+    "outer": "out = fd.ops.broadcast(x, [False, True]) * fd.ops.broadcast(y, [True, False])",
     "rsub": "out = y - x",
+    "scaled_dot_product_attention": "out = fd.ops.sdpfa_fwd(x, y, z)[0]",
     "subtract": "out = x - y",
     "swapaxes": """\
 dims = list(range(x.ndim))
@@ -41,12 +49,15 @@ dims[axis0], dims[axis1] = dims[axis1], dims[axis0]
 out = fd.ops.permute(x, dims)""",
     "t": "out = fd.ops.permute(x, [1, 0])",
     "tile": "out = fd.ops.repeat(x, dims)",
+    "to": "out = fd.ops.cast(x, dtype)",
     "transpose": """\
 dims = list(range(x.ndim))
 dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
 out = fd.ops.permute(x, dims)""",
     "true_divide": "out = fd.ops.truediv(x, y)",
+    "type_as": "out = fd.ops.cast(x, y.dtype)",
     "unsqueeze": "out = fd.ops.broadcast(x, [i == dim for i in range(x.ndim + 1)])",
+    "view": "out = fd.ops.reshape(x, shape)",
     # ---- activations
     "celu": "out = fd.ops.where(x > 0.0, x, alpha * fd.ops.expm1(x / alpha))",
     "elu": "out = fd.ops.where(x > 0.0, x, alpha * fd.ops.expm1(x))",

@@ -26,7 +26,22 @@ from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_n
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
 from fusewright.runtime.hardware import default_device
-from fusewright.sym import ZERO, Expr, Symbol, as_int, defined, evaluate, is_nonneg, le, product, to_function
+from fusewright.sym import (
+    ZERO,
+    Add,
+    Const,
+    Expr,
+    Le,
+    Lt,
+    Symbol,
+    as_int,
+    defined,
+    evaluate,
+    is_nonneg,
+    le,
+    product,
+    to_function,
+)
 
 INT32_MAX = 2**31 - 1
 
@@ -78,6 +93,11 @@ class Binder:
         # Each size counts, too: it may be large where another is 0.
         sizes = {axis.visible_extent: None for tensor in fusion.tensors() for axis in tensor.logical}
         self._domains = to_function([*widest, *(size for size in sizes if size not in widest)])
+        # What is added to positions that far, of either sign, and within the definition.
+        offsets = [s for s in self.size_scalars.symbols if s.lo < 0]
+        self._offsets = to_function([*offsets, *(ZERO - s for s in offsets)])
+        indices = (e for node in fusion.nodes for e in node.index_expressions())
+        self._constant_offset = max(map(_largest_constant, indices), default=0)
         known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
         known |= self.size_scalars.symbols
         #: sizes that the definition found equal, where both are known once the inputs are
@@ -198,11 +218,11 @@ class Binder:
         strides: Sequence[tuple[int, ...]],
         sizes: Mapping[Symbol, int],
     ) -> DataType:
-        """Int32 if every size, offset and position in an iteration space stays below 2^31, else Int.
+        """Int32 if every size, offset, position in an iteration space and index stays below 2^31, else Int.
 
         ShapeError for those beyond 64 bits.
         """
-        limit = INT32_MAX - INDEX_HEADROOM
+        limit = INT32_MAX - INDEX_HEADROOM - max([self._constant_offset, *self._offsets(sizes)])
         wide = False
         for shape, steps in zip(shapes, strides):
             # The first sum is somewhat more than the last element's offset, which the second is.
@@ -226,6 +246,13 @@ def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
         for size in sizes
         if not is_nonneg(size)
     ]
+
+
+def _largest_constant(e: Expr) -> int:
+    """The largest magnitude of what is added to a sum in `e`, or compared with one."""
+    sums = (e, *e.args) if isinstance(e, (Lt, Le)) else (e,)
+    own = (abs(each.constant) for each in sums if isinstance(each, (Add, Const)))
+    return max((*own, *(_largest_constant(arg) for arg in e.args if not isinstance(arg, Const))), default=0)
 
 
 def _is_same(named: torch.device, place: torch.device) -> bool:

@@ -137,8 +137,10 @@ class SizeScalars:
             size = scalar_value(scalar, values, sizes)
             if not isinstance(size, torch.SymInt):
                 size = int(size.real)
-            if size < 0:
-                raise ShapeError(f"{scalar.name} is used as a size", expected="0 or more", given=size)
+            if size < symbol.lo:
+                raise ShapeError(
+                    f"{scalar.name} is used as a size or an index", expected="0 or more", given=size
+                )
             sizes[symbol] = size
 
 

@@ -40,7 +40,7 @@ from fusewright.ir.node import (
 )
 from fusewright.ir.placement import Placement
 from fusewright.ir.text import fusion_text, scheduled_text
-from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ir.value import Scalar, Storage, TensorView, Val
 from fusewright.ir.verify import verify_fusion
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "Scan",
     "Split",
     "Squeeze",
+    "Storage",
     "Stored",
     "Swizzle",
     "TensorView",

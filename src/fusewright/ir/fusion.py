@@ -12,10 +12,10 @@ from fusewright.core.dtype import INT64_MAX, Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, transforms_between
-from fusewright.ir.index_map import computed_parts, value_extent, value_of
+from fusewright.ir.index_map import computed_parts, is_sum_of_products, value_extent, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
-from fusewright.ir.value import Number, Scalar, TensorView, Val
+from fusewright.ir.value import Number, Scalar, Storage, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, const, defined, is_nonneg, replace, substitute, symbol
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
@@ -138,6 +138,29 @@ class Fusion:
         value = as_int(extent)
         return self.new_scalar(DataType.Int, value, extent)
 
+    def signed_value(self, scalar: Scalar) -> Expr | None:
+        """The value of an integral scalar that may be negative, as an offset may; None for other scalars.
+
+        What serves as a size has a symbol that is not.
+        """
+        value = scalar.extent
+        if value is None or not any(s in self.scalar_of for s in value.free_symbols):
+            return value
+        if not is_sum_of_products(value):  # quotients and the like are of sizes
+            return self._signed_symbol(scalar)
+        signed = {
+            s: self._signed_symbol(self.scalar_of[s]) for s in value.free_symbols if s in self.scalar_of
+        }
+        return substitute(value, signed)
+
+    def _signed_symbol(self, scalar: Scalar) -> Symbol:
+        known = (s for s, owner in self.scalar_of.items() if owner is scalar and s.lo < 0)
+        found = next(known, None)
+        if found is None:
+            found = symbol(f"i{self._next_scalar()}", lo=-INT64_MAX - 1)
+            self.scalar_of[found] = scalar
+        return found
+
     def _next_scalar(self) -> int:
         self._scalars += 1
         return self._scalars - 1
@@ -253,7 +276,7 @@ class Fusion:
         found: dict[Expr, None] = {}
         for axis in self.axes():
             extents = (e for e in (axis.extent, axis.expanded) if e is not None)
-            found.update((e, None) for e in extents if computed_parts(e) or not is_nonneg(e))
+            found.update((e, None) for e in extents if not is_sum_of_products(e) or not is_nonneg(e))
         for node in self.nodes:
             for e in node.index_expressions():
                 found.update(dict.fromkeys(computed_parts(e)))
@@ -435,6 +458,8 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         is_cpu=value.is_cpu,
     )
     new.loop = [axes[a] for a in value.loop]
+    if value.storage is not None:
+        new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
     new.inline_at = value.inline_at
     return new
 
@@ -445,8 +470,9 @@ def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     for axis in leaves:
         if axis not in axes and (axis.definition is None or axis in tensor.maybe_root):
             axes[axis] = axis.bare_copy()
+    stored = tensor.storage.axes if tensor.storage is not None else ()
     for transform in transforms_between(
-        tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation)
+        tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation, *stored)
     ):
         outputs = tuple([a.bare_copy() for a in transform.outputs])
         axes.update(zip(transform.outputs, outputs))

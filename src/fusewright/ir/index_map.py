@@ -10,9 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewright.sym import TRUE, Expr, Symbol, as_expr, bounds, const, land, substitute, symbol
+from fusewright.sym import (
+    FALSE,
+    TRUE,
+    ZERO,
+    Expr,
+    Symbol,
+    as_expr,
+    const,
+    is_nonneg,
+    land,
+    substitute,
+    symbol,
+)
 
 _POSITION, _VALUE = "p", "v"
+# What a kernel does not compute of sizes.
+_COMPUTED_KINDS = ("floordiv", "mod", "min", "max", "xor")
 
 
 def position(dim: int, extent: Expr) -> Symbol:
@@ -103,7 +117,11 @@ class IndexMap:
                 return places[dim]
             return index_value(number, rename(value_extent(s))) if number is not None else None
 
-        renamed = IndexMap(tuple(rename(e) for e in self.indices), rename(self.pred))
+        try:
+            renamed = IndexMap(tuple(rename(e) for e in self.indices), rename(self.pred))
+        except ZeroDivisionError:
+            # An index is divided by a size of 0 where the source has no elements.
+            renamed = IndexMap((ZERO,) * len(self.indices), FALSE)
         return renamed.rewritten(follow)
 
     def identity_dims(self, rank: int) -> tuple[int | None, ...]:
@@ -132,10 +150,14 @@ class IndexMap:
 
 def computed_parts(e: Expr) -> list[Expr]:
     """The outermost minima, quotients and the like of sizes in `e` that are known not to be negative."""
-    if e.kind in ("floordiv", "mod", "min", "max", "xor") and is_size(e):
-        low, _ = bounds(e)
-        return [e] if low is not None and low >= 0 else []
+    if e.kind in _COMPUTED_KINDS and is_size(e):
+        return [e] if is_nonneg(e) else []
     return [part for arg in e.args for part in computed_parts(arg)]
+
+
+def is_sum_of_products(e: Expr) -> bool:
+    """Whether sizes are but added, subtracted and multiplied in it."""
+    return e.kind not in _COMPUTED_KINDS and all(is_sum_of_products(arg) for arg in e.args)
 
 
 def is_size(e: Expr) -> bool:

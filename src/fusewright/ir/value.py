@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 Number = bool | int | float | complex
 
 
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The order of elements in shared memory, where it is not that of the loops.
+
+    Attributes:
+        axes: outermost first; made from the tensor's logical axes by transforms of their own.
+        padding: unused elements after each point of the outermost axis.
+    """
+
+    axes: tuple[IterDomain, ...]
+    padding: int
+
+
 class TensorView:
     """A tensor and how it is iterated over and stored.
 
@@ -25,6 +39,7 @@ class TensorView:
     allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
         of the extents inside it, None for a broadcast.
+    storage: the order of its elements in shared memory; None: that of the loops.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
     is_cpu: a rank-0 tensor in host memory.
     """
@@ -38,6 +53,7 @@ class TensorView:
         "loop",
         "allocation",
         "contiguity",
+        "storage",
         "inline_at",
         "is_cpu",
         "definition",
@@ -68,6 +84,7 @@ class TensorView:
             if contiguity is not None
             else tuple(None if a.is_broadcast else True for a in self.allocation if not a.is_reduction)
         )
+        self.storage: Storage | None = None
         self.inline_at = 0
         self.is_cpu = is_cpu
         self.definition: Node | None = None

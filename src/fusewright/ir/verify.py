@@ -138,6 +138,11 @@ class _Verifier:
             self.check_made_from(tensor, "logical", tensor.root, tensor.logical)
         # From the root, since transforms that made logical axes also made what loops are made from.
         self.check_made_from(tensor, "loop", tensor.maybe_root, tensor.loop)
+        if tensor.storage is not None:
+            made = transforms_between(tensor.logical, tensor.storage.axes)
+            known = {*tensor.logical, *(axis for transform in made for axis in transform.outputs)}
+            if any(axis not in known for axis in tensor.storage.axes):
+                self.fail(f"{tensor} is stored along axes that are not made from its logical ones")
         if not 0 <= tensor.inline_at <= len(tensor.loop):
             self.fail(f"{tensor} is inlined at {tensor.inline_at}")
         stored = [axis for axis in tensor.allocation if not axis.is_reduction]

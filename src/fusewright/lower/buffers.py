@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fusewright.analyze.axis_map import AxisKeys, Key
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.axis import IterDomain
-from fusewright.ir.value import TensorView
+from fusewright.ir.axis import IterDomain, transforms_between
+from fusewright.ir.value import Storage, TensorView
 from fusewright.kernel.ir import Buffer, Space, index_name
 from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices
@@ -51,6 +52,10 @@ class Buffers:
         if tensor.memory is MemoryType.global_:
             return Buffer(tensor.name, tensor.dtype.in_memory, Space.GLOBAL, self._span(tensor), align)
         size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
+        storage = self._storage(tensor)
+        if storage is not None:
+            self._check_storage(tensor, storage)
+            size = size + self._domains.extent(tensor, storage.axes[0]) * storage.padding
         if tensor.memory is MemoryType.shared:
             return Buffer(
                 tensor.name, tensor.dtype, Space.SHARED, size, align, private=tensor in self._private
@@ -83,8 +88,15 @@ class Buffers:
         """The loop axes that a local or shared buffer has room for, outermost first.
 
         Registers: those inside the inlined loops that no thread or block index stands for. Shared memory:
-        also the axes of threads, wherever they stand.
+        also the axes of threads, wherever they stand; or those that `store_along` named.
         """
+        storage = self._storage(tensor)
+        if storage is not None:
+            return list(storage.axes)
+        return self._looped_axes(tensor)
+
+    def _looped_axes(self, tensor: TensorView) -> list[IterDomain]:
+        """The loop axes that tell the elements apart that a thread or block holds at a time."""
         shared = tensor.memory is MemoryType.shared
         return [
             axis
@@ -102,7 +114,37 @@ class Buffers:
         for axis, index in zip(self.stored_axes(tensor), indices):
             extent = self._domains.extent(tensor, axis)
             offset = offset * extent + (ZERO if extent is ONE else index)
+        storage = self._storage(tensor)
+        if storage is not None and storage.padding:
+            offset = offset + indices[0] * storage.padding
         return offset
+
+    def _storage(self, tensor: TensorView) -> Storage | None:
+        return tensor.storage if tensor.memory is MemoryType.shared else None
+
+    def _check_storage(self, tensor: TensorView, storage: Storage) -> None:
+        """Raises ScheduleError unless elements that a block holds at a time have places of their own."""
+        keys = AxisKeys()
+        leaves: dict[IterDomain, Key | None] = {axis: keys.leaf(axis) for axis in tensor.maybe_root}
+        key_of = keys.of_axes((*tensor.loop, *storage.axes), leaves)
+        told = {key_of[axis] for axis in storage.axes}
+        for transform in reversed(transforms_between(tensor.maybe_root, storage.axes)):
+            if all(key_of[a] in told or self._domains.extent(tensor, a) is ONE for a in transform.outputs):
+                told.update(key_of[a] for a in transform.inputs)
+
+        def has_place(axis: IterDomain) -> bool:
+            if key_of[axis] in told or self._domains.extent(tensor, axis) is ONE:
+                return True
+            return axis.definition is not None and all(map(has_place, axis.definition.inputs))
+
+        for axis in self._looped_axes(tensor):
+            if not has_place(axis):
+                raise ScheduleError(
+                    f"{tensor.name} is stored along axes that do not tell apart what loop {axis} computes",
+                    expected="all axes from which loops of threads, and those not inlined, are made",
+                    given=", ".join(map(str, storage.axes)),
+                    hint="name them all in store_along, or bind the others to blocks",
+                )
 
     # ---- global memory
 
@@ -153,6 +195,8 @@ class Buffers:
         lead = indices.tensor
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, {a: indices.of(a) for a in lead.shape})
+        if self._storage(tensor) is not None:
+            return self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
         # Siblings loop alike, but may be inlined differently: one may be stored along more of the loops.
         counterpart = dict(zip(tensor.loop, lead.loop))
         return self._local_offset(tensor, [indices.of(counterpart[a]) for a in self.stored_axes(tensor)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.hardware import WARP_SIZE
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
@@ -100,7 +101,12 @@ class Context:
         guarded = node in self.guarded
         # Shared memory has room for all points of the loops, and readers go over those of a broadcast.
         fills = node.output.memory is MemoryType.shared
-        found = [guard for axis, guard in indices.guards if (guarded and not fills) or not axis.is_broadcast]
+        beyond = self._axes_with_room(node, indices)
+        found = [
+            guard
+            for axis, guard in indices.guards
+            if ((guarded and not fills) or not axis.is_broadcast) and axis not in beyond
+        ]
         for axis, loop in zip(node.output.loop, self.loops.of(node)):
             if not guarded and axis.is_broadcast:
                 continue
@@ -113,6 +119,19 @@ class Context:
         if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
         return necessary(found)
+
+    def _axes_with_room(self, node: Node, indices: NodeIndices) -> frozenset[IterDomain]:
+        """Axes beyond whose extents shared memory has room, where `node` copies registers to it.
+
+        Readers are guarded, so that what stands there need be no value. Registers hold a fill where there was
+        nothing to load, and storing that takes no guard.
+        """
+        tensor = node.output
+        if tensor.memory is not MemoryType.shared or tensor.storage is None or not node.traits.move:
+            return frozenset()
+        if node.tensor_inputs[0].memory is not MemoryType.local:
+            return frozenset()
+        return indices.above(tensor.storage.axes)
 
     def nonempty_guards(self, node: Node) -> list[Expr]:
         """That the tensors in global memory that `node` reads have elements.

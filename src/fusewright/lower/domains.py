@@ -67,7 +67,8 @@ class Domains:
                         extent = self._extents[consumer][theirs]
                         if extent is not ONE:
                             table[ours] = extent
-        for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop)):
+        stored = tensor.storage.axes if tensor.storage is not None else ()
+        for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop, *stored)):
             table.update(zip(transform.outputs, transform.extents([table[a] for a in transform.inputs])))
         return table
 

@@ -79,6 +79,19 @@ class NodeIndices:
             self._index[axis] = self.expression(place)
         return self._index[axis]
 
+    def stored_at(self, axes: Sequence[IterDomain]) -> list[Expr]:
+        """The indices of axes that the lead output is stored along."""
+        keys = self._keys.of_axes(axes, self._leaf_keys)
+        known = dict(self._index)
+        return [self._computed(axis, self.tensor, keys, known) for axis in axes]
+
+    def above(self, axes: Sequence[IterDomain]) -> frozenset[IterDomain]:
+        """The axes with guards, of the lead output, that `axes` are made from."""
+        keys = self._keys.of_axes((*self.tensor.loop, *axes), self._leaf_keys)
+        transforms = transforms_between(self.tensor.maybe_root, axes)
+        made_from = {keys[axis] for transform in transforms for axis in transform.inputs}
+        return frozenset(axis for axis, _ in self.guards if keys[axis] in made_from)
+
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:
         """The indices of the dimensions of the producer at `node.inputs[operand]`.
 

@@ -76,8 +76,15 @@ class _Work:
     def statements(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
         return guarded(self.branch, body)
 
-    def load(self, dst: k.Ref, src: k.Ref, width: int = 1, cache: CacheOp = CacheOp.unspecified) -> k.Copy:
-        """One access to memory."""
+    @property
+    def is_pad(self) -> bool:
+        """Whether there are values of the program where the predicate does not hold."""
+        return self.fill is not None
+
+    def load(
+        self, dst: k.Ref, src: k.Operand, width: int = 1, cache: CacheOp = CacheOp.unspecified
+    ) -> k.Copy:
+        """One access, under the predicate."""
         if self.pred is k.TRUE:
             return k.Copy(dst, src, width, cache)
         dtype = dst.buffer.dtype
@@ -164,13 +171,16 @@ def _assignment(
     given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
     if given is dst.buffer.dtype:
         return [_move(work, dst, value, 1, cache)]
+    if work.is_pad and is_at_hand(value):
+        own = k.Ref(ctx.register(f"{dst.buffer.name}_{len(ctx.registers)}", dst.buffer.dtype, 1), ZERO)
+        return [k.Compute(CAST, own, (value,), given.compute), work.load(dst, own)]
     loads, args = _in_registers(ctx, work, [value], CAST, given.compute)
     return [*loads, k.Compute(CAST, dst, tuple(args), given.compute)]
 
 
 def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
-    """One access: what lies in memory is read under the predicate."""
-    if isinstance(src, k.Ref) and not is_at_hand(src):
+    """One access: what lies in memory, or is padded, is read under the predicate."""
+    if work.is_pad or not is_at_hand(src):
         return work.load(dst, src, width, cache)
     return k.Copy(dst, src, width, cache)
 

@@ -13,6 +13,7 @@ from fusewright.ops import build_activation as _activation  # noqa: F401
 from fusewright.ops import build_arg_extrema as _arg_extrema  # noqa: F401
 from fusewright.ops import build_attention as _attention  # noqa: F401
 from fusewright.ops import build_elementwise as _elementwise  # noqa: F401
+from fusewright.ops import build_embedding as _embedding  # noqa: F401
 from fusewright.ops import build_factory as _factory  # noqa: F401
 from fusewright.ops import build_grouped as _grouped  # noqa: F401
 from fusewright.ops import build_indexing as _indexing  # noqa: F401

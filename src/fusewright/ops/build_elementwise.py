@@ -17,7 +17,7 @@ from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.promotion import Tier, promote_operands
-from fusewright.ops.registry import OPS, Operand, ScalarLike, op, register
+from fusewright.ops.registry import EQUALITY, OPS, Operand, ScalarLike, op, register
 from fusewright.sym import Expr, as_int, const, maximum
 
 # ---- scalars -----------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def _check_condition(row: ElementwiseOp, operands: Sequence[Operand]) -> None:
             function=row.name,
             expected="a Tensor or Scalar as its condition",
             given=f"the Python bool {condition}",
-            hint="`==` asks if two handles are the same one; fd.ops.eq and fd.ops.ne compare values",
+            hint=EQUALITY,
         )
 
 

@@ -136,8 +136,10 @@ def iota(
     if isinstance(count.value, int):
         check_extent(count.value, 0)
     extent = extent_of(count)
-    out = fusion.new_tensor(factory_axes(fusion, [extent]), dtype.compute)
-    operands = [convert(fusion, s, dtype.compute) for s in (first, stride)]
+    # There is no arithmetic of UInt64.
+    computed = DataType.Int if dtype is DataType.UInt64 else dtype.compute
+    out = fusion.new_tensor(factory_axes(fusion, [extent]), computed)
+    operands = [convert(fusion, s, computed) for s in (first, stride)]
     start_value, step_value = (s for s in operands if isinstance(s, Scalar))
     fusion.add_node(Iota(start_value, step_value, out))
     return convert_tensor(fusion, out, dtype)

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.errors import DtypeError, OptionError, RankError, ShapeError
+from fusewright.core.errors import DtypeError, RankError, ShapeError
 from fusewright.ir import Fusion, IndexMap, IterDomain, Scalar, TensorView, index_value, positions
 from fusewright.ops.build_elementwise import insert_axes
-from fusewright.ops.build_indexed import choose, indexed, own_positions, sized_axis, within, zero_of
-from fusewright.ops.build_shape import extent_of, wrap_index
+from fusewright.ops.build_indexed import choose, indexed, own_positions, remainder, sized_axis, zero_of
+from fusewright.ops.build_shape import offset_of, wrap_index
 from fusewright.ops.registry import ScalarLike, op
-from fusewright.sym import ONE, TRUE, ZERO, Expr, land, le, lt
+from fusewright.sym import ONE, TRUE, ZERO, Expr, is_nonneg, land, le, lt
 
 
 @op()
 def select(fusion: Fusion, arg: TensorView, index: ScalarLike, dim: int) -> TensorView:
-    """The elements at `index` along `dim`, which the result lacks; a constant may count from the end."""
+    """The elements at `index` along `dim`, which the result lacks; a negative one counts from the end."""
     along = wrap_index(dim, arg.ndim)
     size = arg.extents[along]
-    number = index.value if isinstance(index, Scalar) else index
+    number = index.value if isinstance(index, Scalar) and index.value is not None else index
     if isinstance(number, (bool, float, complex)):
         raise DtypeError(what="select: the index", expected="int", given=type(number).__name__)
-    place = size + number if isinstance(number, int) and number < 0 else _extent(number, index)
-    fusion.require(within(place, size), f"select: index {place} is out of range for dimension {along}")
+    given = offset_of(fusion, number)
+    fusion.require(
+        land(le(ZERO - size, given), lt(given, size)),
+        f"select: index {given} is out of range for dimension {along}",
+    )
+    place = given if is_nonneg(given) else size + given if isinstance(number, int) else remainder(given, size)
     axes = [fusion.copy_axis(axis) for i, axis in enumerate(arg.shape) if i != along]
     kept = iter(positions([axis.extent for axis in axes]))
     indices = [place if i == along else next(kept) for i in range(arg.ndim)]
     return indexed(fusion, "Select", arg, axes, IndexMap(_of_axes(arg, indices)))
-
-
-def _extent(number: int | None, index: ScalarLike) -> Expr:
-    """An index that does not count from the end."""
-    if number is not None:
-        return extent_of(number)
-    assert isinstance(index, Scalar)
-    return extent_of(index)
 
 
 @op()
@@ -54,7 +50,7 @@ def index_select(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -
         line = index if index.ndim else insert_axes(fusion, index, [True])
         wide = insert_axes(fusion, line, [i != along for i in range(arg.ndim)])
     axes = [fusion.copy_axis(wide.shape[i] if i == along else axis) for i, axis in enumerate(arg.shape)]
-    return _found(fusion, "IndexSelect", arg, axes, own_positions(arg), along, wide)
+    return found_by_index(fusion, "IndexSelect", arg, axes, own_positions(arg), along, wide)
 
 
 @op(aliases={"arg1": "arg"})
@@ -75,7 +71,9 @@ def gather(fusion: Fusion, arg: TensorView, index: TensorView, dim: int) -> Tens
         for i, (place, size) in enumerate(zip(places, arg.extents))
         if i != along and place is not ZERO
     ]
-    return _found(fusion, "Gather", arg, axes, places, along, index, land(*inside) if inside else TRUE)
+    return found_by_index(
+        fusion, "Gather", arg, axes, places, along, index, land(*inside) if inside else TRUE
+    )
 
 
 @op(aliases={"arg1": "arg"})
@@ -90,7 +88,7 @@ def take_along_axis(fusion: Fusion, arg: TensorView, index: TensorView, dim: int
         wider = ours if theirs.visible_extent is ONE or not ours.is_broadcast else theirs
         axes.append(fusion.copy_axis(theirs if i == along else wider))
     places = positions([axis.extent for axis in axes])
-    return _found(fusion, "TakeAlongAxis", arg, axes, places, along, index)
+    return found_by_index(fusion, "TakeAlongAxis", arg, axes, places, along, index)
 
 
 def checked_dim(name: str, arg: TensorView, index: TensorView, dim: int) -> int:
@@ -110,39 +108,7 @@ def checked_dim(name: str, arg: TensorView, index: TensorView, dim: int) -> int:
     return dim % rank
 
 
-@op()
-def embedding_fwd(
-    fusion: Fusion,
-    input: TensorView,
-    weight: TensorView,
-    padding_idx: ScalarLike | None = None,
-    max_norm: ScalarLike | None = None,
-    norm_type: ScalarLike | None = None,
-    scale_grad_by_freq: ScalarLike | None = None,
-    sparse: ScalarLike | None = None,
-) -> TensorView:
-    """weight[input]: for each index in `input` a row of `weight`, along a new last dimension.
-
-    padding_idx, scale_grad_by_freq and sparse concern gradients only. OptionError for `max_norm`, which
-    would change `weight`. An index out of range finds 0.
-    """
-    if weight.ndim != 2:
-        raise RankError(what="embedding_fwd: the weight", expected=2, given=weight.ndim)
-    if max_norm is not None:
-        raise OptionError(
-            "embedding_fwd: max_norm rescales rows of the weight in place",
-            expected="None",
-            given=max_norm,
-            hint="scale the rows that are too long before, and pass the result",
-        )
-    rank = input.ndim + 1
-    wide = insert_axes(fusion, input, [i == rank - 1 for i in range(rank)])
-    axes = [fusion.copy_axis(axis) for axis in (*input.shape, weight.shape[1])]
-    places = [ZERO, positions([axis.extent for axis in axes])[-1]]
-    return _found(fusion, "Embedding", weight, axes, places, 0, wide)
-
-
-def _found(
+def found_by_index(
     fusion: Fusion,
     kind: str,
     source: TensorView,
@@ -176,18 +142,18 @@ def _of_axes(source: TensorView, indices: Sequence[Expr]) -> tuple[Expr, ...]:
 @op(aliases={"input": "arg"})
 def triu(fusion: Fusion, arg: TensorView, diagonal: ScalarLike = 0) -> TensorView:
     """The upper triangle of each matrix, from `diagonal` above the main diagonal on; zero elsewhere."""
-    row, column, offset = _matrix("triu", arg, diagonal)
+    row, column, offset = _matrix(fusion, "triu", arg, diagonal)
     return choose(fusion, arg, zero_of(fusion, arg.dtype), le(row + offset, column))
 
 
 @op(aliases={"input": "arg"})
 def tril(fusion: Fusion, arg: TensorView, diagonal: ScalarLike = 0) -> TensorView:
     """The lower triangle of each matrix, zero elsewhere: up to the diagonal `diagonal` above the main."""
-    row, column, offset = _matrix("tril", arg, diagonal)
+    row, column, offset = _matrix(fusion, "tril", arg, diagonal)
     return choose(fusion, arg, zero_of(fusion, arg.dtype), le(column, row + offset))
 
 
-def _matrix(name: str, arg: TensorView, diagonal: ScalarLike) -> tuple[Expr, Expr, Expr]:
+def _matrix(fusion: Fusion, name: str, arg: TensorView, diagonal: ScalarLike) -> tuple[Expr, Expr, Expr]:
     if arg.ndim < 2:
         raise RankError(
             f"input tensor for {name} must have 2 or more dims, but got {arg.ndim} dims",
@@ -197,4 +163,4 @@ def _matrix(name: str, arg: TensorView, diagonal: ScalarLike) -> tuple[Expr, Exp
     if isinstance(diagonal, (bool, float, complex)):
         raise DtypeError(what=f"{name}: the diagonal", expected="int", given=type(diagonal).__name__)
     row, column = positions(arg.extents)[-2:]
-    return row, column, extent_of(diagonal)
+    return row, column, offset_of(fusion, diagonal)

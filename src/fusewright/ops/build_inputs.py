@@ -239,6 +239,13 @@ def add_aliased_output(fusion: Fusion, output: TensorView, alias: TensorView) ->
             problem="alias_input must be an input of the fusion",
             hint="pass the tensor that define_tensor returned",
         )
+    if alias.is_cpu:
+        raise OutputError(
+            "KernelExecutor does not support the Fusion provided.",
+            expected="an alias in the memory of the device, which kernels write",
+            given=f"{alias.name}, a tensor of rank 0 in host memory",
+            hint="add the output without alias_input, and copy_ it after the call",
+        )
     for known in fusion.outputs:
         if known.alias is alias and output is not known.tensor and output not in known.tensor.producers:
             raise OutputError(

@@ -17,7 +17,7 @@ from fusewright.ops.build_indexed import (
     within,
     zero_of,
 )
-from fusewright.ops.build_shape import extent_of, known_size, wrap_dims, wrap_index
+from fusewright.ops.build_shape import extent_of, known_size, offset_of, wrap_dims, wrap_index
 from fusewright.ops.registry import Dims, ScalarLike, Shape, op
 from fusewright.sym import (
     ONE,
@@ -101,6 +101,8 @@ def slice_(
             given=len(end_indices),
         )
     ranges = [_checked_range(*each) for each in zip(start_indices, end_indices, steps)]
+    for _, _, step in ranges:
+        fusion.require(lt(ZERO, step), "Slice operation strides must be positive")
     return sliced(fusion, "Slice", arg, ranges, manual_normalization)
 
 
@@ -169,14 +171,15 @@ def _part(fusion: Fusion, kind: str, arg: TensorView, dim: int, start: Expr, end
 
 @op()
 def chunk(fusion: Fusion, arg: TensorView, chunks: int, dim: int = 0) -> tuple[TensorView, ...]:
-    """`arg` in at most `chunks` parts along `dim`, as torch.chunk: all as long, but perhaps the last.
+    """`arg` in at most `chunks` parts along `dim`, as torch.chunk: all as long, but perhaps the last; in
+    exactly as many where there is no element.
 
     ShapeError if the size is not known in the definition, which the number of parts depends on.
     """
     if chunks < 1:
         raise ShapeError("chunk: no number of parts", expected="1 or more", given=chunks)
     place, size = _known_dim(arg, dim, "chunk")
-    return split(fusion, arg, max(1, -(-size // chunks)), place)
+    return split(fusion, arg, -(-size // chunks) if size else [0] * chunks, place)
 
 
 @op()
@@ -242,7 +245,7 @@ def pad(fusion: Fusion, arg: TensorView, pad_widths: Shape, value: ScalarLike | 
     assert isinstance(converted, Scalar)
     widths: dict[int, tuple[Expr, Expr]] = {}
     for i in range(len(pad_widths) // 2):
-        before, after = (extent_of(known_size(width)) for width in pad_widths[2 * i : 2 * i + 2])
+        before, after = (offset_of(fusion, known_size(width)) for width in pad_widths[2 * i : 2 * i + 2])
         if before is not ZERO or after is not ZERO:
             widths[arg.ndim - 1 - i] = before, after
     return padded(fusion, "Pad", arg, widths, converted) if widths else copy_tensor(fusion, arg)

@@ -55,6 +55,16 @@ def extent_of(size: int | Scalar) -> Expr:
     return size.extent
 
 
+def offset_of(fusion: Fusion, offset: int | Scalar) -> Expr:
+    """A number given by the user that may be negative. DtypeError for a scalar that is no integer."""
+    if isinstance(offset, int):
+        return const(offset)
+    value = fusion.signed_value(offset)
+    if value is None:
+        raise DtypeError(what="an offset", expected="int", given=offset.dtype)
+    return value
+
+
 def memory_order(stride_order: Sequence[int], rank: int) -> list[int]:
     """Dimensions from the outermost in memory inward, where stride_order[d] is 0 for the innermost d.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,6 +76,7 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
                 f"{what}: a conflict was found with 2 different sizes", expected=known, given=size
             )
 
+    named = _symbols_of_scalars(fusion)
     for i, (value, given) in enumerate(zip(fusion.inputs, inputs)):
         if isinstance(value, TensorView):
             if not isinstance(given, torch.Tensor) or given.ndim != value.ndim:
@@ -83,10 +85,19 @@ def bind_sizes(fusion: Fusion, inputs: Sequence[Value]) -> Sizes:
                 )
             for dim, (extent, size) in enumerate(zip(value.extents, given.shape)):
                 bind(extent, size, f"input {i}, dimension {dim}")
-        elif isinstance(value.extent, Symbol) and value.dtype.is_integral:
-            bind(value.extent, int(given.real), f"input {i}")
+        else:
+            for name in named.get(value, ()):
+                bind(name, int(given.real), f"input {i}")
     _add_computed_sizes(fusion, sizes)
     return sizes
+
+
+def _symbols_of_scalars(fusion: Fusion) -> Mapping[Val, Sequence[Symbol]]:
+    """The symbols that stand for the value of each scalar."""
+    found: defaultdict[Val, list[Symbol]] = defaultdict(list)
+    for name, scalar in fusion.scalar_of.items():
+        found[scalar].append(name)
+    return found
 
 
 def _add_computed_sizes(fusion: Fusion, sizes: Sizes) -> None:
@@ -131,12 +142,12 @@ def evaluate_values(
         else:
             values[value] = torch.tensor(given, dtype=value.dtype.torch, device=device)
     run = _Evaluation(values, sizes, device, draw)
+    named = _symbols_of_scalars(fusion)
     for node in _size_nodes(fusion):
         (out,) = node.outputs
         (result,) = RULES[type(node)](run, node)
         values[out] = converted(result, out.dtype)
-        if isinstance(out, Scalar) and isinstance(out.extent, Symbol):
-            sizes[out.extent] = int(values[out].real)
+        sizes.update(dict.fromkeys(named.get(out, ()), int(values[out].real)))
     _add_computed_sizes(fusion, sizes)
     for node in fusion.ordered_nodes():
         results = RULES[type(node)](run, node)

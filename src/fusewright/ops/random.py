@@ -60,8 +60,8 @@ def _high(x: torch.Tensor) -> torch.Tensor:
 def _uniform_float(
     block: torch.Tensor, place: torch.Tensor, seed: torch.Tensor, offset: torch.Tensor
 ) -> torch.Tensor:
-    words = torch.stack(philox(block, seed, offset))
-    word = words.gather(0, place.expand(words.shape[1:])[None])[0]
+    place, *words = torch.broadcast_tensors(place, *philox(block, seed, offset))
+    word = torch.stack(words).gather(0, place[None])[0]
     return (word >> 8).to(torch.float32) * 2.0**-24
 
 

@@ -21,6 +21,7 @@ from fusewright.core.errors import ArgumentTypeError
 from fusewright.ir import Fusion, Scalar, TensorView
 
 __all__ = [
+    "EQUALITY",
     "OPS",
     "Contiguity",
     "Dims",
@@ -131,6 +132,9 @@ class Parameter:
         return (value is None and self.optional) or self.kind.accepts(value)
 
 
+#: A hint where a Python bool is no operand.
+EQUALITY = "`==` asks if two handles are the same one; fd.ops.eq and fd.ops.ne compare values"
+
 Arrange = Callable[[list[Any]], None]
 _MISSING = inspect.Parameter.empty
 
@@ -177,6 +181,8 @@ class OpDef:
         for parameter, value in zip(self.parameters, values):
             if not parameter.accepts(value):
                 hint = f"{parameter.name} must be {parameter.kind.text}, not {describe_argument(value)}"
+                if isinstance(value, bool) and parameter.kind.is_operand:
+                    hint += f"; {EQUALITY}"
                 raise self.mismatch(values, {}, hint)
 
     def mismatch(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion, Output, copy_axes
 from fusewright.ir.node import Copy
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import Storage, TensorView
+from fusewright.schedule.transforms import wrap
 
 
 def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
@@ -88,6 +89,8 @@ def cache_before(
     if not reduces:
         copy_axes(tensor, twins)
         _renumber(fusion, tensor, twins)
+        if tensor.storage is not None:
+            tensor.storage = Storage(tuple(twins[a] for a in tensor.storage.axes), tensor.storage.padding)
     tensor.allocation = tuple(twins[a] for a in tensor.allocation if a in twins)
     tensor.loop = [twins[a] for a in (tensor.shape if reduces else tensor.loop)]
     tensor.logical = tuple(twins[a] for a in tensor.shape)
@@ -149,3 +152,24 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
             f"set_memory_type: {tensor.name} can be in local or shared memory", given=memory.name
         )
     tensor.memory = memory
+
+
+def store_along(tensor: TensorView, dims: Sequence[int], padding: int) -> None:
+    """The order of a shared tensor's elements: along these of its loop axes as they are now, outermost first.
+
+    Loops may be transformed further; the order stays.
+    """
+    positions = [wrap(dim, len(tensor.loop)) for dim in dims]
+    if tensor.memory is not MemoryType.shared:
+        raise ScheduleError(
+            f"store_along: {tensor.name} is not in shared memory", hint="set_memory_type places it there"
+        )
+    if tensor.root is not None or len(tensor.shape) < len(tensor.logical):
+        raise ScheduleError(
+            f"store_along: {tensor.name} is reduced where it is computed", hint="cache_after makes a copy"
+        )
+    if not positions or len(set(positions)) < len(positions):
+        raise ScheduleError("store_along: takes one axis or more, each once", given=str(list(dims)))
+    if padding < 0:
+        raise ScheduleError("store_along: padding is a number of elements", given=str(padding))
+    tensor.storage = Storage(tuple(tensor.loop[position] for position in positions), padding)

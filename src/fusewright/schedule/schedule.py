@@ -78,6 +78,7 @@ class Schedule:
         "assume",
         "assume_multiple",
         "set_memory_type",
+        "store_along",
         "transform_like",
         "parallelize_like",
         "inline_at",
@@ -243,6 +244,16 @@ class Schedule:
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:
         """Places an intermediate tensor in registers (local) or shared memory."""
         caching.set_memory_type(self.fusion, tensor, memory_type)
+
+    @_primitive
+    def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:
+        """Stores a shared tensor along these of its loop axes as they are now, outermost first.
+
+        Otherwise it is stored along the loops that compute it. Axes left out must be bound to blocks or be
+        inlined loops. `padding`: unused elements after each point of the first axis, which spread what is
+        read across rows over the banks.
+        """
+        caching.store_along(tensor, dims, padding)
 
     # ---- propagation
 

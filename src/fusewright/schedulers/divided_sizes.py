@@ -64,7 +64,7 @@ def _merged(axes: Sequence[IterDomain], name: str) -> dict[IterDomain, Expr]:
 def _expressions(fusion: Fusion, space: PointwiseSpace, indices: _Indices) -> Iterator[Expr]:
     """Offsets of all loads and stores, and what else of an index is computed."""
     for access in space.accesses(fusion):
-        if not isinstance(access.node, Indexed) and not isinstance(access.tensor.definition, Stored):
+        if not access.by_index:
             yield _offset(access.tensor, {ours: indices[axis] for axis, ours in access.axes.items()})
     for node in fusion.nodes:
         if node.is_scalar or node.output not in space.maps:

@@ -15,7 +15,6 @@ from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, wide
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed, Stored
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT
 from fusewright.schedulers.reference_map import Access
@@ -83,7 +82,7 @@ def _width(
 
 def _is_run(access: Access, lanes: Sequence[IterDomain]) -> bool:
     """Whether an access goes through these dimensions as through one run of memory."""
-    if isinstance(access.node, Indexed) or isinstance(access.tensor.definition, Stored):
+    if access.by_index:
         return False
     ours = [access.axes.get(axis) for axis in lanes]
     present = [axis for axis in ours if axis is not None]

@@ -45,6 +45,8 @@ class Access:
         axes: the reference's axis -> the tensor's that goes along with it.
         varying: the reference's axes along which other elements are read, though no axis goes along.
         sizes: for each of the reference's axes what a vector along it must divide, the size apart.
+        by_index: whether `node` reads the input by index, or the output is stored so; not so the loads of
+            the indices.
     """
 
     tensor: TensorView
@@ -52,6 +54,7 @@ class Access:
     axes: AxisMap
     varying: frozenset[IterDomain] = frozenset()
     sizes: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
+    by_index: bool = False
 
     @property
     def concrete(self) -> frozenset[IterDomain]:
@@ -102,7 +105,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes)
+    return Access(source, node, axes, frozenset(varying), sizes, by_index=True)
 
 
 def _goes_along(index: Expr, dim: int) -> bool:
@@ -126,4 +129,4 @@ def _store(tensor: TensorView, axes: AxisMap) -> Access:
     moved = {axis: run.sizes for axis, run in runs.items() if run is not None and run.moves}
     along = dict.fromkeys(moved, unit) if unit is not None else {}
     varying = frozenset(axis for axis, ours in axes.items() if not ours.is_broadcast)
-    return Access(tensor, None, along, varying, moved)
+    return Access(tensor, None, along, varying, moved, by_index=True)

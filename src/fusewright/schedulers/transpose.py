@@ -10,9 +10,11 @@ memory: an input is loaded in vectors along I, stored to the tile as it comes an
 output the other way round. So every access to global memory is coalesced and as wide as the sizes allow.
 
 A tile is stored in vectors as it is written and read elementwise across them. Threads that go across would
-meet in the same banks, so pieces of a row are exchanged (`Schedule.swizzle`): the piece at column c of the
-rows that one thread reads together, the r-th such group, is stored at column c ^ r. A piece is a vector, or
-as many as fill a bank.
+meet in the same banks. Where some elements of no use between rows prevent that (`banks.padding`), a tile is
+stored so (`Schedule.store_along`): each of a thread's accesses then is at a constant distance from its first.
+Otherwise, where vectors are too wide for such a distance, pieces of a row are exchanged (`Schedule.swizzle`):
+the piece at column c of the rows that one thread reads together, the r-th such group, is stored at column
+c ^ r. A piece is a vector, or as many as fill a bank.
 
 Without vectors the instructions count: a thread has many small accesses, whose addresses and guards take few
 where sizes are constants. So they are, for as long as they do not change (`assumable`).
@@ -34,6 +36,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.banks import padding
 from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
 from fusewright.schedulers.io import (
     Ports,
@@ -58,6 +61,11 @@ BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
 MAX_LOADED_BYTES = 256
 REGISTER_BYTES = 4
+# Tiles without vectors: elements along the first side, bytes along the second, elements that a thread stores
+# one by one, threads. Long pieces of the output count more than those of the input, and more stores a thread
+# keep loads waiting: 8191 x 4095 bfloat16 takes 50 us in tiles of 128 x 32 by 256 threads, 64 us in tiles of
+# 64 x 64 by 128 (an H200).
+SINGLE_TILE, SINGLE_BYTES, SINGLE_STORES, SINGLE_THREADS = 128, 64, 16, 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,10 +233,20 @@ class TransposeScheduler:
         staged = _stage(schedule, cached, ports)
         _tile(schedule, cached, params)
         schedule.transform_like(reference)
+        padded = _pad(schedule, params, staged)
+        if padded:
+            schedule.transform_like(reference)
         computed = [t for t in fusion.tensors() if t.definition is not None]
         across = [t for t in computed if t not in staged.along]
-        firsts = _bind(schedule, [reference, *(t for t in across if t is not reference)], params, staged, 1)
-        _bind(schedule, staged.along, params, staged, 2)
+        exchanged = replace(
+            staged,
+            input_tiles=tuple(t for t in staged.input_tiles if t not in padded),
+            output_tiles=tuple(t for t in staged.output_tiles if t not in padded),
+        )
+        firsts = _bind(
+            schedule, [reference, *(t for t in across if t is not reference)], params, exchanged, 1
+        )
+        _bind(schedule, staged.along, params, exchanged, 2)
         _vectorize(schedule, ports, staged, params)
         # A thread's loads are all in flight before the first use; those of group 1 do not wait for the tile.
         if ports.loads:
@@ -296,6 +314,8 @@ class _Planner:
         side1, side2 = self._sides
         width1, width2 = side1.vectors.width(facts), side2.vectors.width(facts)
         wanted1, wanted2 = side1.wanted(width1), side2.wanted(width2)
+        if width1 == width2 == 1:
+            wanted1, wanted2 = SINGLE_TILE, max(MIN_TILE, SINGLE_BYTES // side2.element_bytes)
         merged1, size1 = _fill(sizes, side1, wanted1)
         merged2, size2 = _fill(sizes, side2, wanted2)
         tile_bytes = sum(member.tensor.dtype.size for member in self.groups.second)
@@ -322,7 +342,11 @@ class _Planner:
                 tile2 //= 2
             else:
                 break
-        threads = min(TRANSPOSE_THREADS, max(hardware.warp_size, tile1 * tile2 // max(width1, width2)))
+        if width1 > 1:
+            threads = min(TRANSPOSE_THREADS, tile1 * tile2 // max(width1, width2))
+        else:
+            threads = min(SINGLE_THREADS, tile1 * tile2 // SINGLE_STORES)
+        threads = max(hardware.warp_size, threads)
         params = TransposeParams(
             tile_size1=tile1,
             tile_size2=tile2,
@@ -410,6 +434,28 @@ def _tile(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
     schedule.reorder(reference, {-3: -2})
     while len(reference.loop) > 3:
         schedule.merge(reference, 0)
+
+
+def _pad(schedule: Schedule, params: TransposeParams, staged: _Staged) -> tuple[TensorView, ...]:
+    """Stores tiles in rows with a few elements between them, where that avoids all conflicts in banks.
+
+    Returns those tiles. The others are written in vectors that are too wide for it.
+    """
+    padded = []
+    for tile in (*staged.input_tiles, *staged.output_tiles):
+        rows, columns = 1, 2  # axes of the tile
+        row_width, width, length = params.vectorize_factor2, params.vectorize_factor1, params.tile_size1
+        height = params.tile_size2
+        if tile in staged.input_tiles:
+            rows, columns, row_width, width = columns, rows, width, row_width
+            height, length = length, height
+        added = padding(height // row_width, row_width * length, tile.dtype.size, width)
+        if added is not None:
+            schedule.split(tile, rows, row_width)
+            columns += columns > rows
+            schedule.store_along(tile, [rows, rows + 1, columns], added)
+            padded.append(tile)
+    return tuple(padded)
 
 
 def _assume_sizes(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:

@@ -210,21 +210,17 @@ class Machine:
         """Store adjacent elements in the active lanes; `filled` says which of them are fills."""
         active = self.active if active is None else active
         memory, index = self.memory(ref.buffer), self.index(ref.index)
-        if isinstance(memory, LocalMemory):
-            memory.store(index, values, self.access(active), filled)
-        else:
-            memory.store(index, values, self.access(active))
+        memory.store(index, values, self.access(active), filled)
         if ref.buffer.space is not Space.LOCAL:
             traffic = self.program.report.traffic[ref.buffer.space]
             traffic.stores += active.count
             traffic.bytes_stored += active.count * len(values) * values[0].element_size()
 
     def filled(self, operand: Operand, width: int, active: Activity) -> list[Filled]:
-        """Which elements of an operand are fills, or made from some: registers alone hold any."""
+        """Which elements of an operand are fills, or made from some."""
         if isinstance(operand, Ref):
             memory = self.memory(operand.buffer)
-            if isinstance(memory, LocalMemory):
-                return memory.filled(self.index(operand.index), width, active)
+            return memory.filled(self.index(operand.index), width, self.access(active))
         return [False] * width
 
     def operand(self, operand: Operand, active: Activity | None = None) -> Tensor:

@@ -73,10 +73,11 @@ class LocalMemory:
             self._store(index + k, value, access.active)
             self._mark(index + k, filled[k] if filled else False, access.active)
 
-    def filled(self, index: Lanes, width: int, active: Activity) -> list[Filled]:
+    def filled(self, index: Lanes, width: int, access: Access) -> list[Filled]:
         """Which of the elements hold fills, in the active lanes."""
         if not self._has_fills:
             return [False] * width
+        active = access.active
         index = checked_index(self.name, self.size, index, width, active, aligned=False)
         return [self._filled_at(index + k, active) for k in range(width)]
 
@@ -204,6 +205,7 @@ class LinearMemory:
         self._flat, self._origin, self._region = flat, origin, region
         self._first, self._tag, self._unaligned = first, tag, unaligned
         self._granules = flat.element_size() // region.granule_bytes if region is not None else 1
+        self._filled: Tensor | None = None  # by position, once a fill was stored
 
     def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
         positions = self._positions(index, width, access)
@@ -215,7 +217,24 @@ class LinearMemory:
             return [self._flat[positions]]
         return list(self._rows(width)[_divide(positions, width)].unbind(-1))
 
-    def store(self, index: Lanes, values: Sequence[Tensor], access: Access) -> None:
+    def filled(self, index: Lanes, width: int, access: Access) -> list[Filled]:
+        """Which of the elements hold fills, in the active lanes."""
+        if self._filled is None:
+            return [False] * width
+        positions = self._positions(index, width, access)
+        return [self._filled[positions + k] for k in range(width)]
+
+    def _mark(self, positions: Tensor, filled: Sequence[Filled], active: Activity) -> None:
+        if self._filled is None:
+            if not any(mark is not False for mark in filled):
+                return
+            self._filled = torch.zeros(self._flat.numel(), dtype=torch.bool)
+        for k, mark in enumerate(filled):
+            self._filled[positions + k] = mark if isinstance(mark, bool) else active.compress(mark)
+
+    def store(
+        self, index: Lanes, values: Sequence[Tensor], access: Access, filled: Sequence[Filled] = ()
+    ) -> None:
         width = len(values)
         for value in values:
             check_dtype(self.name, self.dtype, value)
@@ -224,6 +243,7 @@ class LinearMemory:
             self._check_members(self._members, positions, width, access)
         if self._region is not None:
             self._note_write(self._region, positions, width, access)
+        self._mark(positions, filled or [False] * width, access.active)
         compressed = [access.active.compress(value) for value in values]
         if width == 1:
             movable(self._flat)[positions] = movable(compressed[0])

@@ -138,8 +138,8 @@ def chosen_fills(mask: Tensor, one: Filled, other: Filled) -> Filled:
 def store(
     machine: Machine, dst: Ref, values: Sequence[Tensor], filled: Sequence[Filled], active: Activity
 ) -> None:
-    """Store values with the marks of fills. No fill may leave the registers."""
-    if dst.buffer.space is not Space.LOCAL:
+    """Store values with the marks of fills. No fill may leave the block."""
+    if dst.buffer.space is Space.GLOBAL:
         for mark in filled:
             lane = None if mark is False else active.first(mark)
             if lane is not None:

@@ -12,10 +12,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, Symbol, as_int, bounds, const, land, lower_bound, substitute
+from fusewright.sym import Expr, as_int, bounds, const, land, lower_bound, substitute
+
+# Iterations of a loop that are looked at one by one: as many as loops that are unrolled have.
+MAX_ITERATIONS = 128
 
 
 @dataclass
@@ -146,16 +150,21 @@ def _written_apart(loop: k.For) -> set[k.Buffer]:
         accesses.update(access.written_buffers(stmt))
         width = stmt.width if isinstance(stmt, k.Copy) else 1
         for ref in access.written_refs(stmt):
-            if _is_exchanged(ref.buffer) and _moves_past(ref.index, width, loop.symbol):
+            if _is_exchanged(ref.buffer) and _moves_past(ref.index, width, loop):
                 moving.add(ref.buffer)
     return {buffer for buffer in moving if accesses[buffer] == 1}
 
 
-def _moves_past(index: Expr, width: int, loop: Symbol) -> bool:
-    """Whether the loop's step moves `width` elements at `index` past all that one iteration can cover."""
-    first = substitute(index, {loop: const(0)})
-    step = as_int(substitute(index, {loop: const(1)}) - first)
-    if step is None or first + step * loop is not index:
+def _moves_past(index: Expr, width: int, loop: k.For) -> bool:
+    """Whether each iteration of the loop accesses `width` elements at `index` beyond those of all others."""
+    first = substitute(index, {loop.symbol: const(0)})
+    step = as_int(substitute(index, {loop.symbol: const(1)}) - first)
+    if step is not None and first + step * loop.symbol is index:
+        low, high = bounds(first)
+        return low is not None and high is not None and high - low + width <= abs(step)
+    iterations = as_int(loop.extent)
+    if iterations is None or iterations > MAX_ITERATIONS:
         return False
-    low, high = bounds(first)
-    return low is not None and high is not None and high - low + width <= abs(step)
+    spans = [bounds(substitute(index, {loop.symbol: const(i)})) for i in range(iterations)]
+    known = sorted((low, high) for low, high in spans if low is not None and high is not None)
+    return len(known) == iterations and all(end + width <= start for (_, end), (start, _) in pairwise(known))

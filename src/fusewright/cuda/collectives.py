@@ -1,0 +1,104 @@
+"""How reductions and scans of blocks, and reductions of the grid, are printed.
+
+Each is a call of a snippet, over arrays of the states that the threads bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fusewright.core.code import conditional, member, primary, subscript
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import ParallelType
+from fusewright.cuda.states import StateStruct
+from fusewright.kernel.ir import BLOCK_AXES, THREAD_AXES, TRUE, BlockReduce, BlockScan, Buffer, GridReduce
+from fusewright.sym import as_int
+
+if TYPE_CHECKING:
+    from fusewright.cuda.printer import KernelPrinter
+
+__all__ = ["block_reduce", "block_scan", "grid_reduce"]
+
+
+def _reduce_collectively(
+    printer: KernelPrinter, stmt: BlockReduce | GridReduce, struct: StateStruct, call: Callable[[str], str]
+) -> None:
+    """The states of `src` go into `partial`, `call` reduces them, and `dst` takes them up."""
+    op, dtype = stmt.op, struct.dtype
+    with printer.nested(""):
+        printer.line(f"{struct.name} partial[{stmt.width}];")
+        with printer.each(stmt.width) as w:
+            states = ", ".join(printer.contributions(op, dtype, stmt.src, w))
+            value = primary(f"{struct.name}{{{states}}}")
+            if stmt.pred is not TRUE:
+                value = conditional(printer.expr(stmt.pred), value, primary(f"{struct.name}::identity()"))
+            printer.line(f"{subscript('partial', printer.expr(w))} = {value};")
+        printer.line(call("partial") + ";")
+        with printer.each(stmt.width) as w:
+            into = [printer.element(ref, w) for ref in stmt.dst]
+            partial = subscript("partial", printer.expr(w))
+            values_of = [member(partial, field) for field in struct.fields]
+            printer.line(op.combining(dtype).render(into, values_of, dtype) + ";")
+
+
+def _bits(axes: Sequence[ParallelType], of: Sequence[ParallelType]) -> int:
+    return sum(1 << of.index(axis) for axis in axes)
+
+
+def _shape(printer: KernelPrinter) -> str:
+    extents = ", ".join(str(as_int(extent) or 0) for extent in printer.kernel.block)
+    return f"fw::block_shape<{extents}>"
+
+
+def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:
+    """The initializer of a State::Memory over these buffers; none for what shuffles alone can do."""
+    return "{" + ", ".join(printer.name(buffer.name) if buffer else "nullptr" for buffer in buffers) + "}"
+
+
+def block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
+    printer.required.add("block_reduce")
+    struct = printer.state_struct(stmt.op, stmt.dst)
+    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}"
+    workspace = _memory(printer, stmt.workspace)
+    _reduce_collectively(
+        printer, stmt, struct, lambda partial: f"fw::block_reduce<{template}>({partial}, {workspace})"
+    )
+
+
+def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
+    """`scanned` receives what each thread brings and returns what comes before it, onto `carried`."""
+    printer.required.add("block_scan")
+    struct = printer.state_struct(stmt.op, stmt.dst)
+    template = f"{struct.name}, {_bits((stmt.axis,), THREAD_AXES)}, {_shape(printer)}"
+    arrays = {"scanned": (stmt.src, stmt.dst), "carried": (stmt.carry, stmt.carry)}
+    with printer.nested(""):
+        for name in arrays:
+            printer.line(f"{struct.name} {name}[{stmt.width}];")
+        with printer.each(stmt.width) as w:
+            for name, (src, _) in arrays.items():
+                states = ", ".join(printer.element(ref, w) for ref in src)
+                printer.line(f"{subscript(name, printer.expr(w))} = {struct.name}{{{states}}};")
+        workspace = _memory(printer, stmt.workspace)
+        printer.line(f"fw::block_scan<{template}>({', '.join(arrays)}, {workspace});")
+        with printer.each(stmt.width) as w:
+            for name, (_, dst) in arrays.items():
+                state = subscript(name, printer.expr(w))
+                for ref, field in zip(dst, struct.fields):
+                    printer.line(f"{printer.element(ref, w)} = {member(state, field)};")
+
+
+def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
+    printer.required.add("grid_reduce")
+    struct = printer.state_struct(stmt.op, stmt.dst, published=True)
+    grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
+    template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
+    memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.partials)}"
+    semaphore, last = printer.name(stmt.semaphore.name), printer.symbol_name(stmt.is_last)
+    printer.line(f"{printer.type(DataType.Index)} {last};")
+    _reduce_collectively(
+        printer,
+        stmt,
+        struct,
+        lambda partial: f"{last} = fw::grid_reduce<{template}>({partial}, {memories}, {semaphore})",
+    )

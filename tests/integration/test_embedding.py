@@ -1,0 +1,41 @@
+"""Embeddings with limited norms of rows, which change the weight as torch's do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fusewright import DataType, FusionDefinition
+
+
+@pytest.mark.parametrize(("dtype", "order"), [(torch.float32, 2.0), (torch.bfloat16, 3.0)], ids=str)
+def test_rows_that_are_too_long_are_scaled_in_the_weight(
+    dtype: torch.dtype, order: float, target: torch.device
+) -> None:
+    """A constant norm, and one that a call passes; the second call finds the rows scaled."""
+    weight = torch.randn(10, 6).to(dtype)
+    weight[3] = 0.0
+    indices = torch.tensor([[0, 3, 5], [5, 9, 0]])
+    with FusionDefinition() as fd:
+        i, w = fd.from_pytorch(indices), fd.from_pytorch(weight)
+        norm = order if order == 2.0 else fd.define_scalar(DataType.Double)
+        fd.add_output(fd.ops.embedding_fwd(i, w, None, 1.5, norm, False, True))
+    expected = weight.clone()
+    rows = F.embedding(indices, expected, None, 1.5, order)
+    given = [indices.to(target), weight.to(target, copy=True), *([] if order == 2.0 else [order])]
+    for _ in range(2):
+        (found,) = fd.execute(given)
+        torch.testing.assert_close(found.cpu(), rows)
+        torch.testing.assert_close(given[1].cpu(), expected)
+
+
+def test_a_weight_that_is_computed_is_limited_for_its_reader(target: torch.device) -> None:
+    weight, indices = torch.randn(7, 4, device=target), torch.tensor([6, 1, 1], device=target)
+    with FusionDefinition() as fd:
+        i, w = fd.from_pytorch(indices), fd.from_pytorch(weight)
+        fd.add_output(fd.ops.embedding_fwd(i, w * 2.0, max_norm=1.0, norm_type=float("inf")))
+    before = weight.clone()
+    (found,) = fd.execute([indices, weight])
+    torch.testing.assert_close(found, F.embedding(indices, 2 * weight, None, 1.0, float("inf")))
+    assert torch.equal(weight, before)

@@ -1,0 +1,153 @@
+"""The text of reductions and scans of blocks, and of reductions of the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    TRUE,
+    BlockReduce,
+    BlockScan,
+    Buffer,
+    GridReduce,
+    Ref,
+)
+from fusewright.sym import ZERO, as_int
+from tests.readback.indices import Mismatch
+from tests.readback.operands import check_address, check_element
+from tests.readback.reader import Lines, Reader
+from tests.readback.structs import Struct
+from tests.readback.syntax import Expression
+
+
+def _collective(
+    reader: Reader, stmt: BlockReduce | GridReduce, lines: Lines, call: Callable[[Lines, str, Struct], None]
+) -> None:
+    """The states of `src` go into an array, `call` reduces it, and `dst` takes it up."""
+    op, dtype = stmt.op, reader.reduced(stmt.op, stmt.dst)
+    inner = Lines(reader, lines.take("block").body)
+    _, kind, partial, count, value = inner.take("declare").parts
+    struct = reader.structs.get(kind)
+    if struct is None or count != stmt.width or value is not None:
+        raise Mismatch(f"no array of {stmt.width} states")
+    struct.check(op, dtype, reader.names, published=isinstance(stmt, GridReduce))
+    with reader.each(stmt.width, inner) as (each, w):
+        target, states = each.take("assign").parts
+        reader.check_partial(target, partial, w)
+        if stmt.pred is not TRUE:
+            if states[0] != "?:" or states[3] != ("call", f"{kind}::identity", (), ()):
+                raise Mismatch("threads without a part do not contribute the identity")
+            reader.names.index(states[1], stmt.pred)
+            states = states[2]
+        if states[:2] != ("braces", kind):
+            raise Mismatch(f"no states of {kind}")
+        matchers = reader.contributions(op, dtype, stmt.src, w)
+        if len(matchers) != len(states[2]):
+            raise Mismatch(f"{len(matchers)} states are expected")
+        for matcher, state in zip(matchers, states[2]):
+            matcher(state)
+    call(inner, partial, struct)
+    with reader.each(stmt.width, inner) as (each, w):
+        into = [
+            lambda e, ref=ref: check_element(reader.names, e, ref, w)  # type: ignore[misc]
+            for ref in stmt.dst
+        ]
+        values = [
+            lambda e, field=field: reader.check_field(e, partial, w, field)  # type: ignore[misc]
+            for field in struct.fields
+        ]
+        reader.combined(op, dtype, each, into, values)
+    inner.end()
+
+
+def _memory(reader: Reader, e: Expression, buffers: Sequence[Buffer | None]) -> None:
+    """`e` is the initializer of a Memory over these buffers."""
+    if e[:2] != ("braces", "") or len(e[2]) != len(buffers):
+        raise Mismatch(f"{len(buffers)} buffers are expected")
+    for part, buffer in zip(e[2], buffers):
+        if buffer is None:
+            if part != ("name", "nullptr"):
+                raise Mismatch("no null pointer")
+        else:
+            check_address(reader.names, part, Ref(buffer, ZERO))
+
+
+def _shape(reader: Reader) -> tuple[Any, ...]:
+    return "fw::block_shape", *(as_int(extent) or 0 for extent in reader.kernel.block)
+
+
+def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:
+    return sum(2 ** of.index(axis) for axis in axes)
+
+
+def read_block_reduce(reader: Reader, stmt: BlockReduce, lines: Lines) -> None:
+    def check(inner: Lines, partial: str, struct: Struct) -> None:
+        [e] = inner.take("call").parts
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), _shape(reader)
+        if e[:3] != ("call", "fw::block_reduce", template) or e[3][0] != ("name", partial):
+            raise Mismatch(f"no reduction of {partial} over {', '.join(a.name for a in stmt.axes)}")
+        _memory(reader, e[3][1], stmt.workspace)
+
+    _collective(reader, stmt, lines, check)
+
+
+def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
+    """What is brought and the carry go into arrays, one call scans, and both are taken up."""
+    dtype = reader.reduced(stmt.op, stmt.dst)
+    inner = Lines(reader, lines.take("block").body)
+    arrays = []
+    for _ in range(2):
+        const, kind, name, count, value = inner.take("declare").parts
+        struct = reader.structs.get(kind)
+        if const or struct is None or count != stmt.width or value is not None:
+            raise Mismatch(f"no array of {stmt.width} states")
+        struct.check(stmt.op, dtype, reader.names, published=False)
+        arrays.append(name)
+    scanned, carried = arrays
+    if scanned == carried or reader.reduced(stmt.op, stmt.carry) is not dtype:
+        raise Mismatch("what is scanned is not what is carried")
+    with reader.each(stmt.width, inner) as (each, w):
+        for name, refs in ((scanned, stmt.src), (carried, stmt.carry)):
+            target, states = each.take("assign").parts
+            reader.check_partial(target, name, w)
+            if states[:2] != ("braces", struct.name) or len(states[2]) != len(refs):
+                raise Mismatch(f"no states of {struct.name}")
+            for e, ref in zip(states[2], refs):
+                check_element(reader.names, e, ref, w)
+    [e] = inner.take("call").parts
+    template = struct.name, _bits((stmt.axis,), THREAD_AXES), _shape(reader)
+    if e[:3] != ("call", "fw::block_scan", template) or e[3][:2] != (("name", scanned), ("name", carried)):
+        raise Mismatch(f"no scan along {stmt.axis.name}")
+    _memory(reader, e[3][2], stmt.workspace)
+    with reader.each(stmt.width, inner) as (each, w):
+        for name, refs in ((scanned, stmt.dst), (carried, stmt.carry)):
+            for ref, field in zip(refs, struct.fields):
+                target, value = each.take("assign").parts
+                check_element(reader.names, target, ref, w)
+                reader.check_field(value, name, w, field)
+    inner.end()
+
+
+def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
+    const, kind, last, count, value = lines.take("declare").parts
+    if const or kind != reader.index or count is not None or value is not None:
+        raise Mismatch(f"no declaration of {stmt.is_last.name}")
+    reader.names.define(last, kind, stmt.is_last)
+
+    def check(inner: Lines, partial: str, struct: Struct) -> None:
+        target, e = inner.take("assign").parts
+        grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
+        template = struct.name, grid, threads, _shape(reader)
+        if target != ("name", last) or e[:3] != ("call", "fw::grid_reduce", template):
+            raise Mismatch("no such reduction of the grid")
+        values, workspace, partials, semaphore = e[3]
+        if values != ("name", partial):
+            raise Mismatch(f"{partial} is not what is reduced")
+        _memory(reader, workspace, stmt.workspace)
+        _memory(reader, partials, stmt.partials)
+        check_address(reader.names, semaphore, Ref(stmt.semaphore, ZERO))
+
+    _collective(reader, stmt, lines, check)
