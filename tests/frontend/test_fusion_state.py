@@ -19,7 +19,7 @@ def test_extents_count_down_over_the_dimensions_of_all_inputs() -> None:
         factor = fd.define_scalar()
         y = fd.define_tensor([-1, -1, 8], contiguity=[True, None, True])  # the second is expanded
         fd.add_output(x * factor + y)
-    state = fd.state
+    state = fd.fusion_state
     assert state.inputs == (x.index, factor.index, y.index) == (0, 1, 2)
     assert state.extents == (-1, -2, -3, -4, -5, -6)
     assert [str(size) for size in state.sizes] == ["i0", "1", "8", "i0", "i6", "8"]
@@ -39,7 +39,7 @@ def test_a_scalar_that_is_an_extent_has_its_index() -> None:
         sizes = fd.ops.shape(y)
         number = fd.define_scalar(8)
         fd.add_output(fd.ops.full([*scalars, number], 0.0, DataType.Float))
-    state = fd.state
+    state = fd.fusion_state
 
     def indices(*handles: int) -> list[int]:
         found = []
@@ -62,8 +62,8 @@ def test_an_input_scalar_that_is_an_extent_is_still_an_input() -> None:
         x = fd.define_tensor([-1])
         fd.add_output(x + fd.ops.full([n], 1.0, DataType.Float))
     assert fd.inputs() == [n.index, x.index] == [0, 1]
-    value = fd.state.values[n.index]
-    assert isinstance(value, Scalar) and fd.state.index[value] == -1
+    value = fd.fusion_state.values[n.index]
+    assert isinstance(value, Scalar) and fd.fusion_state.index[value] == -1
 
 
 def test_packed_inputs_have_a_state() -> None:
@@ -83,7 +83,7 @@ def test_an_equal_definition_restores_the_state_and_builds_nothing() -> None:
     first = write()
     with patch.object(states, "Fusion", side_effect=AssertionError("built anew")):
         second = write()
-    assert second.state is first.state
+    assert second.fusion_state is first.fusion_state
     assert (second.inputs(), second.outputs(), second.extents()) == ([0], [1], [-1, -2])
 
 

@@ -56,21 +56,21 @@ class Inspected:
         return None if self._leaf is None else self._leaf.id
 
     @property
-    def state(self) -> FusionState:
+    def fusion_state(self) -> FusionState:
         """Which value each state index stands for. DefinitionError before the definition is complete."""
         return self._finished().state
 
     def inputs(self) -> list[int]:
         """The states that are inputs, in order."""
-        return list(self.state.inputs)
+        return list(self.fusion_state.inputs)
 
     def outputs(self) -> list[int]:
         """The states that are outputs, in the order in which they were added."""
-        return list(self.state.outputs)
+        return list(self.fusion_state.outputs)
 
     def extents(self) -> list[int]:
         """The indices of the sizes of inputs: negative, one for each dimension of each tensor input."""
-        return list(self.state.extents)
+        return list(self.fusion_state.extents)
 
     def fusion_ir(self) -> str:
         """The fusion as text, not scheduled."""
