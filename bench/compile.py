@@ -68,7 +68,7 @@ def compiled(graph: Graph, fresh: bool = True) -> Compilation:
         clear_shared_caches()
     number = graph.definition().id()
     assert number is not None
-    executor = FusionCache.get().definition(number).executor
+    executor = FusionCache.get().schedules(number).executor
     inputs, tracer = graph.inputs(torch.device("cpu")), Tracer()
     gc.collect()
     start = process_time()

@@ -150,6 +150,14 @@ class UserError(FusewrightError, RuntimeError):
         super().reword(rename)
         self.hint = None if self.hint is None else rename(self.hint)
 
+    def again(self) -> UserError:
+        """The same mistake made again: at the line that the user calls from now, and without frames."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.args = self.args
+        new.location = user_location()
+        return new
+
     def _lines(self) -> list[str]:
         lines = super()._lines()
         if self.location is not None:

@@ -16,6 +16,7 @@ from fusewright.core.errors import (
     ExecutionOrderError,
     InputError,
     InternalError,
+    ParamsError,
     ScheduleError,
 )
 from fusewright.core.hardware import HardwareInfo
@@ -24,7 +25,7 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.memory import Memory
@@ -47,6 +48,7 @@ from fusewright.rewrite import with_viewed_operands
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
+from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
     Proposal,
@@ -67,6 +69,8 @@ MAX_SETTINGS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
+#: Of the whole fusion, or of some of its segments.
+UserSchedule = FinishedSchedule | SegmentSchedules
 
 
 class FusionExecutor:
@@ -81,6 +85,7 @@ class FusionExecutor:
         registry: the schedulers to ask; None: the built-in ones.
         options: for calls that give none.
         repro: makes a script that reproduces a call, for errors that are faults of Fusewright.
+        as_defined: whether segments are made of the nodes of the definition, none of which is rewritten.
     """
 
     def __init__(
@@ -89,8 +94,10 @@ class FusionExecutor:
         registry: Registry | None = None,
         options: Options | None = None,
         repro: Repro | None = None,
+        as_defined: bool = False,
     ) -> None:
-        self.fusion = fusion = with_viewed_operands(fusion)
+        self._as_defined = as_defined
+        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro
@@ -118,7 +125,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         views: bool = True,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
@@ -129,7 +136,8 @@ class FusionExecutor:
         Args:
             inputs: one an input of the fusion; lists and tuples among them are unpacked.
             device: where to run if no input is a tensor.
-            user_schedule: of the whole fusion; makes one kernel instead of the automatic segments.
+            user_schedule: of the whole fusion: it makes one kernel instead of the automatic segments; or of
+                some of these segments.
             views: whether outputs may be views of inputs; a user's schedule computes them all.
 
         Raises:
@@ -170,10 +178,11 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
+        views: bool = True,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
-        setting = self._setting(options or self.options, device)
+        setting = self._setting(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
     def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
@@ -196,7 +205,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
@@ -214,7 +223,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels that serve these inputs, in launch order. Raises as `program_for`."""
         found = self.program_for(inputs, device=device, options=options, user_schedule=user_schedule)
@@ -226,7 +235,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> BoundProgram:
         """The program that serves these inputs.
 
@@ -241,6 +250,22 @@ class FusionExecutor:
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
             )
         return program
+
+    def segments_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+    ) -> tuple[Segment, ...]:
+        """The segments that compute all outputs for these inputs, none of them as a view, in launch order.
+
+        Their nodes are those of the definition, for an executor that is to keep these.
+        """
+        program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
+        segments = [plan.segment for plan in program.plans if plan.segment is not None]
+        return self._partitions_without(frozenset()).as_defined(segments)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -271,7 +296,7 @@ class FusionExecutor:
         return setting
 
     def _bound(
-        self, setting: _Setting, schedule: FinishedSchedule | None, inputs: Inputs, tracer: Tracer | None
+        self, setting: _Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
     ) -> BoundProgram:
         """Checks the inputs and makes their program.
 
@@ -309,7 +334,7 @@ class FusionExecutor:
     def _make(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
@@ -325,14 +350,14 @@ class FusionExecutor:
     def _compiled(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
     ) -> BoundProgram:
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
-        if schedule is not None:
+        if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
             return self._bind(place, [launch], binding, memory, tracer)
 
@@ -359,11 +384,15 @@ class FusionExecutor:
         selection = Selection(partitions, call, make, repro, tracer, required)
         while True:
             plans = selection.plans()
+            if schedule is not None:
+                plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
                 return self._bind(place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if schedule is not None and any(i == segment.index for i, _ in schedule.by_index):
+                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
@@ -398,7 +427,7 @@ class FusionExecutor:
         """What torch may not compute under these options, and what only torch may where the results of
         repeated calls are to be the same.
         """
-        excluded = NO_EXCLUSIONS
+        excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
         if deterministic:
             evaluated = type_name(SchedulerType.expr_eval)
             kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
@@ -447,6 +476,46 @@ class FusionExecutor:
 
         return place.launches.get(key, make)
 
+    def _rescheduled(
+        self,
+        setting: _Setting,
+        plans: Sequence[StepPlan],
+        schedules: SegmentSchedules,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> list[StepPlan]:
+        """The plans with those in place of them that the user schedules.
+
+        Raises:
+            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
+                scheduler than the segment's.
+        """
+        result = list(plans)
+        for index, given in schedules.by_index:
+            segment = plans[index].segment if 0 <= index < len(plans) else None
+            if segment is None or segment.evaluated is not None:
+                raise ScheduleError(
+                    f"schedules: segment {index} is none that a kernel computes",
+                    expected=f"the number of one of {len(plans)} segments in launch order",
+                    given=index,
+                )
+            if isinstance(given, segment.scheduler.params_type):
+                result[index] = self._step(setting, segment, given, binding, place, tracer)
+            elif callable(given):
+                workbench = Schedule(segment.fusion)
+                given(workbench)
+                finished = FinishedSchedule(workbench)
+                result[index] = self._launch(setting, finished, segment, binding, place, tracer)
+            else:
+                raise ParamsError(
+                    path=f"schedules[{index}]",
+                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
+                    given=type(given).__name__,
+                )
+        return result
+
     def _user_launch(
         self,
         setting: _Setting,
@@ -466,6 +535,18 @@ class FusionExecutor:
                     f"{reason} {node.label}, so no schedule of one kernel holds it",
                     hint="execute the fusion without a schedule of your own",
                 )
+        return self._launch(setting, schedule, None, binding, place, tracer)
+
+    def _launch(
+        self,
+        setting: _Setting,
+        schedule: FinishedSchedule,
+        segment: Segment | None,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> LaunchPlan:
+        """The launch of a user's schedule of a segment; None: of the whole fusion."""
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
         hardware = place.target.hardware
 
@@ -475,12 +556,17 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.user_kernels.get((schedule.key, index_dtype, hardware), compile_)
-            outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-            op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
-            return LaunchPlan(op, None, place.target)
+            text = segment.text if segment is not None else None
+            kernel = setting.user_kernels.get((text, schedule.key, index_dtype, hardware), compile_)
+            if segment is None:
+                outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
+                op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
+            else:
+                values = (*segment.inputs, *segment.outputs)
+                op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
+            return LaunchPlan(op, segment, place.target)
 
-        return place.launches.get((None, schedule.key, index_dtype), make)
+        return place.launches.get((segment, schedule.key, index_dtype), make)
 
 
 def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset[Symbol]) -> Facts:
@@ -506,7 +592,8 @@ class _DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule of it all: by None, the schedule's key and index type. evaluations: what torch computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
+    computes.
     """
 
     def __init__(self, target: Target, programs: Programs) -> None:
@@ -535,7 +622,7 @@ class _Setting:
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's key; devices of one kind share them
-        self.user_kernels: OnceCache[tuple[Hashable, DataType, HardwareInfo], CompiledKernel] = OnceCache(
-            MAX_KERNELS
+        self.user_kernels: OnceCache[tuple[Hashable, Hashable, DataType, HardwareInfo], CompiledKernel] = (
+            OnceCache(MAX_KERNELS)
         )
         self.places: OnceCache[torch.device, _DeviceState] = OnceCache()

@@ -375,7 +375,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "empty": _allocator(target.device),
         "stream": threading.get_ident,
         "draw": target.random_states.take,
-        "copy_into": _copy_into,
+        "copy_into": copy_into,
         "view": _view,
         "conjugated": conjugated,
         "no_storage": _refuse_storage,
@@ -404,7 +404,7 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
+def copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
     """Writes a result into an input as a kernel would: unseen by autograd."""
     with torch.inference_mode():
         movable(target).copy_(movable(source))
