@@ -38,6 +38,7 @@ STATED = {
     "Indexed": Traits(indexed=True, own_load=True),
     "Choose": Traits(pointwise=True, carries_relabels=True),
     "Stored": Traits(placed=True),
+    "Update": Traits(placed=True, updates=True),
     "Full": POINTWISE,
     "Iota": POINTWISE,
     "Random": Traits(pointwise=True),

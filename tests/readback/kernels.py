@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
     Let,
     LetValue,
     Ref,
+    Scatter,
     Space,
     operand_dtype,
 )
@@ -166,6 +167,29 @@ def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
         raise Mismatch("elements are stored before all are read")
     with reader.each(stmt.width, lines) as (each, w):
         _filled(reader, stmt, reader.assigned(each, dst, w), w)
+
+
+def _scatter(reader: Reader, stmt: Scatter, lines: Lines) -> None:
+    """A store where any value may stay, else an addition of all elements of a vector at once."""
+    if stmt.op is None:
+        _copy(reader, Copy(stmt.dst, stmt.src, stmt.width, pred=stmt.pred), lines)
+        return
+    if stmt.pred is not TRUE:
+        guard = lines.take("if")
+        reader.names.index(guard.parts[0], stmt.pred)
+        inner = Lines(reader, guard.body)
+        _scatter(reader, replace(stmt, pred=TRUE), inner)
+        inner.end()
+        return
+    _, function, template, operands = lines.take("call").parts[0]
+    if function != f"fw::atomic_{stmt.op.name}" or template != ((stmt.width,) if stmt.width > 1 else ()):
+        raise Mismatch(f"no addition of {stmt.width} elements at once")
+    check_address(reader.names, operands[0], stmt.dst)
+    if stmt.width > 1:
+        assert isinstance(stmt.src, Ref)
+        check_address(reader.names, operands[1], stmt.src)
+    else:
+        check_operand(reader.names, operands[1], stmt.src, stmt.dst.buffer.dtype)
 
 
 def _filled(reader: Reader, stmt: Copy, value: Expression, offset: Expr) -> None:
@@ -319,6 +343,7 @@ STATEMENTS: Readers = {
     For: _for,
     If: _if,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,

@@ -23,6 +23,7 @@ from functools import partial
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position_of, value_of
 from fusewright.ir.node import Node
@@ -185,12 +186,34 @@ def _scalar_form(scalar: Scalar) -> _Form:
 
 
 def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
-    is_plain = set(tensor.allocation) <= set(tensor.logical) and tensor.loop == list(tensor.logical)
-    is_scheduled = tensor.root is not None or tensor.storage is not None or tensor.inline_at
-    if is_scheduled or not is_plain:
-        return _unlike_any("scheduled"), ()
     axes = tensor.shape if at_border else tensor.logical
-    shown, expressions = [], []
+    # Another kernel's tensor is what it is in memory, however that kernel iterates over it.
+    root = tensor.root if tensor.is_placed and not at_border else None
+    iterated = root if tensor.is_placed and tensor.root is not None else tensor.logical
+    text, expressions = _axes_form(axes, at_border)
+    if root is not None:
+        iteration, found = _axes_form(root, at_border)
+        text, expressions = f"{text} over {iteration}", [*expressions, *found]
+    is_scheduled = tensor.root is not None and not tensor.is_placed
+    is_scheduled |= (
+        tensor.storage is not None
+        or tensor.inline_at > 0
+        or not set(tensor.allocation) <= set(tensor.logical)
+    )
+    is_scheduled |= not at_border and iterated is not None and tensor.loop != list(iterated)
+    if is_scheduled:
+        return f"{_unlike_any('scheduled')} {text}", tuple(expressions)
+    position = {axis: i for i, axis in enumerate(axes)}
+    order = [position[axis] for axis in tensor.allocation if axis in position or not at_border]
+    stored = "" if order == list(range(len(axes))) else f" o{order}"
+    contiguity = "".join(["n" if c is None else "ft"[c] for c in tensor.contiguity])
+    place = " cpu" if tensor.is_cpu else ""
+    return f"{tensor.dtype.name}{text}{contiguity}{stored}{place}", tuple(expressions)
+
+
+def _axes_form(axes: Sequence[IterDomain], at_border: bool) -> tuple[str, list[Expr]]:
+    shown: list[str] = []
+    expressions: list[Expr] = []
     for axis in axes:
         text = f"%s{axis.kind.value}"
         expressions.append(axis.extent)
@@ -201,12 +224,7 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
             text += "" if axis.parallel is ParallelType.serial else f" {axis.parallel.name}"
             text += f" rf pad{axis.padded}" if axis.rfactor else f" pad{axis.padded}" * (axis.padded != 1)
         shown.append(text)
-    position = {axis: i for i, axis in enumerate(axes)}
-    order = [position[axis] for axis in tensor.allocation if axis in position or not at_border]
-    stored = "" if order == list(range(len(axes))) else f" o{order}"
-    contiguity = "".join(["n" if c is None else "ft"[c] for c in tensor.contiguity])
-    place = " cpu" if tensor.is_cpu else ""
-    return f"{tensor.dtype.name}[{','.join(shown)}]{contiguity}{stored}{place}", tuple(expressions)
+    return f"[{','.join(shown)}]", expressions
 
 
 def _node_form(node: Node) -> _Form:

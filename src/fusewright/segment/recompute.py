@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
+from fusewright.segment.groups import is_boundary
 
 Group = list[Node]
 
@@ -69,8 +70,8 @@ def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
 
 
 def _stands_at_boundary(tensor: TensorView) -> bool:
-    """Whether the user forced a kernel boundary behind it."""
-    return any(isinstance(use, Copy) and use.segment for use in tensor.uses)
+    """Whether a kernel ends behind it: the user forced that, or what reads it changes it in memory."""
+    return any(is_boundary(tensor, use) for use in tensor.uses)
 
 
 def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:

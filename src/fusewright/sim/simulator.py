@@ -21,6 +21,7 @@ from fusewright.kernel.ir import (
     Kernel,
     Let,
     LetValue,
+    Scatter,
     Stmt,
     WorkspaceParam,
 )
@@ -48,6 +49,7 @@ from fusewright.sim.statements import (
     run_init,
     run_let,
     run_let_value,
+    run_scatter,
 )
 from fusewright.sim.usage import usage_of
 
@@ -58,6 +60,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     For: run_for,
     If: run_if,
     Copy: run_copy,
+    Scatter: run_scatter,
     Compute: run_compute,
     Init: run_init,
     Combine: run_combine,

@@ -30,7 +30,7 @@ from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 
 _COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
-_PREDICATED = (k.Copy, k.Combine, k.LetValue)
+_PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
 _NONE: Conditions = frozenset()
 
@@ -103,11 +103,17 @@ class _Node:
         inner = [found for node in self.body if (found := node._common(given, effects)) is not None]
         if not inner:
             return None
-        shared = frozenset.intersection(*inner)
+        own = {symbol for node in self.body if (symbol := _named(node.stmt)) is not None}
         if isinstance(self.stmt, k.For):
-            symbol = self.stmt.symbol
-            return frozenset(c for c in shared if symbol not in c.free_symbols)
-        return (self.conditions - given) | shared
+            own.add(self.stmt.symbol)
+        # What is named inside is not known outside.
+        shared = frozenset(c for c in frozenset.intersection(*inner) if own.isdisjoint(c.free_symbols))
+        return shared if isinstance(self.stmt, k.For) else (self.conditions - given) | shared
+
+
+def _named(stmt: k.Stmt | None) -> Symbol | None:
+    """The symbol that a statement names for those that follow it."""
+    return stmt.symbol if isinstance(stmt, (k.LetValue, k.Let)) else None
 
 
 def _has_effect(stmt: k.Stmt | None) -> bool:
@@ -218,7 +224,7 @@ class _Tree:
         symbols = {symbol for condition in shared for symbol in condition.free_symbols}
         leaves = [leaf for node in group for leaf in node.leaves()]
         inside = set(leaves)
-        defined = {node.stmt.symbol for node in group if isinstance(node.stmt, (k.LetValue, k.Let))}
+        defined = {symbol for node in group if (symbol := _named(node.stmt)) is not None}
         if defined & symbols or any(
             not _within(user, group) for symbol in defined for user in self._users.get(symbol, ())
         ):
@@ -376,5 +382,5 @@ def _without(stmt: k.Stmt, own: Conditions, given: Conditions) -> k.Stmt:
         return dataclasses.replace(
             stmt, pred=pred, fill=stmt.fill if kept else None, fill_is_value=kept and stmt.fill_is_value
         )
-    assert isinstance(stmt, (k.Combine, k.LetValue))
+    assert isinstance(stmt, (k.Scatter, k.Combine, k.LetValue))
     return dataclasses.replace(stmt, pred=pred)
