@@ -257,6 +257,12 @@ REFUSED: list[Row] = [
         "value of index_put_accumulate",
         lambda o, t: o.index_put_accumulate(t.x, t.i1, t.v),
     ),
+    (
+        "aten",
+        DefinitionError,
+        "ATen has no operator 'nothing.default'",
+        lambda o, t: o.aten("nothing.default", (t.x,), ((4,),), (DataType.Float,)),
+    ),
     ("embedding_bwd", RankError, "grad_output of embedding_bwd", lambda o, t: o.embedding_bwd(t.x, t.i, 4)),
     (
         "nv_grouped_block_quantize",

@@ -309,6 +309,8 @@ def _content(value: object) -> str:
         return f"{{{','.join(f'{_content(key)}:{_content(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, (tuple, list)):
         return f"({','.join(map(_content, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{','.join(sorted(map(_content, value)))}}}"
     if isinstance(value, partial):
         return f"partial({_content(value.func)},{_content(value.args)},{_content(value.keywords)})"
     if callable(value):

@@ -123,7 +123,11 @@ class NodeIndices:
                 return self._index[self.tensor.maybe_root[dim]]
             return self.value(number, s) if number is not None else None
 
-        return IndexMap((), self._domains.known(e)).rewritten(replace).pred
+        try:
+            known = self._domains.known(e)
+        except ZeroDivisionError:  # by a size of 0, so there is nothing to index
+            return ZERO
+        return IndexMap((), known).rewritten(replace).pred
 
     def value(self, number: int, of: Symbol) -> Symbol:
         """The symbol that stands for a loaded index value in the kernel."""

@@ -235,9 +235,11 @@ class _Decision:
         first = self._accepted_state()
         try:
             state = self._improved(first)
-            # Where a tensor lies may depend on the other segments, and proposals on where it lies.
-            proposals = self._answers(state.segments) or self._answers((state := first).segments)
-            assert proposals is not None, "what was accepted is accepted again"
+            proposals: tuple[Proposal, ...] | None = first.proposals
+            if self.trials:
+                # Where a tensor lies may depend on the other segments, and proposals on where it lies.
+                proposals = self._answers(state.segments) or self._answers((state := first).segments)
+                assert proposals is not None, "what was accepted is accepted again"
             return Planned(self.draft.result(state.segments, tuple(self.trials)), proposals)
         finally:
             for change in reversed(self._changes):
