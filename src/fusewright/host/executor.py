@@ -21,6 +21,7 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
+from fusewright.host.bundles import bundled
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule
 from fusewright.host.ir import Evaluate, LaunchKernel
@@ -347,8 +348,16 @@ class FusionExecutor:
         views = self._views.find(binding) if setting.views else NO_VIEWS
         partitions = self._partitions_without(frozenset(views))
         hardware = place.target.hardware
-        call = Call(_size_class(binding.sizes, stable, hardware), start, facts, hardware)
-        selection = Selection(partitions, call, make, repro, tracer, required)
+        size_class = _size_class(binding.sizes, stable, hardware)
+        call = Call(size_class, start, facts, hardware, setting.horizontal)
+
+        def combined(parts: tuple[LaunchPlan, ...]) -> LaunchPlan:
+            return self._combined(setting, parts, place, tracer)
+
+        def join(plans: Sequence[StepPlan], launches: Sequence[Sequence[int]]) -> list[StepPlan]:
+            return bundled(plans, launches, memory, combined)
+
+        selection = Selection(partitions, call, make, join, repro, tracer, required)
         while True:
             plans = selection.plans()
             try:
@@ -432,6 +441,21 @@ class FusionExecutor:
 
         return place.launches.get(key, make)
 
+    def _combined(
+        self, setting: _Setting, parts: tuple[LaunchPlan, ...], place: _DeviceState, tracer: Tracer
+    ) -> LaunchPlan:
+        """One launch of several segments."""
+
+        def make() -> LaunchPlan:
+            kernels, slots = [part.op.kernel for part in parts], [len(part.op.values) for part in parts]
+            kernel = setting.compiler.combine(kernels, slots, tracer=tracer)
+            values = tuple(value for part in parts for value in part.op.values)
+            outputs = tuple(tensor for part in parts for tensor in part.op.outputs)
+            op = LaunchKernel(parts[0].op.segment, kernel, values, outputs)
+            return LaunchPlan(op, None, place.target, parts)
+
+        return place.combined.get(parts, make)
+
     def _user_launch(
         self,
         setting: _Setting,
@@ -497,6 +521,8 @@ class _DeviceState:
         self.target = target
         self.programs = programs
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
+        #: by the launches that are one
+        self.combined: OnceCache[tuple[LaunchPlan, ...], LaunchPlan] = OnceCache(MAX_KERNELS)
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 
@@ -509,6 +535,7 @@ class _Setting:
         self.views = views
         self.compiler = KernelCompiler(options)
         self.constant_sizes = not options.disabled("constant_sizes")
+        self.horizontal = not options.disabled("horizontal_fusion")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's key; devices of one kind share them

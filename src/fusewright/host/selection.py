@@ -25,6 +25,7 @@ class Selection(Generic[Plan]):
 
     Args:
         make: what computes a segment with the params of a proposal.
+        join: the plans of all segments as launches, where these positions are to be one launch each.
         repro: a script that reproduces the call, for faults.
         required: what no partition may do.
     """
@@ -34,6 +35,7 @@ class Selection(Generic[Plan]):
         partitions: Partitions,
         call: Call,
         make: Callable[[Segment, Proposal], Plan],
+        join: Callable[[Sequence[Plan], Sequence[Sequence[int]]], list[Plan]],
         repro: Callable[[], str],
         tracer: Tracer,
         required: Exclusions = NO_EXCLUSIONS,
@@ -41,12 +43,13 @@ class Selection(Generic[Plan]):
         self._partitions = partitions
         self._call = call
         self._make = make
+        self._join = join
         self._repro = repro
         self._tracer = tracer
         self._required = required
 
     def plans(self) -> list[Plan]:
-        """One a segment, in order.
+        """One a launch, in order.
 
         Raises:
             NoSchedulerError, RejectedError: no scheduler takes part of the fusion, at these sizes or at all.
@@ -57,7 +60,7 @@ class Selection(Generic[Plan]):
             planned = self._partitions.select(self._call, self._tracer, self._required)
             plans = self._plans(planned.partition.segments, planned.proposals)
             if plans is not None:
-                return plans
+                return self._join(plans, planned.partition.launches)
 
     def _plans(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Plan] | None:
         """The plans, or None where one cannot be made and another partition is to be tried."""
