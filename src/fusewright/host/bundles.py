@@ -4,47 +4,49 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import prod
+from operator import gt
 from typing import Any
 
 from fusewright.core.errors import InternalError, ScheduleError
 from fusewright.core.hardware import MAX_GRID
 from fusewright.host.plan import LaunchPlan, Memory, StepPlan
-from fusewright.kernel.combine import common_block, statements
+from fusewright.kernel.combine import common_block, statement_count
 from fusewright.kernel.ir import Kernel, ScalarParam
 
 logger = logging.getLogger("fusewright")
 
 # Bytes of parameters that every GPU and driver takes, and of one parameter at most but for complex doubles.
 MAX_PARAMETER_BYTES, PARAMETER_BYTES = 4096, 8
-# Statements of a combined kernel. NVRTC takes about a millisecond for each, and a kernel is compiled by one
-# thread; beyond, several kernels are compiled side by side sooner than one.
-MAX_STATEMENTS = 1024
+# Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each, and
+# compiles a kernel in one thread: several kernels are compiled side by side sooner than a longer one.
+MAX_STATEMENTS = 512
 
 
-@dataclass
 class _Bundle:
     """Launches that are one, and what they need together."""
 
-    parts: list[LaunchPlan] = field(default_factory=list)
-    blocks: int = 0
-    bytes: int = 0
-    statements: int = 0
+    def __init__(self) -> None:
+        self._parts: dict[str, list[LaunchPlan]] = {}
+        self._blocks = 0
+        self._bytes = PARAMETER_BYTES
+        self._statements = 0
 
-    def takes(self, kernel: Kernel, blocks: int) -> bool:
-        return (
-            self.blocks + blocks <= MAX_GRID[0]
-            and self.bytes + _parameter_bytes(kernel) <= MAX_PARAMETER_BYTES
-            and self.statements + statements(kernel) <= MAX_STATEMENTS
-        )
+    @property
+    def parts(self) -> list[LaunchPlan]:
+        """Equal kernels beside each other, which share their code."""
+        return [plan for equal in self._parts.values() for plan in equal]
 
-    def add(self, plan: LaunchPlan, blocks: int) -> None:
+    def add(self, plan: LaunchPlan, blocks: int) -> bool:
+        """Takes the launch in if there is room for it."""
         kernel = plan.op.kernel.kernel
-        self.parts.append(plan)
-        self.blocks += blocks
-        self.bytes += _parameter_bytes(kernel)
-        self.statements += statements(kernel)
+        count = 0 if kernel.name in self._parts else statement_count(kernel)
+        sums = self._blocks + blocks, self._bytes + _parameter_bytes(kernel), self._statements + count
+        if self._parts and any(map(gt, sums, (MAX_GRID[0], MAX_PARAMETER_BYTES, MAX_STATEMENTS))):
+            return False
+        self._parts.setdefault(kernel.name, []).append(plan)
+        self._blocks, self._bytes, self._statements = sums
+        return True
 
 
 def bundled(
@@ -72,28 +74,27 @@ def bundled(
                 continue
             kernel = plan.op.kernel
             key = common_block(kernel.kernel), kernel.index_dtype, kernel.register_limit
-            bundle = open_bundles.get(key)
-            if bundle is None or not bundle.takes(kernel.kernel, blocks):
-                if bundle is not None:
-                    result += _made(bundle, combined)
+            bundle = open_bundles.setdefault(key, _Bundle())
+            if not bundle.add(plan, blocks):
+                result += _made(bundle.parts, combined)
                 bundle = open_bundles[key] = _Bundle()
-            bundle.add(plan, blocks)
+                bundle.add(plan, blocks)
         for bundle in open_bundles.values():
-            result += _made(bundle, combined)
+            result += _made(bundle.parts, combined)
     return result
 
 
 def _made(
-    bundle: _Bundle, combined: Callable[[tuple[LaunchPlan, ...]], LaunchPlan]
+    parts: list[LaunchPlan], combined: Callable[[tuple[LaunchPlan, ...]], LaunchPlan]
 ) -> list[LaunchPlan]:
-    if len(bundle.parts) == 1:
-        return bundle.parts
+    if len(parts) == 1:
+        return parts
     try:
-        return [combined(tuple(bundle.parts))]
+        return [combined(tuple(parts))]
     except InternalError as error:
-        names = ", ".join(part.op.kernel.name for part in bundle.parts)
+        names = ", ".join(part.op.kernel.name for part in parts)
         logger.error("%s cannot be combined: %s\nThey are launched one by one.", names, error, exc_info=error)
-        return bundle.parts
+        return parts
 
 
 def _blocks(plan: StepPlan, memory: Memory) -> int | None:

@@ -1,16 +1,16 @@
 """Several kernels as one, which each run in some of its blocks.
 
-    b = blockIdx.x
-    if b < end0:                   the blocks of part 0
-      p0.blockIdx.x = b
-      ...
-    if end0 <= b:                  and of part 1
-      p1.blockIdx.x = b - end0
-      ...
+    if blockIdx.x < start2:
+      bind c0.T0, c0.n, start.c0 by blockIdx.x from start1 to p0.T0, p0.n, start0; p1.T0, p1.n, start1:
+        c0.blockIdx.x = blockIdx.x - start.c0
+        ...                          parts 0 and 1, which are equal, with the parameters of one of them
+    if start2 <= blockIdx.x:
+      p2.blockIdx.x = blockIdx.x - start2
+      ...                            part 2
 
-The ends are parameters: the host adds up how many blocks each part has for the sizes of a call. What a part
-calls `n` is `p1.n` in the whole, so parts may be equal. A block belongs to one part: barriers and collectives
-stay those of a whole block, and all parts have their shared memory at the same place.
+The starts are parameters: the host adds up how many blocks each part has for the sizes of a call. What part 1
+calls `n` is `p1.n` in the whole. A block belongs to one part: barriers and collectives stay those of a whole
+block, and all parts have their shared memory at the same place.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
     Alignment,
+    Bind,
     Buffer,
     If,
     IndexValue,
@@ -64,7 +65,7 @@ def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
 
 def part_symbol(part: int, own: Symbol) -> Symbol:
     """What a symbol of part number `part` is called in the whole, with the same bounds."""
-    return _Part(part).symbol(own)
+    return _Part(f"p{part}").symbol(own)
 
 
 def block_count(grid: Sequence[Expr]) -> Expr:
@@ -78,59 +79,98 @@ def block_count(grid: Sequence[Expr]) -> Expr:
 def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
     """One kernel that does what `parts` do, which have one `common_block` and index type.
 
-    No part may touch what another writes. Its parameters are those of the parts in order, then
-    for each part the number of blocks of it and those before it together: `end0`, `end1`, ...
+    No part may touch what another writes. Its parameters are those of the parts in order, then the number of
+    each part's first block, `start0`, `start1`, ... and that of all blocks. Neighbours that are the same
+    object share their code.
     """
     first = parts[0]
-    ends = [ScalarParam(f"end{i}", first.index_dtype, symbol(f"end{i}", lo=1)) for i in range(len(parts))]
-    limits = [cast(Symbol, end.symbol) for end in ends]
-    block = index_symbol(ParallelType.grid_x, limits[-1])
-    renamed = [_Part(i) for i in range(len(parts))]
-    params: list[Param] = []
-    alignments: list[Alignment] = []
+    index = first.index_dtype
+    starts = [ScalarParam(f"start{i}", index, symbol(f"start{i}")) for i in range(len(parts))]
+    total = symbol("blocks", lo=1)
+    block = index_symbol(ParallelType.grid_x, total)
+    renamed = [_Part(f"p{i}") for i in range(len(parts))]
     bodies: list[tuple[Stmt, ...]] = []
-    for i, (part, kernel) in enumerate(zip(renamed, parts)):
-        params += [part.param(param) for param in kernel.params]
-        alignments += [Alignment(part.buffer(a.buffer), a.bytes) for a in kernel.alignments]
-        body = part.of(kernel.body)
-        position = block - limits[i - 1] if i else block
-        bodies.append((*part.positions(position, kernel.grid), *body))
+    firsts: list[Expr] = []
+    for members in _runs(parts):
+        firsts.append(_symbol(starts[members[0]]))
+        chosen = [([renamed[i].param(p) for p in parts[i].params], starts[i]) for i in members]
+        bodies.append(_body(parts[members[0]], renamed[members[0]], f"c{len(bodies)}", block, chosen))
+    pairs = list(zip(renamed, parts))
     threads = [kernel.max_threads for kernel in parts]
     return Kernel(
         name,
-        (*params, *ends),
-        _choice(block, limits, bodies),
-        (limits[-1], _ONE, _ONE),
+        (
+            *[part.param(param) for part, kernel in pairs for param in kernel.params],
+            *starts,
+            ScalarParam("blocks", index, total),
+        ),
+        _choice(block, firsts, bodies),
+        (total, _ONE, _ONE),
         first.block,
-        maximum(*[part.expr(kernel.shared_bytes) for part, kernel in zip(renamed, parts)]),
-        first.index_dtype,
+        maximum(*[part.expr(kernel.shared_bytes) for part, kernel in pairs]),
+        index,
         max(threads) if all(threads) else 0,
-        tuple(alignments),
+        tuple([Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]),
     )
 
 
-def statements(kernel: Kernel) -> int:
-    """How many there are: what the size of its code goes by."""
+def _runs(parts: Sequence[Kernel]) -> list[range]:
+    """The positions of neighbours that are the same."""
+    bounds = [i for i, kernel in enumerate(parts) if i == 0 or kernel is not parts[i - 1]]
+    return [range(start, end) for start, end in zip(bounds, [*bounds[1:], len(parts)])]
+
+
+def _body(
+    kernel: Kernel,
+    part: _Part,
+    shared: str,
+    block: Expr,
+    chosen: Sequence[tuple[list[Param], ScalarParam]],
+) -> tuple[Stmt, ...]:
+    """The code of one part, or of several equal ones under the name `shared`."""
+    if len(chosen) == 1:
+        body = part.of(kernel.body)
+        return (*part.positions(block - _symbol(chosen[0][1]), kernel.grid), *body)
+    every = _Part(shared)
+    start = ScalarParam(f"start.{shared}", kernel.index_dtype, symbol(f"start.{shared}"))
+    body = every.of(kernel.body)
+    return (
+        Bind(
+            block,
+            tuple([_symbol(first) for _, first in chosen[1:]]),
+            (*[every.param(param) for param in kernel.params], start),
+            tuple([(*params, first) for params, first in chosen]),
+            (*every.positions(block - _symbol(start), kernel.grid), *body),
+        ),
+    )
+
+
+def _symbol(param: ScalarParam) -> Symbol:
+    assert param.symbol is not None
+    return param.symbol
+
+
+def statement_count(kernel: Kernel) -> int:
+    """What the size of its code goes by."""
     return sum(1 for _ in walk(kernel.body))
 
 
-def _choice(block: Expr, ends: Sequence[Expr], bodies: Sequence[tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
-    """The body that `block` belongs to, found by halving."""
+def _choice(block: Expr, starts: Sequence[Expr], bodies: Sequence[tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+    """The body that `block` belongs to, found by halving; `starts` are the first blocks of each."""
     if len(bodies) == 1:
         return bodies[0]
     half = len(bodies) // 2
-    end = ends[half - 1]
     return (
-        If(lt(block, end), _choice(block, ends[:half], bodies[:half])),
-        If(le(end, block), _choice(block, ends[half:], bodies[half:])),
+        If(lt(block, starts[half]), _choice(block, starts[:half], bodies[:half])),
+        If(le(starts[half], block), _choice(block, starts[half:], bodies[half:])),
     )
 
 
 class _Part:
     """The names of one part in the whole."""
 
-    def __init__(self, number: int) -> None:
-        self._prefix = f"p{number}."
+    def __init__(self, name: str) -> None:
+        self._prefix = f"{name}."
         self._symbols: dict[Symbol, Expr] = {}
         self._buffers: dict[Buffer, Buffer] = {}
         self._params: dict[Param, Param] = {}

@@ -1,4 +1,4 @@
-"""What a kernel made of several takes: the arguments of each part, and the ends of their blocks."""
+"""What a kernel made of several takes: the arguments of each part, and where its blocks start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def combined_sources(
     """
     arguments: list[Source] = []
     symbols: dict[Symbol, Size | Stride] = {}
-    ends: list[Size] = []
+    starts: list[Size] = []
     first, blocks = 0, ZERO
     for number, (part, count) in enumerate(zip(parts, slots)):
         arguments += [_moved(source, number, first) for source in part.arguments]
@@ -34,13 +34,14 @@ def combined_sources(
             source = _moved(meaning, number, first)
             assert isinstance(source, (Size, Stride))
             symbols[part_symbol(number, own)] = source
+        starts.append(Size(blocks))
         blocks = blocks + _renamed(_block_count(part), number)
-        ends.append(Size(blocks))
         first += count
-    for param, end in zip(kernel.params[len(arguments) :], ends):
+    starts.append(Size(blocks))
+    for param, start in zip(kernel.params[len(arguments) :], starts):
         assert isinstance(param, ScalarParam) and param.symbol is not None
-        symbols[param.symbol] = end
-    return (*arguments, *ends), symbols
+        symbols[param.symbol] = start
+    return (*arguments, *starts), symbols
 
 
 def _block_count(part: CompiledKernel) -> Expr:

@@ -200,7 +200,7 @@ class KernelCompiler:
                 schedule = Schedule(fusion)
                 scheduler.apply(schedule, params)
             own = type_name(scheduler.type)
-            name = kernel_name(text, own, params, index_dtype, self._nvrtc_options(_register_limit(params), hardware.arch))
+            name = kernel_name(text, own, params, index_dtype, self._nvrtc_options(params, hardware.arch))
             made = self._compile(schedule, own, name, params, hardware, index_dtype, tracer, start, names)
             return scheduler, made
 
@@ -237,11 +237,13 @@ class KernelCompiler:
 
         def make() -> CompiledKernel:
             start = perf_counter()
-            nvrtc = self._nvrtc_options(first.register_limit, first.hardware.arch)
+            nvrtc = self._nvrtc_options(first.params, first.hardware.arch)
             text = "\n".join(part.name for part in parts)
             name = kernel_name(text, HORIZONTAL, None, first.index_dtype, nvrtc)
             with tracer.stage("combine"):
-                kernel = combine(name, [part.kernel for part in parts])
+                # Equal ones are several objects where dumps show how each is made.
+                distinct = {(part.name, part.full_text): part.kernel for part in reversed(parts)}
+                kernel = combine(name, [distinct[part.name, part.full_text] for part in parts])
                 tracer.dump("kernel", lambda: kernel_text(kernel), title="combine")
                 verify(kernel, after="combine")
                 arguments, symbols = combined_sources(kernel, parts, slots)
@@ -286,7 +288,7 @@ class KernelCompiler:
             lowered = lower(schedule.fusion, LowerOptions(name or _UNNAMED, index_dtype), tracer)
         kernel = lowered.kernel
         if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is
-            nvrtc = self._nvrtc_options(_register_limit(params), hardware.arch)
+            nvrtc = self._nvrtc_options(params, hardware.arch)
             name = kernel_name(kernel_text(kernel), scheduler, None, index_dtype, nvrtc)
             kernel = dataclasses.replace(kernel, name=name)
         with tracer.stage("print"):
@@ -324,7 +326,8 @@ class KernelCompiler:
         Raises:
             CompileError: NVRTC refuses the text; with its log and the source.
         """
-        options = self._nvrtc_options(kernel.register_limit, arch or kernel.hardware.arch)
+        parts = kernel.parts or (kernel,)
+        options = self._nvrtc_options(parts[0].params, arch or kernel.hardware.arch)
 
         def compile_() -> Cubin:
             with tracer.stage("nvrtc"):
@@ -348,11 +351,11 @@ class KernelCompiler:
         """Registers, spills and shared memory of the kernel, from the assembler's report."""
         return self.cubin(kernel, arch, tracer=tracer).resources[kernel.name]
 
-    def _nvrtc_options(self, max_registers: int | None, arch: str) -> NvrtcOptions:
+    def _nvrtc_options(self, params: Any, arch: str) -> NvrtcOptions:
         options = self.options
         return NvrtcOptions(
             arch,
-            max_registers=max_registers,
+            max_registers=_register_limit(params),
             fma=not options.disabled("fma"),
             fast_math=options.enabled("fast_math"),
             line_info=options.enabled("kernel_lineinfo"),
