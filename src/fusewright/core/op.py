@@ -234,6 +234,7 @@ class ReductionOp:
             once, where that takes less than one after another; "": it does not.
         scan: the reductions of the elements up to each one along a dimension; None where there are several
             states.
+        atomic: the types that a kernel combines in memory at once, whatever other threads do there.
     """
 
     name: str
@@ -246,6 +247,7 @@ class ReductionOp:
     reduce: Callable[[States, tuple[int, ...]], States]
     combine_run: str = ""
     scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
+    atomic: frozenset[DataType] = frozenset()
 
     @property
     def supports(self) -> frozenset[Category]:

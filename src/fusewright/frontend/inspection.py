@@ -102,8 +102,8 @@ class Inspected:
     ) -> str:
         """The CUDA text of the kernels that ran for inputs like these.
 
-        With `intrinsic_code`, complete sources that compile as they are. A kernel has its own names: comments
-        tell what they stand for in the definition, for each launch of it.
+        With `intrinsic_code`, complete sources that compile as they are. A kernel has names of its own;
+        comments tell what they stand for in the definition, for each launch of it.
 
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.

@@ -18,8 +18,8 @@ logger = logging.getLogger("fusewright")
 
 # Bytes of parameters that every GPU and driver takes, and of one parameter at most but for complex doubles.
 MAX_PARAMETER_BYTES, PARAMETER_BYTES = 4096, 8
-# Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each, and
-# compiles a kernel in one thread: several kernels are compiled side by side sooner than a longer one.
+# Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each in
+# one thread, so several kernels are compiled side by side sooner than a longer one.
 MAX_STATEMENTS = 512
 
 

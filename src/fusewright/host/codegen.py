@@ -30,6 +30,7 @@ from fusewright.host.ir import (
     ReadHostTensor,
     Return,
     Snapshot,
+    TakeOver,
     View,
 )
 from fusewright.ir import Scalar, TensorView, Val
@@ -116,6 +117,7 @@ class _Writer:
         self.program = program
         self.takes_pointers = takes_pointers
         made = {op.tensor for op in program.operations if isinstance(op, Allocate)}
+        made.update(op.tensor for op in program.operations if isinstance(op, TakeOver))
         made.update(t for op in program.operations if isinstance(op, Evaluate) for t in op.outputs)
         self.in_place = program.memory.keys() - made
 
@@ -172,6 +174,9 @@ class _Writer:
     def allocate(self, op: Allocate) -> list[str]:
         name = op.tensor.name
         return [f"{name} = empty(shape_{name}, stride_{name}, dtype_{name})"]
+
+    def take_over(self, op: TakeOver) -> list[str]:
+        return [f"{op.tensor.name} = {op.base.name}"]
 
     def workspace(self, op: AllocateWorkspace) -> list[str]:
         return [f"{op.name} = alloc_{op.name}(s)"]
@@ -230,6 +235,7 @@ _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     DrawRandomState: _Writer.draw,
     Allocate: _Writer.allocate,
     AllocateWorkspace: _Writer.workspace,
+    TakeOver: _Writer.take_over,
     LaunchKernel: _Writer.launch,
     Evaluate: _Writer.evaluate,
     Snapshot: _Writer.snapshot,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -10,33 +10,41 @@ import torch
 
 from fusewright.core.errors import LibraryError
 from fusewright.host.ir import Evaluate
-from fusewright.ir import LibraryCall, TensorView
+from fusewright.ir import LibraryCall, Node, TensorView, Update
+from fusewright.ops.evaluate import updated
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
+from fusewright.sym import Symbol
 
 #: What torch raises for arguments that it does not take. Its subclasses tell of other faults: out of memory.
 REFUSALS = (RuntimeError, NotImplementedError)
 
 
 class EvaluatePlan:
-    """One evaluation of a program. No size changes anything of it, so all of it is constant."""
+    """One evaluation of a program."""
 
     def __init__(self, op: Evaluate, segment: Segment, target: Target) -> None:
         self.op = op
         self.segment = segment
         node = op.node
-        #: of the program's code, by name
+        #: of the program's code, by name: what no size changes
         self.constants: dict[str, Any] = {
-            f"call_{op.segment}": node.op.function(target.device.type, **node.options),
             f"refused_{op.segment}": partial(_refuse, node),
             **{f"lay_out_{tensor.name}": _layout_of(tensor) for tensor in op.outputs},
         }
+        if isinstance(node, LibraryCall):
+            self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
+
+    def bind(self, sizes: Mapping[Symbol, int]) -> dict[str, Any]:
+        """What else it uses by name."""
+        node = self.op.node
+        return {f"call_{self.op.segment}": partial(updated, node, sizes)} if isinstance(node, Update) else {}
 
 
-def _refuse(node: LibraryCall, error: RuntimeError) -> NoReturn:
+def _refuse(node: Node, error: RuntimeError) -> NoReturn:
     if type(error) not in REFUSALS:
         raise error
-    raise LibraryError(op=node.op.name, problem=str(error)) from error
+    raise LibraryError(op=node.label, problem=str(error)) from error
 
 
 def _layout_of(tensor: TensorView) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import are_deterministic_algorithms_enabled
 
+from fusewright.core.collector import paused_collector
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import (
@@ -101,6 +103,8 @@ class FusionExecutor:
         self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
+        #: what kernels compute in an order that differs from run to run
+        self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache(MAX_SETTINGS)
         self._latest = self._setting(self.options, None)
@@ -137,6 +141,7 @@ class FusionExecutor:
         if (
             setting.device is not device
             or setting.views is not views
+            or (self._unordered and setting.deterministic is not are_deterministic_algorithms_enabled())
             or (options is not None and options is not setting.options)
             or (options is None and setting.options is not self.options)
         ):
@@ -258,8 +263,9 @@ class FusionExecutor:
         return self._partitions.get(outputs, make)
 
     def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> _Setting:
-        key = options.key(), device, views
-        setting = self._settings.get(key, lambda: _Setting(options, device, views))
+        deterministic = bool(self._unordered) and are_deterministic_algorithms_enabled()
+        key = options.key(), device, views, deterministic
+        setting = self._settings.get(key, lambda: _Setting(options, device, views, deterministic))
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options
         return setting
@@ -310,7 +316,8 @@ class FusionExecutor:
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, repro, tracer)
+            with paused_collector():
+                return self._compiled(setting, schedule, binding, repro, tracer)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
@@ -344,7 +351,7 @@ class FusionExecutor:
                 steps = [(segment.inputs, segment.outputs) for segment in segments]
                 memory.place(in_place_candidates(self.fusion, steps, memory))
 
-        required = self._excluded_by(setting.options)
+        required = self._excluded_by(setting.options, setting.deterministic)
         views = self._views.find(binding) if setting.views else NO_VIEWS
         partitions = self._partitions_without(frozenset(views))
         hardware = place.target.hardware
@@ -395,9 +402,16 @@ class FusionExecutor:
 
         return setting.places.get(device, make)
 
-    def _excluded_by(self, options: Options) -> Exclusions:
-        """What torch may not compute under these options."""
+    def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:
+        """What torch may not compute under these options, and what only torch may where the results of
+        repeated calls are to be the same.
+        """
         excluded = NO_EXCLUSIONS
+        if deterministic:
+            evaluated = type_name(SchedulerType.expr_eval)
+            kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
+            for name in kernels:
+                excluded = excluded.without_nodes(name, self._unordered)
         for node in self.fusion.nodes:
             if isinstance(node, LibraryCall) and node.op.switch and options.disabled(node.op.switch):
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
@@ -413,7 +427,7 @@ class FusionExecutor:
         tracer: Tracer,
     ) -> StepPlan:
         """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
-        node = segment.library_call
+        node = segment.evaluated
         if node is not None:
             op = Evaluate(segment.index, node, segment.operands, segment.results, segment.outputs)
             return place.evaluations.get(segment, lambda: EvaluatePlan(op, segment, place.target))
@@ -436,7 +450,7 @@ class FusionExecutor:
                     names=str(segment.names) if tracer.dumps_compilation else "",
                 )
             values = (*segment.inputs, *segment.outputs)
-            op = LaunchKernel(segment.index, kernel, values, segment.outputs)
+            op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
             return LaunchPlan(op, segment, place.target)
 
         return place.launches.get(key, make)
@@ -469,9 +483,10 @@ class FusionExecutor:
         ScheduleError for a fusion that no kernel can compute as a whole.
         """
         for node in self.fusion.ordered_nodes():
-            if node.traits.whole:
+            if node.traits.whole or node.traits.updates:
+                reason = "torch computes" if node.traits.whole else "several kernels compute"
                 raise ScheduleError(
-                    f"torch computes {node.label}, so no schedule of one kernel holds it",
+                    f"{reason} {node.label}, so no schedule of one kernel holds it",
                     hint="execute the fusion without a schedule of your own",
                 )
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
@@ -527,12 +542,19 @@ class _DeviceState:
 
 
 class _Setting:
-    """What calls with the same options and device share. `views`: whether outputs may be views of inputs."""
+    """What calls with the same options and device share.
 
-    def __init__(self, options: Options, device: torch.device | None, views: bool) -> None:
+    views: whether outputs may be views of inputs. deterministic: whether torch asks for results that are the
+    same from run to run, of what kernels compute in another order each time.
+    """
+
+    def __init__(
+        self, options: Options, device: torch.device | None, views: bool, deterministic: bool
+    ) -> None:
         self.options = options
         self.device = device
         self.views = views
+        self.deterministic = deterministic
         self.compiler = KernelCompiler(options)
         self.constant_sizes = not options.disabled("constant_sizes")
         self.horizontal = not options.disabled("horizontal_fusion")

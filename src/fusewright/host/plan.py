@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import FusewrightError, InputError, ScheduleError
+from fusewright.core.errors import InputError, ScheduleError, SimulationError
 from fusewright.core.once import OnceCache
 from fusewright.core.op import movable
 from fusewright.core.tracing import Tracer
@@ -21,13 +21,13 @@ from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
-from fusewright.host.layout import Layout
+from fusewright.host.layout import Layout, size_value
 from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
-from fusewright.ir import Fusion, Scalar, TensorView, Val
+from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
 from fusewright.kernel.combine import part_symbol
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
@@ -45,8 +45,8 @@ MAX_WORKSPACES = 1024
 NO_VIEWS: Views = {}
 # Bytes that a tensor without elements needs of its storage, wherever in it it starts.
 NO_BYTES = -(2**63)
-# A name of a part in a kernel that is made of several: the part's number, and its own name.
-_PART_NAME = re.compile(r"\bp(\d+)\.([A-Za-z_]\w*)")
+# A name of a part in a kernel that is made of several, with the part's number and its own name.
+_PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,20 +199,16 @@ class LaunchPlan:
         """Whether several segments are computed by this one launch."""
         return self.parts[0] is not self
 
-    def translated(self, text: str) -> str:
-        """A text about the kernel with the definition's names."""
-        if self.is_combined:
-            return _PART_NAME.sub(lambda name: self.parts[int(name[1])].translated(name[2]), text)
-        return text if self.segment is None else self.segment.names.translated(text)
-
-    @contextmanager
-    def in_errors(self) -> Iterator[None]:
-        """Errors about the kernel that pass through name what the definition names."""
-        try:
-            yield
-        except FusewrightError as error:
-            error.reword(self.translated)
-            raise
+    def names_in(self, text: str) -> str:
+        """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
+        if not self.is_combined:
+            return "" if self.segment is None else str(self.segment.names)
+        found = {}
+        for name, part, own in _PART_NAME.findall(text):
+            segment = self.parts[int(part)].segment
+            if segment is not None and own in segment.names.table:
+                found[name] = segment.names.table[own]
+        return ", ".join(f"{name} is {theirs}" for name, theirs in found.items())
 
     def shape(self, memory: Memory) -> LaunchShape | None:
         """The launch for a call; None if there is nothing to write.
@@ -226,10 +222,10 @@ class LaunchPlan:
                 part._check_alignment(memory)
             except ScheduleError as error:
                 raise error if part.segment is None else LaunchError(part, error) from error
-        if all(0 in memory.of(tensor)[0] for tensor in self.op.outputs):
+        if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
             return None
         try:
-            with self.in_errors():
+            with nullcontext() if self.segment is None else self.segment.names.in_errors():
                 return self.sizes.shape(self.symbols(memory))
         except ScheduleError as error:
             raise error if self.segment is None else LaunchError(self, error) from error
@@ -273,9 +269,20 @@ class LaunchPlan:
 
 
 def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[Any]) -> None:
-    """A launch whose errors name what the definition names."""
-    with plan.in_errors():
+    """A launch whose errors, which quote the kernel, tell what its names stand for in the definition."""
+    try:
         launch(stream, values)
+    except SimulationError as error:
+        if where := plan.names_in(str(error)):
+            error.reword(lambda text: f"{text}, where {where}")
+        raise
+
+
+def _is_written(tensor: TensorView, memory: Memory) -> bool:
+    """Whether a kernel has elements of an output to write: of an update, as many as it is computed along."""
+    if isinstance(tensor.definition, Update):
+        return all(size_value(axis.visible_extent, memory.sizes) for axis in tensor.maybe_root)
+    return 0 not in memory.of(tensor)[0]
 
 
 def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
@@ -287,7 +294,8 @@ def in_place_candidates(
 ) -> dict[TensorView, TensorView]:
     """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
 
-    It takes the input's dtype, shape and strides, and that no later kernel reads the input.
+    It takes the input's dtype, shape and strides, and that no later kernel reads the input. An update may if
+    its base may, which a kernel computes from the input: both lie there then.
 
     Args:
         steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
@@ -297,12 +305,22 @@ def in_place_candidates(
         tensor, home = output.tensor, output.alias
         if home is None or tensor.dtype is not home.dtype:
             continue
-        position = next((i for i, (_, made) in enumerate(steps) if tensor in made), None)
+        written = _written_for(tensor)
+        position = next((i for i, (_, made) in enumerate(steps) if written[0] in made), None)
         if position is None or any(home in values for values, _ in steps[position + 1 :]):
             continue
-        if memory.is_laid_out_as(tensor, home):
-            found[tensor] = home
+        if written[0] is not tensor and home not in steps[position][0]:
+            continue
+        if all(memory.is_laid_out_as(each, home) for each in written):
+            found.update(dict.fromkeys(written, home))
     return found
+
+
+def _written_for(tensor: TensorView) -> tuple[TensorView, ...]:
+    """The tensors that lie in the memory of an output, in the order in which kernels write them."""
+    node = tensor.definition
+    base = node.base if isinstance(node, Update) else None
+    return (tensor,) if base is None else (base, tensor)
 
 
 #: What a program does for one segment.
@@ -318,11 +336,19 @@ def in_place_outputs(
     elsewhere and copied at the end.
     """
     steps = [(plan.op.values, plan.op.outputs) for plan in plans]
-    return {
+    allowed = {
         tensor: home
         for tensor, home in in_place_candidates(fusion, steps, memory).items()
         if _may_be_written(next(p for p in plans if tensor in p.op.outputs), home, tensor, memory)
     }
+    together = [_written_for(output.tensor) for output in fusion.outputs if output.tensor in allowed]
+    return {t: allowed[t] for each in together if all(t in allowed for t in each) for t in each}
+
+
+def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
+    """Whether all that a kernel does is to copy an input onto itself."""
+    nodes = [tensor.definition for tensor in plan.op.outputs]
+    return all(isinstance(node, Copy) and in_place.get(node.output) is node.inputs[0] for node in nodes)
 
 
 def _may_be_written(plan: StepPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
@@ -339,8 +365,8 @@ def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, mem
     buffers = launch.buffers
     if tensor not in buffers or memory.of(home)[2] % launch.alignments.get(tensor, 1):
         return False
-    if home not in buffers:
-        return True
+    if home not in buffers or tensor in launch.op.bases:
+        return home not in buffers
     kernel = launch.op.kernel.kernel
     return may_overwrite(kernel, buffers[home], buffers[tensor], launch.symbols(memory))
 
@@ -384,6 +410,7 @@ class Programs:
         viewed = {tensor: source for tensor, (source, _) in views.items()}
         in_place = in_place_outputs(self.fusion, plans, memory)
         memory.place(in_place)
+        plans = tuple([plan for plan in plans if not _copies_in_place(plan, in_place)])
         key = plans, tuple(in_place), tuple(viewed)
         template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, tracer))
         names = dict(template.constants)
@@ -403,6 +430,7 @@ class Programs:
             names[f"offset_{tensor.name}"] = place.offset
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
+                names.update(plan.bind(memory.sizes))
                 continue
             names.update(plan.bind(memory, tracer, self._zeroed))
         return BoundProgram(template.code.bind(names), names, plans, template.program, template.code)

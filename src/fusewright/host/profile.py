@@ -15,6 +15,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, StepPlan
 from fusewright.ir import TensorView, Val
 from fusewright.runtime.compiler import KernelCompiler
+from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name
 
@@ -118,9 +119,7 @@ def run_profiled(
         return run
 
     names, plans = dict(program.names), program.plans
-    steps = [
-        f"{'launch' if isinstance(plan, LaunchPlan) else 'call'}_{plan.op.segment}" for plan in plans
-    ]
+    steps = [f"{'launch' if isinstance(plan, LaunchPlan) else 'call'}_{plan.op.segment}" for plan in plans]
     run = program.code.bind(names | {name: timed(i, names[name]) for i, name in enumerate(steps)})
     begin = perf_counter()
     outputs = run(inputs)
@@ -185,7 +184,7 @@ def _kernel_profile(
 def _launch_facts(launch: LaunchPlan, memory: Memory, compiler: KernelCompiler) -> dict[str, Any]:
     """What is known of a kernel beside its time and data, by field."""
     kernel = launch.op.kernel
-    shape = launch.shape(memory)
+    shape = launch.shape(memory) or LaunchShape((0, 0, 0), (0, 0, 0), 0)
     cubin = compiler.cubin(kernel, tracer=Tracer(timing=False))
     resources = cubin.resources[kernel.name]
     return {

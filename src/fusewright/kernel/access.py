@@ -21,8 +21,9 @@ class Fields:
     """The names of a statement's fields, by what they are to it.
 
     reads, writes: operands, or whole buffers, that it loads from and stores to. scratch: buffers that hold
-    values only while it runs, and that it orders the accesses of itself. conditions: expressions, or tuples of
-    some, that no operand has. defines: the symbol that it gives a value. declares: the buffer that it makes known.
+    values only while it runs, and that it orders the accesses of itself. conditions: expressions that no
+    operand has, or tuples of them. defines: the symbol that it gives a value. declares: the buffer that it
+    makes known.
     """
 
     reads: tuple[str, ...] = ()
@@ -46,6 +47,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.If: Fields(conditions=("cond",)),
     k.Bind: Fields(conditions=("position", "starts")),
     k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
+    k.Scatter: Fields(reads=("src",), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
     k.Init: Fields(writes=("dst",)),
     k.Combine: Fields(reads=("src", "dst"), writes=("dst",), conditions=("pred",)),
@@ -61,6 +63,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         defines="is_last",
     ),
     k.Barrier: Fields(),
+    k.Hold: Fields(reads=("buffer",)),
 }
 
 

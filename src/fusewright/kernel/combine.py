@@ -110,7 +110,9 @@ def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
         maximum(*[part.expr(kernel.shared_bytes) for part, kernel in pairs]),
         index,
         max(threads) if all(threads) else 0,
-        tuple([Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]),
+        tuple(
+            [Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]
+        ),
     )
 
 

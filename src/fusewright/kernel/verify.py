@@ -32,6 +32,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     IndexValue,
     Init,
@@ -43,6 +44,7 @@ from fusewright.kernel.ir import (
     Ref,
     ScalarParam,
     ScalarRef,
+    Scatter,
     Space,
     Stmt,
     TensorParam,
@@ -84,6 +86,7 @@ class _Verifier:
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.worked_in: set[Buffer] = set()  # as scratch memory of collectives
+        self.scattered: dict[Buffer, ReductionOp | None] = {}  # how elements of a buffer are changed
 
     def fail(self, problem: str) -> NoReturn:
         if self.stmt is not None:
@@ -103,9 +106,14 @@ class _Verifier:
         self.stmt = None
         for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} is a collective's scratch memory, but other statements access it")
+        for buffer in sorted(self.scattered.keys() & (self.read | self.written), key=lambda b: b.name):
+            self.fail(f"{buffer.name} is scattered to, but other statements access it")
         for param in self.kernel.params:
             if isinstance(param, TensorParam) and param.is_output and param.buffer not in self.written:
                 self.fail(f"nothing writes the output {param.buffer.name}")
+            if isinstance(param, TensorParam) and param.is_updated != (param.buffer in self.scattered):
+                verb = "is not" if param.is_updated else "is"
+                self.fail(f"{param.buffer.name} {verb} scattered to, against what is said of the parameter")
 
     # ---- scopes ----------------------------------------------------------------------------------
 
@@ -166,7 +174,7 @@ class _Verifier:
         for name in self.declared:
             what = self.names.pop(name)
             if isinstance(what, ScalarParam):
-                self.symbols.discard(what.symbol)  # type: ignore[arg-type]
+                self.symbols.discard(what.symbol)
             for known in (self.buffers, self.symbols, self.varying, self.scalars):
                 known.discard(what)
         self.declared, self.divergent = outer, divergent
@@ -193,7 +201,7 @@ class _Verifier:
         for buffer in (*read, *written, *scratch):
             self.buffer(buffer)
         self.read.update(read)
-        self.written.update(written)
+        self.written.update(written if not isinstance(stmt, Scatter) else ())
         self.worked_in.update(scratch)
 
     def expression(self, expr: Expr) -> None:
@@ -358,6 +366,8 @@ def _bind(v: _Verifier, stmt: Bind) -> None:
             chosen = [param.buffer for c in stmt.choices if not isinstance(param := c[position], ScalarParam)]
             for accessed in (v.read, v.written):
                 accessed.update(chosen if name.buffer in accessed else ())
+            if name.buffer in v.scattered:
+                v.scattered.update(dict.fromkeys(chosen, v.scattered[name.buffer]))
 
 
 def _copy(v: _Verifier, stmt: Copy) -> None:
@@ -377,6 +387,26 @@ def _copy(v: _Verifier, stmt: Copy) -> None:
         v.fail(f"{width} elements of {dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
     if stmt.cache is not CacheOp.unspecified and Space.GLOBAL not in spaces:
         v.fail("a cache hint without global memory")
+
+
+def _scatter(v: _Verifier, stmt: Scatter) -> None:
+    buffer, width = stmt.dst.buffer, stmt.width
+    given = operand_dtype(stmt.src)
+    if given is not buffer.dtype:
+        v.fail(f"{operand_text(stmt.src)} is {given.name}, its destination {buffer.dtype.name}")
+    v.buffer(buffer, Space.GLOBAL)
+    if isinstance(stmt.src, Ref):
+        v.buffer(stmt.src.buffer, Space.LOCAL)
+    elif width > 1:
+        v.fail("only elements of a buffer are scattered in vectors")
+    v.width(width)
+    if width > 1 and width * buffer.dtype.size > MAX_VECTOR_BYTES:
+        v.fail(f"{width} elements of {buffer.dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
+    v.predicate(stmt.pred)
+    if stmt.op is not None and buffer.dtype not in stmt.op.atomic:
+        v.fail(f"{stmt.op.name} of {buffer.dtype.name} is not done at once")
+    if v.scattered.setdefault(buffer, stmt.op) is not stmt.op:
+        v.fail(f"{buffer.name} is scattered to in another way, too")
 
 
 def _fill(v: _Verifier, stmt: Copy) -> None:
@@ -469,6 +499,10 @@ def _barrier(v: _Verifier, stmt: Barrier) -> None:
     v.collective()
 
 
+def _hold(v: _Verifier, stmt: Hold) -> None:
+    v.buffer(stmt.buffer, Space.LOCAL)
+
+
 RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -477,6 +511,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     If: _if,
     Bind: _bind,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,
@@ -484,4 +519,5 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

@@ -27,7 +27,8 @@ def combined_sources(
     arguments: list[Source] = []
     symbols: dict[Symbol, Size | Stride] = {}
     starts: list[Size] = []
-    first, blocks = 0, ZERO
+    first = 0
+    blocks: Expr = ZERO
     for number, (part, count) in enumerate(zip(parts, slots)):
         arguments += [_moved(source, number, first) for source in part.arguments]
         for own, meaning in part.symbols.items():

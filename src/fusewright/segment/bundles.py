@@ -28,13 +28,15 @@ def launches(
     """The positions of the segments that are launched together, in launch order.
 
     Segments join the first launch that all they depend on comes before, or, where that gives fewer launches,
-    the last one that comes before all that depends on them.
+    the last one that comes before all that depends on them. What changes a tensor in memory, and what makes
+    that tensor, are launched by themselves.
     """
     before = _predecessors(fusion, segments)
-    small = [
-        segment.library_call is None and KERNEL_SECONDS >= LEAST_SHARE * cost.seconds
-        for segment, cost in zip(segments, costs)
-    ]
+    small = [LEAST_SHARE * cost.seconds <= KERNEL_SECONDS for cost in costs]
+    changed = {base for segment in segments for base in segment.bases.values()}
+    for i, segment in enumerate(segments):
+        if segment.evaluated is not None or segment.bases or not changed.isdisjoint(segment.outputs):
+            small[i] = False
     early = _joined(range(len(segments)), before, small)
     after: list[set[int]] = [set() for _ in segments]
     for i, earlier in enumerate(before):
@@ -70,8 +72,8 @@ def _joined(order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bo
 def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]:
     """The segments that have to be launched before each.
 
-    They make what it reads; and where an output is written into an input, whoever makes it and whoever reads
-    the input keep their order, since they touch the same memory.
+    They make what it reads or changes in memory. Where an output is written into an input, whoever makes it
+    and whoever reads the input keep their order, since they touch the same memory.
     """
     owner: dict[TensorView, int] = {}
     readers: dict[TensorView, list[int]] = {}
@@ -80,7 +82,10 @@ def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]
         for value in segment.inputs:
             if isinstance(value, TensorView):
                 readers.setdefault(value, []).append(i)
-    found = [{owner[v] for v in segment.inputs if v in owner} - {i} for i, segment in enumerate(segments)]
+    found = [
+        {owner[v] for v in (*segment.inputs, *segment.bases.values()) if v in owner} - {i}
+        for i, segment in enumerate(segments)
+    ]
     for writer, home in _writers(fusion, owner):
         for reader in readers.get(home, ()):
             if reader != writer:

@@ -228,9 +228,7 @@ class _Decision:
             # Where a tensor lies may depend on the other segments, and proposals on where it lies.
             proposals = self._answers(state.segments) or self._answers((state := first).segments)
             assert proposals is not None, "what was accepted is accepted again"
-            bundles = (
-                launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
-            )
+            bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
             return Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             for change in reversed(self._changes):

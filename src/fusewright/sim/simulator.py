@@ -16,11 +16,13 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Init,
     Kernel,
     Let,
     LetValue,
+    Scatter,
     Stmt,
     WorkspaceParam,
 )
@@ -44,10 +46,12 @@ from fusewright.sim.statements import (
     run_compute,
     run_copy,
     run_for,
+    run_hold,
     run_if,
     run_init,
     run_let,
     run_let_value,
+    run_scatter,
 )
 from fusewright.sim.usage import usage_of
 
@@ -59,6 +63,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     If: run_if,
     Bind: run_bind,
     Copy: run_copy,
+    Scatter: run_scatter,
     Compute: run_compute,
     Init: run_init,
     Combine: run_combine,
@@ -66,6 +71,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
     Barrier: run_barrier,
+    Hold: run_hold,
 }
 
 DEFAULT_OPTIONS = SimOptions()
