@@ -53,7 +53,7 @@ def bundled(
     plans: Sequence[StepPlan],
     launches: Sequence[Sequence[int]],
     memory: Memory,
-    combined: Callable[[tuple[LaunchPlan, ...]], LaunchPlan],
+    combined: Callable[[tuple[LaunchPlan, ...]], LaunchPlan | None],
 ) -> list[StepPlan]:
     """The plans in the order of `launches`, each of which makes one plan of its members if it can.
 
@@ -62,7 +62,7 @@ def bundled(
 
     Args:
         launches: positions in `plans` that are independent of each other.
-        combined: makes one launch of several.
+        combined: makes one launch of several; None: they are to be launched one by one.
     """
     result: list[StepPlan] = []
     for members in launches:
@@ -85,16 +85,17 @@ def bundled(
 
 
 def _made(
-    parts: list[LaunchPlan], combined: Callable[[tuple[LaunchPlan, ...]], LaunchPlan]
+    parts: list[LaunchPlan], combined: Callable[[tuple[LaunchPlan, ...]], LaunchPlan | None]
 ) -> list[LaunchPlan]:
     if len(parts) == 1:
         return parts
     try:
-        return [combined(tuple(parts))]
+        one = combined(tuple(parts))
     except InternalError as error:
         names = ", ".join(part.op.kernel.name for part in parts)
         logger.error("%s cannot be combined: %s\nThey are launched one by one.", names, error, exc_info=error)
         return parts
+    return parts if one is None else [one]
 
 
 def _blocks(plan: StepPlan, memory: Memory) -> int | None:

@@ -64,6 +64,9 @@ from fusewright.sym import Symbol
 MAX_PROGRAMS = 4096
 MAX_KERNELS = 4096
 MAX_SETTINGS = 64
+# Kernels that are made of the same segments, with other params: each is compiled as a whole. Calls that need
+# more launch the segments one by one, whose kernels are as many as their own params.
+MAX_COMBINATIONS = 4
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
@@ -358,7 +361,7 @@ class FusionExecutor:
         size_class = _size_class(binding.sizes, stable, hardware)
         call = Call(size_class, start, facts, hardware, setting.horizontal)
 
-        def combined(parts: tuple[LaunchPlan, ...]) -> LaunchPlan:
+        def combined(parts: tuple[LaunchPlan, ...]) -> LaunchPlan | None:
             return self._combined(setting, parts, place, tracer)
 
         def join(plans: Sequence[StepPlan], launches: Sequence[Sequence[int]]) -> list[StepPlan]:
@@ -457,8 +460,8 @@ class FusionExecutor:
 
     def _combined(
         self, setting: _Setting, parts: tuple[LaunchPlan, ...], place: _DeviceState, tracer: Tracer
-    ) -> LaunchPlan:
-        """One launch of several segments."""
+    ) -> LaunchPlan | None:
+        """One launch of several segments; None if too many kernels were made of these segments already."""
 
         def make() -> LaunchPlan:
             kernels, slots = [part.op.kernel for part in parts], [len(part.op.values) for part in parts]
@@ -468,7 +471,10 @@ class FusionExecutor:
             op = LaunchKernel(parts[0].op.segment, kernel, values, outputs)
             return LaunchPlan(op, None, place.target, parts)
 
-        return place.combined.get(parts, make)
+        known = place.combined.get(frozenset(part.segment for part in parts), lambda: OnceCache())
+        if parts not in known and len(known) >= MAX_COMBINATIONS:
+            return None
+        return known.get(parts, make)
 
     def _user_launch(
         self,
@@ -536,8 +542,10 @@ class _DeviceState:
         self.target = target
         self.programs = programs
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
-        #: by the launches that are one
-        self.combined: OnceCache[tuple[LaunchPlan, ...], LaunchPlan] = OnceCache(MAX_KERNELS)
+        #: by the segments that are one launch, and by their own launches
+        self.combined: OnceCache[
+            frozenset[Segment | None], OnceCache[tuple[LaunchPlan, ...], LaunchPlan]
+        ] = OnceCache(MAX_KERNELS)
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 
