@@ -1,8 +1,7 @@
-"""Independent kernels in one launch: which are, that results and in-place updates stay right, and the limits."""
+"""Independent kernels in one launch: results, updates in place, and what stays apart."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,13 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.errors import SimulationError
+from fusewright.core.errors import OutOfBoundsError
 from fusewright.core.options import Options
 from fusewright.host import executor as executor_module
 from fusewright.host.executor import FusionExecutor
 from fusewright.host.plan import BoundProgram
-from fusewright.kernel.ir import Bind, walk
+from fusewright.ir import TensorView
+from fusewright.kernel.ir import Bind, Param, ScalarParam, walk
 from fusewright.runtime.compiler import HORIZONTAL, CompiledKernel
 from fusewright.sim import simulate
 from tests.host.fusions import Definition
@@ -170,10 +170,10 @@ def test_what_reads_an_input_is_not_beside_what_is_written_into_it() -> None:
     d.output(d.exp(x), x)
     d.output(d.reduced("sum", d.mul(x, y), [0]))
     executor = d.executor()
-    x, y = torch.randn(8, 12), torch.randn(8, 12)
-    expected = x.exp(), (x * y).sum(0, keepdim=True)
-    outputs, program = run(executor, [x, y])
-    torch.testing.assert_close((x, outputs[-1]), expected)
+    inputs = [torch.randn(8, 12), torch.randn(8, 12)]
+    expected = inputs[0].exp(), (inputs[0] * inputs[1]).sum(0, keepdim=True)
+    outputs, program = run(executor, inputs)
+    torch.testing.assert_close((inputs[0], outputs[-1]), expected)
     for plan in program.launches:
         written = {tensor for tensor in plan.op.outputs if program.program.memory.get(tensor) is not None}
         assert len(plan.parts) == 1 or not written
@@ -201,21 +201,29 @@ def test_empty_tensors_beside_others() -> None:
     assert all(map(torch.equal, inputs[::2], expected))
 
 
-def test_a_mistake_in_a_part_is_found_and_names_the_definitions_tensors(
+def test_what_goes_wrong_in_a_part_is_reported_with_the_definitions_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The kernel is told of more blocks of its first part than that has, and so reads beyond its tensors."""
-    fd, inputs = updates([(7, 5)] * 3)
+    """The second part, whose code is that of all three, is given a tensor of an element too few."""
+    d = Definition()
+    for _ in range(3):
+        d.output(d.exp(d.tensor()))
+    executor = d.executor()
+    inputs = [torch.randn(7, 5), torch.randn(9, 3), torch.randn(4, 11)]
+    _, program = run(executor, inputs)
+    [launch], [kernel] = program.launches, program.kernels
+    at = next(i for i, p in enumerate(kernel.kernel.params) if parameter_name(p).startswith("p1.T"))
 
-    def widened(kernel: Any, values: Sequence[Any], **launch: Any) -> object:
-        body = kernel.body[0]
-        assert isinstance(body, Bind)
-        shifted = dataclasses.replace(body, starts=tuple(start + 1 for start in body.starts))
-        grid = launch["grid"][0] + 1, 1, 1
-        wrong = dataclasses.replace(kernel, body=(shifted,))
-        return simulate(wrong, values, **{**launch, "grid": grid})
+    def shortened(given: Any, values: Sequence[Any], **shape: Any) -> object:
+        return simulate(given, [*values[:at], torch.randn(26), *values[at + 1 :]], **shape)
 
-    monkeypatch.setattr("fusewright.runtime.targets.simulate", widened)
-    with pytest.raises(SimulationError) as raised:
-        fd.execute(inputs)
-    assert "p" in str(raised.value)
+    monkeypatch.setattr("fusewright.runtime.targets.simulate", shortened)
+    with pytest.raises(OutOfBoundsError) as raised:
+        executor.execute(inputs)
+    theirs = launch.parts[1].op.values[0]
+    assert isinstance(theirs, TensorView)
+    assert f"{parameter_name(kernel.kernel.params[at])} is {theirs.name}" in str(raised.value)
+
+
+def parameter_name(param: Param) -> str:
+    return param.name if isinstance(param, ScalarParam) else param.buffer.name

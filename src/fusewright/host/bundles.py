@@ -16,8 +16,8 @@ from fusewright.kernel.ir import Kernel, ScalarParam
 
 logger = logging.getLogger("fusewright")
 
-# Bytes of parameters that every GPU and driver takes, and of one parameter at most but for complex doubles.
-MAX_PARAMETER_BYTES, PARAMETER_BYTES = 4096, 8
+# Bytes of parameters that every GPU and driver takes.
+MAX_PARAMETER_BYTES, POINTER_BYTES = 4096, 8
 # Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each in
 # one thread, so several kernels are compiled side by side sooner than a longer one.
 MAX_STATEMENTS = 512
@@ -29,7 +29,7 @@ class _Bundle:
     def __init__(self) -> None:
         self._parts: dict[str, list[LaunchPlan]] = {}
         self._blocks = 0
-        self._bytes = PARAMETER_BYTES
+        self._bytes = POINTER_BYTES
         self._statements = 0
 
     @property
@@ -110,6 +110,9 @@ def _blocks(plan: StepPlan, memory: Memory) -> int | None:
 
 
 def _parameter_bytes(kernel: Kernel) -> int:
-    """At most, with the end of its blocks."""
-    sizes = [param.dtype.size if isinstance(param, ScalarParam) else 0 for param in kernel.params]
-    return PARAMETER_BYTES + sum(max(size, PARAMETER_BYTES) for size in sizes)
+    """Of a part, with the number of its first block, if the next part begins at a multiple of a pointer."""
+    sizes = [param.dtype.size if isinstance(param, ScalarParam) else POINTER_BYTES for param in kernel.params]
+    end = 0
+    for size in (*sizes, kernel.index_dtype.size, POINTER_BYTES):
+        end = -(-end // size) * size + size
+    return end - POINTER_BYTES

@@ -543,9 +543,9 @@ class _DeviceState:
         self.programs = programs
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
         #: by the segments that are one launch, and by their own launches
-        self.combined: OnceCache[
-            frozenset[Segment | None], OnceCache[tuple[LaunchPlan, ...], LaunchPlan]
-        ] = OnceCache(MAX_KERNELS)
+        self.combined: OnceCache[frozenset[Segment | None], OnceCache[tuple[LaunchPlan, ...], LaunchPlan]] = (
+            OnceCache(MAX_KERNELS)
+        )
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 

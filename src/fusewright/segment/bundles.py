@@ -18,8 +18,8 @@ from fusewright.segment.segmented import Segment
 # A segment shares its launch if the launch is this share of its time. Below, the gain is within the error of
 # an estimate, and the kernel would have the registers and the shared memory of the largest part.
 LEAST_SHARE = 0.1
-# Segments of one launch at most: as many as parameters of 4 KB are enough for, where each has some seven.
-MAX_PARTS = 64
+# Segments of one launch at most: as many as 4 KB of parameters are enough for, where each has ten pointers.
+MAX_PARTS = 48
 
 
 def launches(
