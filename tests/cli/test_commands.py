@@ -138,6 +138,7 @@ def test_without_a_command_it_says_how_it_is_used() -> None:
 # ---- ops ---------------------------------------------------------------------------------------------------
 
 THROUGH_TORCH = {
+    "aten",
     *("matmul", "linear", "grouped_mm", "scaled_mm"),
     *("sdpfa_fwd", "sdpfa_bwd"),
     *("argsort", "sort", "topk"),

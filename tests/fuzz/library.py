@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -188,6 +189,14 @@ def topk(
 ) -> tuple[Bounded, Bounded]:
     values, places = sort(arg, dim, largest)
     return moved(values, lambda t: t.narrow(dim, 0, k)), moved(places, lambda t: t.narrow(dim, 0, k))
+
+
+def aten(
+    overload: str, arguments: Sequence[Bounded], shapes: Sequence[Sequence[int]], dtypes: Sequence[DataType]
+) -> Bounded:
+    """What programs call it with: a copy."""
+    assert overload == "clone.default"
+    return arguments[0]
 
 
 def argsort(arg: Bounded, dim: int, descending: bool = False, stable: bool = False) -> Bounded:

@@ -11,7 +11,7 @@ import torch
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import OutOfBoundsError
 from fusewright.core.options import Options
-from fusewright.host import executor as executor_module
+from fusewright.host import bundles
 from fusewright.host.executor import FusionExecutor
 from fusewright.host.plan import BoundProgram
 from fusewright.ir import TensorView
@@ -181,7 +181,7 @@ def test_what_reads_an_input_is_not_beside_what_is_written_into_it() -> None:
 
 def test_many_combinations_of_params_launch_the_parts_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part has kernels for widths of its own; all combinations of them are not compiled."""
-    monkeypatch.setattr(executor_module, "MAX_COMBINATIONS", 2)
+    monkeypatch.setattr(bundles, "MAX_COMBINATIONS", 2)
     fd, _ = updates([(1,), (1,)])
     found = set()
     for a, b in [(64, 64), (65, 64), (64, 65), (66, 65), (65, 66), (65, 65)]:

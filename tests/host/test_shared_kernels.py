@@ -55,7 +55,7 @@ def stack_inputs(layers: int) -> list[torch.Tensor]:
 def executor_of(fd: FusionDefinition) -> FusionExecutor:
     number = fd.id()
     assert number is not None
-    return FusionCache.get().definition(number).executor
+    return FusionCache.get().schedules(number).executor
 
 
 def test_a_hundred_equal_layers_are_one_kernel() -> None:

@@ -48,6 +48,7 @@ PARAMETERS: dict[str, tuple[Any, Any]] = {
     "indices": (0, 1),
     "filled": (False, True),
     "pred": (const(1), position(0, N)),
+    "views": ((), ((node.Copy,),)),
     "_has_base": (False, True),
     "options": ({"dim": 1}, {"dim": True}),
 }

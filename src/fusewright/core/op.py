@@ -293,6 +293,8 @@ class LibraryOp:
         reference: as `function`, for operands in their compute type; None: `function` itself.
         draws: whether it may take random numbers from torch's generator.
         switch: the option whose disabling keeps the operation from torch.
+        strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
+            more, or of other operations, torch would make a copy that a kernel makes as well.
     """
 
     name: str
@@ -302,6 +304,7 @@ class LibraryOp:
     reference: Callable[..., Callable[..., Any]] | None = None
     draws: bool = False
     switch: str | None = None
+    strided_rank: int = 0
 
     def __copy__(self) -> LibraryOp:
         return self

@@ -64,7 +64,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     input: `bytes_T3` from its first element to the end of its last, negative if it has none. Of launch i:
     `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is converted, `alloc_work<i>_<j>`
     if it is a workspace. Of segment i that torch computes: `call_i`, `refused_i`, which raises what is wrong
-    for an error of torch, and for each tensor T3 that it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
+    for an error of torch, `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that
+    it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
     signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
     `device_index`, `on_device`, `copy_into`, `conjugated`, `view`, `no_storage`, `records_gradients`,
     `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the function itself.
@@ -203,12 +204,16 @@ class _Writer:
 
     def evaluate(self, op: Evaluate) -> list[str]:
         results = ", ".join(v.name if v in op.outputs else "_" for v in op.results)
-        operands = ", ".join(self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.inputs)
+        operands = ", ".join(self.operand(op, i, v) for i, v in enumerate(op.inputs))
         return [
             f"try: {results} = call_{op.segment}({operands})",
             f"except RuntimeError as error: refused_{op.segment}(error)",
             *(f"{v.name} = lay_out_{v.name}({v.name})" for v in op.outputs),
         ]
+
+    def operand(self, op: Evaluate, index: int, value: Val) -> str:
+        text = self.home(value) if isinstance(value, TensorView) else self.name(value)
+        return f"look{op.segment}_{index}({text})" if op.seen_through(index) else text
 
     def snapshot(self, op: Snapshot) -> list[str]:
         return [f"old_{op.tensor.name} = {op.tensor.name}.clone()"]

@@ -16,6 +16,7 @@ from fusewright.core.errors import (
     ExecutionOrderError,
     InputError,
     InternalError,
+    ParamsError,
     ScheduleError,
 )
 from fusewright.core.hardware import HardwareInfo
@@ -23,17 +24,17 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.bundles import bundled
+from fusewright.host.bundles import Bundles
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.memory import Memory
 from fusewright.host.plan import (
     NO_VIEWS,
     BoundProgram,
     LaunchError,
     LaunchPlan,
-    Memory,
     Programs,
     StepPlan,
     in_place_candidates,
@@ -44,9 +45,11 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
+from fusewright.rewrite import with_viewed_operands
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
+from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
     Proposal,
@@ -64,12 +67,11 @@ from fusewright.sym import Symbol
 MAX_PROGRAMS = 4096
 MAX_KERNELS = 4096
 MAX_SETTINGS = 64
-# Kernels that are made of the same segments, with other params: each is compiled as a whole. Calls that need
-# more launch the segments one by one, whose kernels are as many as their own params.
-MAX_COMBINATIONS = 4
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
+#: Of the whole fusion, or of some of its segments.
+UserSchedule = FinishedSchedule | SegmentSchedules
 
 
 class FusionExecutor:
@@ -84,6 +86,7 @@ class FusionExecutor:
         registry: the schedulers to ask; None: the built-in ones.
         options: for calls that give none.
         repro: makes a script that reproduces a call, for errors that are faults of Fusewright.
+        as_defined: whether segments are made of the nodes of the definition, none of which is rewritten.
     """
 
     def __init__(
@@ -92,8 +95,10 @@ class FusionExecutor:
         registry: Registry | None = None,
         options: Options | None = None,
         repro: Repro | None = None,
+        as_defined: bool = False,
     ) -> None:
-        self.fusion = fusion
+        self._as_defined = as_defined
+        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro
@@ -121,7 +126,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         views: bool = True,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
@@ -132,7 +137,8 @@ class FusionExecutor:
         Args:
             inputs: one an input of the fusion; lists and tuples among them are unpacked.
             device: where to run if no input is a tensor.
-            user_schedule: of the whole fusion; makes one kernel instead of the automatic segments.
+            user_schedule: of the whole fusion: it makes one kernel instead of the automatic segments; or of
+                some of these segments.
             views: whether outputs may be views of inputs; a user's schedule computes them all.
 
         Raises:
@@ -173,10 +179,11 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
+        views: bool = True,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
-        setting = self._setting(options or self.options, device)
+        setting = self._setting(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
     def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
@@ -199,7 +206,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
@@ -217,7 +224,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels that serve these inputs, in launch order. Raises as `program_for`."""
         found = self.program_for(inputs, device=device, options=options, user_schedule=user_schedule)
@@ -229,7 +236,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> BoundProgram:
         """The program that serves these inputs.
 
@@ -244,6 +251,25 @@ class FusionExecutor:
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
             )
         return program
+
+    def segments_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+    ) -> tuple[Segment, ...]:
+        """The segments that compute all outputs for these inputs, none of them as a view, in order.
+
+        Their nodes are those of the definition, for an executor that is to keep these.
+        """
+        program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
+        parts = [
+            p for plan in program.plans for p in (plan.parts if isinstance(plan, LaunchPlan) else [plan])
+        ]
+        segments = sorted([p.segment for p in parts if p.segment is not None], key=lambda s: s.index)
+        return self._partitions_without(frozenset()).as_defined(segments)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -274,7 +300,7 @@ class FusionExecutor:
         return setting
 
     def _bound(
-        self, setting: _Setting, schedule: FinishedSchedule | None, inputs: Inputs, tracer: Tracer | None
+        self, setting: _Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
     ) -> BoundProgram:
         """Checks the inputs and makes their program.
 
@@ -312,7 +338,7 @@ class FusionExecutor:
     def _make(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
@@ -328,14 +354,14 @@ class FusionExecutor:
     def _compiled(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
     ) -> BoundProgram:
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
-        if schedule is not None:
+        if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
             return self._bind(place, [launch], binding, memory, tracer)
 
@@ -361,20 +387,20 @@ class FusionExecutor:
         size_class = _size_class(binding.sizes, stable, hardware)
         call = Call(size_class, start, facts, hardware, setting.horizontal)
 
-        def combined(parts: tuple[LaunchPlan, ...]) -> LaunchPlan | None:
-            return self._combined(setting, parts, place, tracer)
-
-        def join(plans: Sequence[StepPlan], launches: Sequence[Sequence[int]]) -> list[StepPlan]:
-            return bundled(plans, launches, memory, combined)
-
-        selection = Selection(partitions, call, make, join, repro, tracer, required)
+        selection = Selection(partitions, call, make, repro, tracer, required)
         while True:
-            plans = selection.plans()
+            plans, launches = selection.plans()
+            if schedule is None:
+                plans = place.bundles.joined(plans, launches, memory, tracer)
+            else:  # what the user wants to schedule and to see is a kernel for each segment
+                plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
                 return self._bind(place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if schedule is not None and any(i == segment.index for i, _ in schedule.by_index):
+                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
@@ -401,7 +427,8 @@ class FusionExecutor:
                 target: Target = CudaTarget(device, setting.options, setting.compiler)
             else:
                 target = SimulatedTarget(setting.options)
-            return _DeviceState(target, Programs(self.fusion, target, self._binder.size_scalars.static))
+            programs = Programs(self.fusion, target, self._binder.size_scalars.static)
+            return _DeviceState(target, programs, setting.compiler)
 
         return setting.places.get(device, make)
 
@@ -409,7 +436,7 @@ class FusionExecutor:
         """What torch may not compute under these options, and what only torch may where the results of
         repeated calls are to be the same.
         """
-        excluded = NO_EXCLUSIONS
+        excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
         if deterministic:
             evaluated = type_name(SchedulerType.expr_eval)
             kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
@@ -458,23 +485,45 @@ class FusionExecutor:
 
         return place.launches.get(key, make)
 
-    def _combined(
-        self, setting: _Setting, parts: tuple[LaunchPlan, ...], place: _DeviceState, tracer: Tracer
-    ) -> LaunchPlan | None:
-        """One launch of several segments; None if too many kernels were made of these segments already."""
+    def _rescheduled(
+        self,
+        setting: _Setting,
+        plans: Sequence[StepPlan],
+        schedules: SegmentSchedules,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> list[StepPlan]:
+        """The plans with those in place of them that the user schedules.
 
-        def make() -> LaunchPlan:
-            kernels, slots = [part.op.kernel for part in parts], [len(part.op.values) for part in parts]
-            kernel = setting.compiler.combine(kernels, slots, tracer=tracer)
-            values = tuple(value for part in parts for value in part.op.values)
-            outputs = tuple(tensor for part in parts for tensor in part.op.outputs)
-            op = LaunchKernel(parts[0].op.segment, kernel, values, outputs)
-            return LaunchPlan(op, None, place.target, parts)
-
-        known = place.combined.get(frozenset(part.segment for part in parts), lambda: OnceCache())
-        if parts not in known and len(known) >= MAX_COMBINATIONS:
-            return None
-        return known.get(parts, make)
+        Raises:
+            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
+                scheduler than the segment's.
+        """
+        result = list(plans)
+        for index, given in schedules.by_index:
+            segment = plans[index].segment if 0 <= index < len(plans) else None
+            if segment is None or segment.evaluated is not None:
+                raise ScheduleError(
+                    f"schedules: segment {index} is none that a kernel computes",
+                    expected=f"the number of one of {len(plans)} segments in launch order",
+                    given=index,
+                )
+            if isinstance(given, segment.scheduler.params_type):
+                result[index] = self._step(setting, segment, given, binding, place, tracer)
+            elif callable(given):
+                workbench = Schedule(segment.fusion)
+                given(workbench)
+                finished = FinishedSchedule(workbench)
+                result[index] = self._launch(setting, finished, segment, binding, place, tracer)
+            else:
+                raise ParamsError(
+                    path=f"schedules[{index}]",
+                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
+                    given=type(given).__name__,
+                )
+        return result
 
     def _user_launch(
         self,
@@ -495,6 +544,18 @@ class FusionExecutor:
                     f"{reason} {node.label}, so no schedule of one kernel holds it",
                     hint="execute the fusion without a schedule of your own",
                 )
+        return self._launch(setting, schedule, None, binding, place, tracer)
+
+    def _launch(
+        self,
+        setting: _Setting,
+        schedule: FinishedSchedule,
+        segment: Segment | None,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> LaunchPlan:
+        """The launch of a user's schedule of a segment; None: of the whole fusion."""
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
         hardware = place.target.hardware
 
@@ -504,12 +565,17 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.user_kernels.get((schedule.key, index_dtype, hardware), compile_)
-            outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-            op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
-            return LaunchPlan(op, None, place.target)
+            text = segment.text if segment is not None else None
+            kernel = setting.user_kernels.get((text, schedule.key, index_dtype, hardware), compile_)
+            if segment is None:
+                outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
+                op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
+            else:
+                values = (*segment.inputs, *segment.outputs)
+                op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
+            return LaunchPlan(op, segment, place.target)
 
-        return place.launches.get((None, schedule.key, index_dtype), make)
+        return place.launches.get((segment, schedule.key, index_dtype), make)
 
 
 def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset[Symbol]) -> Facts:
@@ -535,17 +601,15 @@ class _DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule of it all: by None, the schedule's key and index type. evaluations: what torch computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
+    computes.
     """
 
-    def __init__(self, target: Target, programs: Programs) -> None:
+    def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
         self.target = target
         self.programs = programs
+        self.bundles = Bundles(compiler, target)
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
-        #: by the segments that are one launch, and by their own launches
-        self.combined: OnceCache[frozenset[Segment | None], OnceCache[tuple[LaunchPlan, ...], LaunchPlan]] = (
-            OnceCache(MAX_KERNELS)
-        )
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 
@@ -569,7 +633,7 @@ class _Setting:
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's key; devices of one kind share them
-        self.user_kernels: OnceCache[tuple[Hashable, DataType, HardwareInfo], CompiledKernel] = OnceCache(
-            MAX_KERNELS
+        self.user_kernels: OnceCache[tuple[Hashable, Hashable, DataType, HardwareInfo], CompiledKernel] = (
+            OnceCache(MAX_KERNELS)
         )
         self.places: OnceCache[torch.device, _DeviceState] = OnceCache()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusewright.ir import Node, RandomState, Scalar, TensorView, Val
+from fusewright.ir import LibraryCall, Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value
 from fusewright.runtime.compiler import CompiledKernel
 
@@ -134,7 +134,16 @@ class Evaluate:
 
     def __str__(self) -> str:
         results = ", ".join(_name(v) for v in self.outputs)
-        return f"{results} = {self.node.label}({', '.join(map(_name, self.inputs))}) by torch"
+        operands = (self._operand(i) for i in range(len(self.inputs)))
+        return f"{results} = {self.node.label}({', '.join(operands)}) by torch"
+
+    def seen_through(self, index: int) -> tuple[Node, ...]:
+        """The nodes that only look at an operand in another way, which the computation sees it through."""
+        return self.node.seen_through(index) if isinstance(self.node, LibraryCall) else ()
+
+    def _operand(self, index: int) -> str:
+        nodes = self.seen_through(index)
+        return " of ".join([*(node.label for node in reversed(nodes)), _name(self.inputs[index])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

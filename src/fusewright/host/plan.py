@@ -21,10 +21,10 @@ from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
-from fusewright.host.layout import Layout, size_value
+from fusewright.host.layout import size_value
+from fusewright.host.memory import Memory
 from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
-from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
@@ -78,58 +78,6 @@ class LaunchError(ScheduleError):
         super().__init__(cause.message, hint=cause.hint, location=cause.location, **cause.facts)
         self.launch = launch
         self.cause = cause
-
-
-class Memory:
-    """Shape, strides and alignment of every tensor that kernels touch in one call.
-
-    `layouts` keeps those of tensors that the host allocates; it is filled on demand.
-    """
-
-    __slots__ = ("sizes", "_layouts", "_facts", "_homes")
-
-    def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
-        self.sizes = binding.sizes
-        self._layouts = layouts
-        self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
-            value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
-            for i, value in enumerate(fusion.inputs)
-        }
-        self._homes: Mapping[Any, TensorView] = {}
-
-    def place(self, homes: Mapping[TensorView, TensorView]) -> None:
-        """From now on each of these tensors lies where the input does that it is, or may be, written into."""
-        self._homes = homes
-
-    def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
-        """Whether memory of its own would have the shape and strides of the input `home`.
-
-        The stride of a dimension of one element makes no difference.
-        """
-        (shape, strides, _), (size, steps, _) = self._own(tensor), self._own(home)
-        return shape == size and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape))
-
-    def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """(shape, strides, alignment in bytes); empty for a scalar."""
-        return self._own(self._homes.get(value, value))
-
-    def stride(self, value: Val, dim: int) -> int:
-        """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
-        shape, strides, _ = self.of(value)
-        return 0 if 0 in shape else strides[dim]
-
-    def _own(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        found = self._facts.get(value)
-        if found is None:
-            shape: tuple[int, ...] = ()
-            strides: tuple[int, ...] = ()
-            if isinstance(value, TensorView):
-                layout = self._layouts.get(value)
-                if layout is None:
-                    layout = self._layouts[value] = Layout(value)
-                shape, strides = layout.at(self.sizes)
-            found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
-        return found
 
 
 #: `zeroed(kernel, argument, workspace, count)` yields workspaces that are kept between calls.
@@ -430,7 +378,7 @@ class Programs:
             names[f"offset_{tensor.name}"] = place.offset
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
-                names.update(plan.bind(memory.sizes))
+                names.update(plan.bind(memory))
                 continue
             names.update(plan.bind(memory, tracer, self._zeroed))
         return BoundProgram(template.code.bind(names), names, plans, template.program, template.code)
@@ -479,7 +427,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "empty": _allocator(target.device),
         "stream": threading.get_ident,
         "draw": target.random_states.take,
-        "copy_into": _copy_into,
+        "copy_into": copy_into,
         "view": _view,
         "conjugated": conjugated,
         "no_storage": _refuse_storage,
@@ -508,7 +456,7 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
+def copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
     """Writes a result into an input as a kernel would: unseen by autograd."""
     with torch.inference_mode():
         movable(target).copy_(movable(source))

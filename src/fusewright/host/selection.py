@@ -25,7 +25,6 @@ class Selection(Generic[Plan]):
 
     Args:
         make: what computes a segment with the params of a proposal.
-        join: the plans of all segments as launches, where these positions are to be one launch each.
         repro: a script that reproduces the call, for faults.
         required: what no partition may do.
     """
@@ -35,7 +34,6 @@ class Selection(Generic[Plan]):
         partitions: Partitions,
         call: Call,
         make: Callable[[Segment, Proposal], Plan],
-        join: Callable[[Sequence[Plan], Sequence[Sequence[int]]], list[Plan]],
         repro: Callable[[], str],
         tracer: Tracer,
         required: Exclusions = NO_EXCLUSIONS,
@@ -43,13 +41,12 @@ class Selection(Generic[Plan]):
         self._partitions = partitions
         self._call = call
         self._make = make
-        self._join = join
         self._repro = repro
         self._tracer = tracer
         self._required = required
 
-    def plans(self) -> list[Plan]:
-        """One a launch, in order.
+    def plans(self) -> tuple[list[Plan], Sequence[Sequence[int]]]:
+        """One a segment, in order, and the positions of those that are to be one launch.
 
         Raises:
             NoSchedulerError, RejectedError: no scheduler takes part of the fusion, at these sizes or at all.
@@ -60,7 +57,7 @@ class Selection(Generic[Plan]):
             planned = self._partitions.select(self._call, self._tracer, self._required)
             plans = self._plans(planned.partition.segments, planned.proposals)
             if plans is not None:
-                return self._join(plans, planned.partition.launches)
+                return plans, planned.partition.launches
 
     def _plans(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Plan] | None:
         """The plans, or None where one cannot be made and another partition is to be tried."""

@@ -49,6 +49,8 @@ class Fusion:
         self.edits = 0
         #: scalars whose value is used as a size: the symbol that stands for each
         self.scalar_of: dict[Symbol, Scalar] = {}
+        #: scalars that were made as the size of an axis, and that axis
+        self.size_axes: dict[Scalar, IterDomain] = {}
         #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
         self.ranges: dict[Symbol, tuple[int, int]] = {}
         #: sizes that the schedule takes to be multiples of a number, likewise
@@ -316,7 +318,7 @@ class Fusion:
         for node in self.nodes:
             node.with_sizes(rename)
         self.checks = [(rename(condition), message) for condition, message in self.checks]
-        for value in self.values():
+        for value in dict.fromkeys((*self.values(), *self.size_axes)):  # some are sizes of shapes alone
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
                 value.extent = rename(value.extent)
 

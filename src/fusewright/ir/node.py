@@ -579,9 +579,11 @@ class LibraryCall(Node):
     Inputs are tensors, and scalars such as the k of topk. The outputs are whole tensors in memory.
 
     options: the arguments of the row's function that are no values of the fusion, by name.
+    views: of each input the nodes through which it is seen, in order: all they do is look at it in another
+        way. Empty where no input is seen through any.
     """
 
-    __slots__ = ("op", "options")
+    __slots__ = ("op", "options", "views")
     traits = Traits(whole=True)
 
     def __init__(
@@ -594,6 +596,11 @@ class LibraryCall(Node):
         super().__init__(inputs, outputs)
         self.op = op
         self.options = options
+        self.views: tuple[tuple[Node, ...], ...] = ()
+
+    def seen_through(self, operand: int) -> tuple[Node, ...]:
+        """The nodes that the operation sees an input through."""
+        return self.views[operand] if self.views else ()
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
         return (None,) * self.output.ndim

@@ -7,7 +7,16 @@ from functools import lru_cache
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
+from fusewright.sym import And, Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
+
+Conditions = frozenset[Expr]
+
+
+def conditions_of(cond: Expr) -> Conditions:
+    """The parts that hold together where `cond` does."""
+    if cond is k.TRUE:
+        return frozenset()
+    return frozenset(cond.args) if isinstance(cond, And) else frozenset((cond,))
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:

@@ -41,7 +41,8 @@ def lay_out(tensor: TensorView, order: Sequence[int], contiguity: Sequence[bool 
 
 
 def _states_order(node: Node) -> bool:
-    return isinstance(node, Copy) and node.ordered
+    """Whether the order of its outputs in memory is part of what the definition says of it."""
+    return node.traits.whole or (isinstance(node, Copy) and node.ordered)
 
 
 def _permutes(node: Node) -> bool:

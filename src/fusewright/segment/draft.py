@@ -51,6 +51,10 @@ class Draft:
         self._placed: dict[tuple[Segment, int], Segment] = {}
         self._look()
 
+    def defined_nodes(self) -> dict[Node, Node]:
+        """For nodes of the graph those of the definition that they are copies of."""
+        return {twin: node for node, twin in self._twins.items()}
+
     def translated(self, exclusions: Exclusions) -> Exclusions:
         """Exclusions of the definition's nodes, of the graph's."""
         return exclusions.of(self._twins)

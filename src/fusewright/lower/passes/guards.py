@@ -26,12 +26,12 @@ from enum import Enum
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import And, Expr, Symbol, as_int, bounds, land, substitute
+from fusewright.lower.guards import Conditions, conditions_of
+from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 
 _COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
-Conditions = frozenset[Expr]
 _NONE: Conditions = frozenset()
 
 # Steps of an unrolled iteration, counted an element each, below which predicates are cheaper than a branch,
@@ -44,13 +44,6 @@ def gather_guards(kernel: k.Kernel) -> k.Kernel:
     tree.gather(tree.top, _NONE, _Branches.ALL)
     tree.drop_fills()
     return k.with_body(kernel, k.body_of(kernel.body, _statements(tree.top, _NONE)))
-
-
-def conditions_of(cond: Expr) -> Conditions:
-    """The parts that hold together where `cond` does."""
-    if cond is k.TRUE:
-        return _NONE
-    return frozenset(cond.args) if isinstance(cond, And) else frozenset((cond,))
 
 
 # ---- the tree ----------------------------------------------------------------------------------------------
