@@ -142,6 +142,20 @@ def test_different_bodies_in_one_launch() -> None:
     assert [each.scheduler for each in profile.kernel_profiles] == schedulers(program)
 
 
+def test_a_workspace_is_that_of_its_launch_whatever_is_one_launch_before_it() -> None:
+    """Sums across blocks have scratch memory, and so are launched by themselves."""
+    d = Definition()
+    x, y, z = d.tensor(), d.tensor(), d.tensor()
+    d.output(d.exp(x))
+    d.output(d.exp(y))
+    d.output(d.reduced("sum", d.cut(d.neg(z)), [0, 1]))
+    inputs = [torch.randn(3, 5), torch.randn(7, 5), torch.randn(37, 3001)]
+    outputs, program = run(d.executor(), inputs)
+    expected = [inputs[0].exp(), inputs[1].exp(), -inputs[2].sum((0, 1), keepdim=True)]
+    torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-3)
+    assert [len(plan.parts) for plan in program.launches] == [3, 1]
+
+
 def test_the_switch_keeps_kernels_apart() -> None:
     executor, inputs, expected = different_bodies()
     outputs = executor.execute(inputs, options=Options().with_switches(disable="horizontal_fusion"))

@@ -63,7 +63,7 @@ def build_program(
                     operations.append(Allocate(tensor, tensor in owned))
             for j, source in enumerate(step.kernel.arguments):
                 if isinstance(source, Workspace):
-                    operations.append(AllocateWorkspace(i, j, source.zeroed))
+                    operations.append(AllocateWorkspace(step.segment, j, source.zeroed))
         operations.append(step)
         done = [t for t in _touched(step) if last[t] == i and t not in kept | inputs and t not in in_place]
         operations += [Free(tensor) for tensor in done]

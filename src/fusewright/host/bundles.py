@@ -132,7 +132,7 @@ class Bundles:
 
 def _blocks(plan: StepPlan, memory: Memory) -> int | None:
     """The blocks of a launch that may be part of another; None if it may not."""
-    if not isinstance(plan, LaunchPlan) or common_block(plan.op.kernel.kernel) is None:
+    if not isinstance(plan, LaunchPlan) or plan.op.bases or common_block(plan.op.kernel.kernel) is None:
         return None
     try:
         shape = plan.shape(memory)
