@@ -106,8 +106,8 @@ def _note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions]) -> None:
         for buffer in written:
             known.pop(buffer, None)
         return
-    is_partial = isinstance(stmt, k.Copy) and stmt.fill is None
-    conditions = conditions_of(stmt.pred) if is_partial else frozenset[Expr]()
+    without_fill = stmt.pred if isinstance(stmt, k.Copy) and stmt.fill is None else k.TRUE
+    conditions = conditions_of(without_fill)
     for buffer in written:
         known[buffer] = min(conditions, known.get(buffer, conditions), key=len)
 
