@@ -18,7 +18,7 @@ from time import process_time
 import torch
 
 from bench.report import Cell, environment, text_table
-from bench.stacks import Graph, layer_stack, pointwise_chain
+from bench.stacks import HIDDEN, WIDE, Graph, layer_stack, optimizer_step, pointwise_chain
 from fusewright import FusionCache
 from fusewright.core.once import clear_shared_caches
 from fusewright.core.options import Options
@@ -34,6 +34,7 @@ LAYERS = 12
 DISTINCT = 4
 # Forward and backward of as many layers: 2,673 nodes.
 MANY_LAYERS = 33
+EQUAL_UPDATES, OPTIMIZED_LAYERS = 20, 24
 CHAINS = {800: 0.4, 1600: 0.8}
 HEADER = ("graph", "what", "measured", "goal")
 
@@ -118,6 +119,23 @@ def many_nodes() -> list[Row]:
     ]
 
 
+def optimizer_steps() -> list[Row]:
+    """Kernels of steps over parameters of one shape, and of a transformer's, and Python's time for them."""
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        f"{EQUAL_UPDATES} equal AdamW updates": [(HIDDEN, WIDE)] * EQUAL_UPDATES,
+        f"AdamW for {OPTIMIZED_LAYERS} layers": OPTIMIZED_LAYERS
+        * [(HIDDEN,), (HIDDEN,), (HIDDEN, WIDE), (WIDE,), (WIDE, HIDDEN), (HIDDEN,)],
+    }
+    rows = []
+    for name, given in shapes.items():
+        run = median(optimizer_step(given))
+        rows += [
+            Row(f"{name}, {len(given)} tensors", "kernels", len(run.program.kernels), -(-len(given) // 48)),
+            Row(f"{name}, {len(given)} tensors", "seconds before NVRTC", run.seconds),
+        ]
+    return rows
+
+
 def chains() -> list[Row]:
     return [
         Row(
@@ -138,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print; always 0, unless something raises."""
     print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
     compiled(layer_stack(1, backward=True))  # what a process loads once
-    rows = [*equal_layers(), *many_nodes(), *chains()]
+    rows = [*equal_layers(), *many_nodes(), *optimizer_steps(), *chains()]
     print(text_table(HEADER, [row.cells() for row in rows]))
     if arguments.json is not None:
         content = {"environment": environment(), "rows": [asdict(row) for row in rows]}

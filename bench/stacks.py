@@ -46,6 +46,25 @@ def pointwise_chain(count: int) -> Graph:
     return Graph(define, [(ROWS, HIDDEN)])
 
 
+def optimizer_step(shapes: list[tuple[int, ...]]) -> Graph:
+    """AdamW in place, for parameters of these shapes: each with its gradient and two averages."""
+
+    def define(fd: FusionDefinition) -> None:
+        for shape in shapes:
+            p, g, m, v = (
+                fd.define_tensor(
+                    shape=[-1] * len(shape), contiguity=[True] * len(shape), dtype=DataType.Float
+                )
+                for _ in range(4)
+            )
+            mean, square = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
+            fd.add_output(p * 0.9999 - mean / (fd.ops.sqrt(square) + 1e-8) * 1e-3, p)
+            fd.add_output(mean, m)
+            fd.add_output(square, v)
+
+    return Graph(define, [shape for shape in shapes for _ in range(4)])
+
+
 def layer_stack(layers: int, backward: bool = False) -> Graph:
     """Layers of layer norm, a linear layer, GELU, a linear layer and what is added back, all alike.
 

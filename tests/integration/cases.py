@@ -296,7 +296,7 @@ def rows_and_columns(fd: FusionDefinition, x: Any) -> None:
 # ---- the cases ---------------------------------------------------------------------------------------------
 
 BF16, HALF, DOUBLE = (torch.bfloat16,), (torch.float16,), (torch.float64,)
-INNER, PERSISTENT, TWO = ("reduction",), ("inner_persistent",), ("pointwise", "pointwise")
+INNER, PERSISTENT, BUNDLE = ("reduction",), ("inner_persistent",), ("horizontal",)
 
 
 def _gelu(x: Tensor, bias: Tensor) -> Tensor:
@@ -347,7 +347,7 @@ POINTWISE = [
         lambda x, y: x.t() + y,
         schedulers=("transpose",),
     ),
-    Case("expanded", expanded, ((64,), (33, 64)), lambda x, y: [x.expand(33, 64).exp(), x - y], TWO),
+    Case("expanded", expanded, ((64,), (33, 64)), lambda x, y: [x.expand(33, 64).exp(), x - y], BUNDLE),
     Case("ramp", ramp, ((6, 40),), _ramp),
     Case("integers", integers, ((100,), (100,)), _integers, dtypes=(torch.int64,)),
     Case("integers_32", integers, ((100,), (100,)), _integers, dtypes=(torch.int32,)),

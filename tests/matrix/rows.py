@@ -422,10 +422,15 @@ GROUPS: dict[str, dict[str, Row]] = {
     },
     "binary": {
         **_rows(
-            "add sub mul minimum maximum eq ne lt le gt ge mod fmod remainder",
+            "add sub mul minimum maximum eq ne lt le gt ge",
             _each(lambda cell: [(X, _number(cell)), (X, Y)]),
         ),
-        **_rows("div truediv atan2 complex gcd nextafter logical_and logical_or", _calls((X, Y))),
+        # Of integers, what a division by zero gives is undefined, and operands have zeros.
+        **_rows(
+            "mod fmod remainder div",
+            _each(lambda cell: [(X, _number(cell))] + [(X, Y)] * (not cell.dtype.is_integral)),
+        ),
+        **_rows("truediv atan2 complex gcd nextafter logical_and logical_or", _calls((X, Y))),
         **_rows("bitwise_and bitwise_or bitwise_xor", _calls((X, Y))),
         **_rows("bitwise_left_shift bitwise_right_shift logical_right_shift", _shifts),
     },

@@ -12,10 +12,12 @@ from dataclasses import replace
 
 from fusewright.core.enums import CacheOp
 from fusewright.cuda.printer import CudaSource
+from fusewright.kernel.access import written_buffers
 from fusewright.kernel.ir import (
     TRUE,
     Alloc,
     Barrier,
+    Bind,
     BlockReduce,
     BlockScan,
     Buffer,
@@ -31,11 +33,13 @@ from fusewright.kernel.ir import (
     Let,
     LetValue,
     Ref,
+    ScalarParam,
     Scatter,
     Space,
     operand_dtype,
+    walk,
 )
-from fusewright.sym import ZERO, Expr, as_int
+from fusewright.sym import ZERO, Expr, as_int, lt
 from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_reduce
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -145,6 +149,54 @@ def _if(reader: Reader, stmt: If, lines: Lines) -> None:
     reader.names.index(guard.parts[0], stmt.cond)
     with reader.scope():
         reader.body(stmt.body, Lines(reader, guard.body))
+
+
+def _bind(reader: Reader, stmt: Bind, lines: Lines) -> None:
+    written = {buffer for inner in walk(stmt.body) for buffer in written_buffers(inner)}
+    inside = Lines(reader, lines.take("block").body)
+    with reader.scope():
+        names = reader.names
+        given: list[str] = []
+        for wanted in stmt.names:
+            const, kind, name, count, value = inside.take("declare").parts
+            if count is not None or value is not None:
+                raise Mismatch(f"{name} has a value before its choice")
+            given.append(name)
+            if not isinstance(wanted, ScalarParam):
+                of = names.type(wanted.buffer.dtype)
+                if kind != f"{of}*" or const == (wanted.buffer in written):
+                    raise Mismatch(f"a pointer to {of} is expected")
+                names.declare(name, wanted.buffer, of)
+            elif const or kind != names.type(wanted.dtype):
+                raise Mismatch(f"{wanted.name} is {wanted.dtype.name}")
+            elif wanted.symbol is None:
+                names.declare(name, wanted, kind)
+            else:
+                names.define(name, kind, wanted.symbol)
+        _choices(reader, stmt, given, range(len(stmt.choices)), inside)
+        reader.body(stmt.body, inside)
+
+
+def _choices(reader: Reader, stmt: Bind, given: list[str], among: range, lines: Lines) -> None:
+    if len(among) > 1:
+        half = len(among) // 2
+        guard = lines.take("if")
+        reader.names.index(guard.parts[0], lt(stmt.position, stmt.starts[among[half] - 1]))
+        for part, body in ((among[:half], guard.body), (among[half:], lines.take("else").body)):
+            inner = Lines(reader, body)
+            _choices(reader, stmt, given, part, inner)
+            inner.end()
+        return
+    for name, param in zip(given, stmt.choices[among[0]]):
+        target, value = lines.take("assign").parts
+        if target != ("name", name):
+            raise Mismatch(f"{name} is expected to be chosen")
+        if isinstance(param, ScalarParam) and param.symbol is not None:
+            reader.names.index(value, param.symbol)
+        else:
+            what = param if isinstance(param, ScalarParam) else param.buffer
+            if value[0] != "name" or reader.names.memory.get(value[1], (None,))[0] is not what:
+                raise Mismatch(f"{name} is not the one of choice {among[0]}")
 
 
 def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
@@ -342,6 +394,7 @@ STATEMENTS: Readers = {
     LetValue: _let_value,
     For: _for,
     If: _if,
+    Bind: _bind,
     Copy: _copy,
     Scatter: _scatter,
     Compute: _compute,

@@ -338,6 +338,7 @@ def _parse_line(line: str) -> tuple[str, tuple[Any, ...], bool]:
 _FIXED: dict[str, tuple[str, tuple[Any, ...], bool]] = {
     "{": ("block", (), True),
     "}": ("end", (), False),
+    "else {": ("else", (), True),
     "#pragma unroll": ("unroll", (), False),
 }
 

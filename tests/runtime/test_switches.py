@@ -16,8 +16,9 @@ ARGUMENTS = {
     "kernel_lineinfo": "--generate-line-info",
     "fma": "--fmad=false",
 }
-# Tested below, in test_compiler.py, tests/integration/test_library.py and tests/host/test_stable_sizes.py.
-OTHERS = {"constant_sizes", "matmul_expr_eval", "nvrtc_caching", "parallel_compile"}
+# Tested below, in test_compiler.py, tests/integration/test_library.py, tests/host/test_stable_sizes.py and
+# tests/host/test_bundles.py.
+OTHERS = {"constant_sizes", "horizontal_fusion", "matmul_expr_eval", "nvrtc_caching", "parallel_compile"}
 
 
 def test_every_effect_is_tested() -> None:

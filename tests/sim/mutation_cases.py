@@ -124,7 +124,20 @@ def _add_exp(x: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
 ROWS = _sizes((5, 1024), (5, 1026), (3, 1536), (2, 1790))
 COLUMNS = _sizes((64, 45), (65, 33), (90, 64), (128, 31))
 
+
+def _bundle(fd: FusionDefinition, t: list[Any]) -> None:
+    """Two equal updates in place and rows that are held in registers: one launch."""
+    fd.add_output(t[0] + t[1], t[0])
+    fd.add_output(t[2] + t[3], t[2])
+    fd.add_output(t[4] - fd.ops.max(t[4], [1], True))
+
+
 CASES: dict[str, Case] = {
+    "bundle": Case(
+        _bundle,
+        _random((3, 37), (3, 37), (5, 45), (5, 45), (3, 509)),
+        lambda a, b, c, d, x: [x - x.amax(1, keepdim=True)],
+    ),
     "pointwise": Case(_pointwise, _random((3, 77), (77,)), _add_exp),
     "vectors": Case(_pointwise, _random((3, 1028), (1028,)), _add_exp),
     "column broadcast": Case(_pointwise, _random((5, 33), (5, 1)), _add_exp),

@@ -12,6 +12,7 @@ from fusewright.kernel.ir import (
     TRUE,
     Alloc,
     Barrier,
+    Bind,
     BlockReduce,
     BlockScan,
     Buffer,
@@ -68,7 +69,7 @@ def _replaced(body: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple
     for stmt in body:
         if stmt is old:
             result += new
-        elif isinstance(stmt, (For, If)):
+        elif isinstance(stmt, (For, If, Bind)):
             result.append(with_body(stmt, _replaced(stmt.body, old, new)))
         else:
             result.append(stmt)

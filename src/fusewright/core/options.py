@@ -67,6 +67,7 @@ DISABLE_OPTIONS = _switches(
     {
         "constant_sizes": "no kernel is made for the sizes of the first calls alone",
         "fma": "multiplications and additions are not contracted",
+        "horizontal_fusion": "independent kernels are not launched as one",
         "matmul_expr_eval": "matmul and linear are not evaluated by torch, and nothing else takes them",
         "nvrtc_caching": "machine code is neither read from the disk cache nor written to it",
         "parallel_compile": "the kernels of a fusion are compiled one after another",

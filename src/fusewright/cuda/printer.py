@@ -39,6 +39,7 @@ from fusewright.kernel.ir import (
     TRUE,
     Alloc,
     Barrier,
+    Bind,
     BlockReduce,
     BlockScan,
     Buffer,
@@ -56,6 +57,7 @@ from fusewright.kernel.ir import (
     Let,
     LetValue,
     Operand,
+    Param,
     Ref,
     ScalarParam,
     ScalarRef,
@@ -69,7 +71,7 @@ from fusewright.kernel.ir import (
     reduced_dtype,
     walk,
 )
-from fusewright.sym import ZERO, Expr, Symbol, as_int, const, symbol, to_text
+from fusewright.sym import ZERO, Expr, Symbol, as_int, const, lt, symbol, to_text
 
 _INDENT = "  "
 _BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
@@ -204,6 +206,9 @@ class KernelPrinter:
         if symbol.name in _BUILTINS:
             self._builtins[symbol.name] = name
         return name
+
+    def param_name(self, param: Param) -> str:
+        return self.name(param.name if isinstance(param, ScalarParam) else param.buffer.name)
 
     def type(self, dtype: DataType) -> str:
         if dtype in TYPE_SNIPPETS:
@@ -417,6 +422,33 @@ def _if(printer: KernelPrinter, stmt: If) -> None:
         printer.statements(stmt.body)
 
 
+def _bind(printer: KernelPrinter, stmt: Bind) -> None:
+    """Variables for the names, which the block finds the values of by halving; then the body."""
+    with printer.nested(""):
+        for name in stmt.names:
+            if isinstance(name, ScalarParam):
+                printer.line(f"{_scalar_param(printer, name)};")
+            else:
+                const = "" if name.buffer in printer.written else "const "
+                printer.line(f"{const}{printer.type(name.buffer.dtype)}* {printer.param_name(name)};")
+        _choice(printer, stmt, 0, len(stmt.choices))
+        printer.statements(stmt.body)
+
+
+def _choice(printer: KernelPrinter, stmt: Bind, first: int, end: int) -> None:
+    """Assigns the choice among those from `first` to `end`."""
+    if end - first == 1:
+        for name, param in zip(stmt.names, stmt.choices[first]):
+            printer.line(f"{printer.param_name(name)} = {printer.param_name(param)};")
+        return
+    half = (first + end) // 2
+    start = stmt.starts[half - 1]
+    with printer.nested(f"if ({printer.expr(lt(stmt.position, start))})"):
+        _choice(printer, stmt, first, half)
+    with printer.nested("else"):
+        _choice(printer, stmt, half, end)
+
+
 def _copy(printer: KernelPrinter, stmt: Copy) -> None:
     dst, src, fill, width = stmt.dst, stmt.src, stmt.fill, stmt.width
     if stmt.pred is not TRUE and fill is None:
@@ -555,6 +587,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     LetValue: _let_value,
     For: _for,
     If: _if,
+    Bind: _bind,
     Copy: _copy,
     Scatter: _scatter,
     Compute: _compute,

@@ -184,9 +184,10 @@ def cuda_text(launches: Sequence[LaunchPlan], complete: bool) -> str:
     found: dict[CompiledKernel, list[str]] = {}
     for launch in launches:
         comments = found.setdefault(launch.op.kernel, [])
-        names = "" if launch.segment is None else str(launch.segment.names)
-        if names:
-            comments.append(f"// where {names}\n")
+        for i, part in enumerate(launch.parts):
+            names = "" if part.segment is None else str(part.segment.names)
+            if names:
+                comments.append(f"// {f'in part p{i} ' if launch.is_combined else ''}where {names}\n")
     return "\n".join(
         f"{''.join(comments)}{kernel.full_text if complete else kernel.cuda_text}"
         for kernel, comments in found.items()

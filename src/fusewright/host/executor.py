@@ -24,6 +24,7 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
+from fusewright.host.bundles import Bundles
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
@@ -259,12 +260,15 @@ class FusionExecutor:
         options: Options | None = None,
         tracer: Tracer | None = None,
     ) -> tuple[Segment, ...]:
-        """The segments that compute all outputs for these inputs, none of them as a view, in launch order.
+        """The segments that compute all outputs for these inputs, none of them as a view, in order.
 
         Their nodes are those of the definition, for an executor that is to keep these.
         """
         program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
-        segments = [plan.segment for plan in program.plans if plan.segment is not None]
+        parts = [
+            p for plan in program.plans for p in (plan.parts if isinstance(plan, LaunchPlan) else [plan])
+        ]
+        segments = sorted([p.segment for p in parts if p.segment is not None], key=lambda s: s.index)
         return self._partitions_without(frozenset()).as_defined(segments)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
@@ -380,11 +384,15 @@ class FusionExecutor:
         views = self._views.find(binding) if setting.views else NO_VIEWS
         partitions = self._partitions_without(frozenset(views))
         hardware = place.target.hardware
-        call = Call(_size_class(binding.sizes, stable, hardware), start, facts, hardware)
+        size_class = _size_class(binding.sizes, stable, hardware)
+        call = Call(size_class, start, facts, hardware, setting.horizontal)
+
         selection = Selection(partitions, call, make, repro, tracer, required)
         while True:
-            plans = selection.plans()
-            if schedule is not None:
+            plans, launches = selection.plans()
+            if schedule is None:
+                plans = place.bundles.joined(plans, launches, memory, tracer)
+            else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
                 return self._bind(place, plans, binding, memory, tracer, views)
@@ -419,7 +427,8 @@ class FusionExecutor:
                 target: Target = CudaTarget(device, setting.options, setting.compiler)
             else:
                 target = SimulatedTarget(setting.options)
-            return _DeviceState(target, Programs(self.fusion, target, self._binder.size_scalars.static))
+            programs = Programs(self.fusion, target, self._binder.size_scalars.static)
+            return _DeviceState(target, programs, setting.compiler)
 
         return setting.places.get(device, make)
 
@@ -596,9 +605,10 @@ class _DeviceState:
     computes.
     """
 
-    def __init__(self, target: Target, programs: Programs) -> None:
+    def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
         self.target = target
         self.programs = programs
+        self.bundles = Bundles(compiler, target)
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
@@ -619,6 +629,7 @@ class _Setting:
         self.deterministic = deterministic
         self.compiler = KernelCompiler(options)
         self.constant_sizes = not options.disabled("constant_sizes")
+        self.horizontal = not options.disabled("horizontal_fusion")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's key; devices of one kind share them

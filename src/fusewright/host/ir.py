@@ -59,7 +59,10 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocateWorkspace:
-    """Scratch memory for argument `argument` of launch `launch`; zeroed workspaces are kept between calls."""
+    """Scratch memory for argument `argument` of the launch that is named by segment `launch`.
+
+    Zeroed workspaces are kept between calls.
+    """
 
     launch: int
     argument: int

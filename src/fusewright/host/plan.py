@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,12 +28,14 @@ from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
+from fusewright.kernel.combine import part_symbol
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
+from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import CudaTarget, Launch, Target
-from fusewright.segment import Names, Segment
+from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
 # Kept for new signatures; programs that are bound already keep theirs.
@@ -42,6 +45,8 @@ MAX_WORKSPACES = 1024
 NO_VIEWS: Views = {}
 # Bytes that a tensor without elements needs of its storage, wherever in it it starts.
 NO_BYTES = -(2**63)
+# A name of a part in a kernel that is made of several, with the part's number and its own name.
+_PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,13 +87,21 @@ Zeroed = Callable[[CompiledKernel, int, Workspace, int], ZeroedWorkspace]
 class LaunchPlan:
     """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it.
 
-    segment: what it computes; None: a user's schedule of the whole fusion.
+    segment: what it computes; None: a user's schedule of the whole fusion, or several segments.
+    parts: the launches that it stands for: itself, or one for each of several segments.
     """
 
-    def __init__(self, op: LaunchKernel, segment: Segment | None, target: Target) -> None:
+    def __init__(
+        self,
+        op: LaunchKernel,
+        segment: Segment | None,
+        target: Target,
+        parts: tuple[LaunchPlan, ...] = (),
+    ) -> None:
         kernel = op.kernel
         self.op = op
         self.segment = segment
+        self.parts = parts or (self,)
         self.sizes = kernel.sizes
         self._target = target
         #: the buffer of each tensor that the kernel takes the address of
@@ -121,25 +134,61 @@ class LaunchPlan:
 
     def _own_sizes(self, memory: Memory) -> Mapping[Symbol, int]:
         """The values of the sizes that the kernel was made for, by the names that they have there."""
+        if self.is_combined:
+            return {
+                part_symbol(i, own): value
+                for i, part in enumerate(self.parts)
+                for own, value in part._own_sizes(memory).items()
+            }
         return memory.sizes if self.segment is None else self.segment.own_sizes(memory.sizes)
 
-    def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
-        """What the launch uses by name.
+    @property
+    def is_combined(self) -> bool:
+        """Whether several segments are computed by this one launch."""
+        return self.parts[0] is not self
+
+    def names_in(self, text: str) -> str:
+        """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
+        if not self.is_combined:
+            return "" if self.segment is None else str(self.segment.names)
+        found = {}
+        for name, part, own in _PART_NAME.findall(text):
+            segment = self.parts[int(part)].segment
+            if segment is not None and own in segment.names.table:
+                found[name] = segment.names.table[own]
+        return ", ".join(f"{name} is {theirs}" for name, theirs in found.items())
+
+    def shape(self, memory: Memory) -> LaunchShape | None:
+        """The launch for a call; None if there is nothing to write.
 
         Raises:
-            ScheduleError: the kernel cannot be launched with these sizes, or at these addresses.
+            LaunchError: the kernel of a segment cannot be launched with these sizes, or at these addresses.
+            ScheduleError: a user's cannot.
         """
+        for part in self.parts:
+            try:
+                part._check_alignment(memory)
+            except ScheduleError as error:
+                raise error if part.segment is None else LaunchError(part, error) from error
+        if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
+            return None
+        try:
+            with nullcontext() if self.segment is None else self.segment.names.in_errors():
+                return self.sizes.shape(self.symbols(memory))
+        except ScheduleError as error:
+            raise error if self.segment is None else LaunchError(self, error) from error
+
+    def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
+        """What the launch uses by name. Raises as `shape`."""
         segment = self.op.segment
-        self._check_alignment(memory)
         values = self.symbols(memory)
         launch: Launch = _launch_nothing
-        if any(_is_written(tensor, memory) for tensor in self.op.outputs):
-            with nullcontext() if self.segment is None else self.segment.names.in_errors():
-                shape = self.sizes.shape(values)
+        shape = self.shape(memory)
+        if shape is not None:
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
             launch = self._target.launcher(self.op.kernel, shape, tracer)
-            if self.segment is not None and not self._target.takes_pointers:
-                launch = partial(_simulate, launch, self.segment.names)
+            if not self._target.takes_pointers:
+                launch = partial(_simulate, launch, self)
         names: dict[str, Any] = {f"launch_{segment}": launch}
         names.update(zip(self._sized, self.sizes.arguments(self._own_sizes(memory))))
         for name, value, dim in self._strided:
@@ -167,12 +216,12 @@ class LaunchPlan:
                 )
 
 
-def _simulate(launch: Launch, names: Names, stream: int, values: Sequence[Any]) -> None:
+def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[Any]) -> None:
     """A launch whose errors, which quote the kernel, tell what its names stand for in the definition."""
     try:
         launch(stream, values)
     except SimulationError as error:
-        if where := str(names):
+        if where := plan.names_in(str(error)):
             error.reword(lambda text: f"{text}, where {where}")
         raise
 
@@ -251,7 +300,13 @@ def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) 
 
 
 def _may_be_written(plan: StepPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
-    return isinstance(plan, LaunchPlan) and _kernel_allows(plan, home, tensor, memory)
+    """Whether the kernel allows it, of several parts that of the part which makes the tensor."""
+    if not isinstance(plan, LaunchPlan):
+        return False
+    part = next(part for part in plan.parts if tensor in part.op.outputs)
+    if any(home in other.op.values for other in plan.parts if other is not part):
+        return False
+    return _kernel_allows(part, home, tensor, memory)
 
 
 def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
@@ -325,10 +380,7 @@ class Programs:
             if isinstance(plan, EvaluatePlan):
                 names.update(plan.bind(memory))
                 continue
-            try:
-                names.update(plan.bind(memory, tracer, self._zeroed))
-            except ScheduleError as error:
-                raise error if plan.segment is None else LaunchError(plan, error) from error
+            names.update(plan.bind(memory, tracer, self._zeroed))
         return BoundProgram(template.code.bind(names), names, plans, template.program, template.code)
 
     def _zeroed(

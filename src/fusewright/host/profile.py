@@ -16,6 +16,7 @@ from fusewright.host.memory import Memory
 from fusewright.host.plan import BoundProgram, LaunchPlan, StepPlan
 from fusewright.ir import TensorView, Val
 from fusewright.runtime.compiler import KernelCompiler
+from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name
 
@@ -119,7 +120,7 @@ def run_profiled(
         return run
 
     names, plans = dict(program.names), program.plans
-    steps = [f"{'launch' if isinstance(plan, LaunchPlan) else 'call'}_{i}" for i, plan in enumerate(plans)]
+    steps = [f"{'launch' if isinstance(plan, LaunchPlan) else 'call'}_{plan.op.segment}" for plan in plans]
     run = program.code.bind(names | {name: timed(i, names[name]) for i, name in enumerate(steps)})
     begin = perf_counter()
     outputs = run(inputs)
@@ -217,7 +218,7 @@ def _kernel_profile(
 def _launch_facts(launch: LaunchPlan, memory: Memory, compiler: KernelCompiler) -> dict[str, Any]:
     """What is known of a kernel beside its time and data, by field."""
     kernel = launch.op.kernel
-    shape = launch.sizes.shape(launch.symbols(memory))
+    shape = launch.shape(memory) or LaunchShape((0, 0, 0), (0, 0, 0), 0)
     cubin = compiler.cubin(kernel, tracer=Tracer(timing=False))
     resources = cubin.resources[kernel.name]
     return {

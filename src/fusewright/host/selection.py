@@ -45,8 +45,8 @@ class Selection(Generic[Plan]):
         self._tracer = tracer
         self._required = required
 
-    def plans(self) -> list[Plan]:
-        """One a segment, in order.
+    def plans(self) -> tuple[list[Plan], Sequence[Sequence[int]]]:
+        """One a segment, in order, and the positions of those that are to be one launch.
 
         Raises:
             NoSchedulerError, RejectedError: no scheduler takes part of the fusion, at these sizes or at all.
@@ -57,7 +57,7 @@ class Selection(Generic[Plan]):
             planned = self._partitions.select(self._call, self._tracer, self._required)
             plans = self._plans(planned.partition.segments, planned.proposals)
             if plans is not None:
-                return plans
+                return plans, planned.partition.launches
 
     def _plans(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Plan] | None:
         """The plans, or None where one cannot be made and another partition is to be tried."""

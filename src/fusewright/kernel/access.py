@@ -22,7 +22,8 @@ class Fields:
 
     reads, writes: operands, or whole buffers, that it loads from and stores to. scratch: buffers that hold
     values only while it runs, and that it orders the accesses of itself. conditions: expressions that no
-    operand has. defines: the symbol that it gives a value. declares: the buffer that it makes known.
+    operand has, or tuples of them. defines: the symbol that it gives a value. declares: the buffer that it
+    makes known.
     """
 
     reads: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.LetValue: Fields(reads=("value",), conditions=("extent", "pred"), defines="symbol"),
     k.For: Fields(conditions=("extent",), defines="symbol"),
     k.If: Fields(conditions=("cond",)),
+    k.Bind: Fields(conditions=("position", "starts")),
     k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
     k.Scatter: Fields(reads=("src",), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
@@ -140,7 +142,14 @@ def operands(stmt: k.Stmt) -> list[k.Operand]:
 
 def conditions(stmt: k.Stmt) -> list[Expr]:
     """The expressions of the statement that no operand has: its extent, condition, predicate or value."""
-    return [getattr(stmt, name) for name in FIELDS[type(stmt)].conditions]
+    found: list[Expr] = []
+    for name in FIELDS[type(stmt)].conditions:
+        value = getattr(stmt, name)
+        if isinstance(value, tuple):
+            found += value
+        else:
+            found.append(value)
+    return found
 
 
 def expressions(stmt: k.Stmt) -> list[Expr]:
@@ -175,8 +184,11 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
     changed: dict[str, object] = {}
     for name in FIELDS[type(stmt)].conditions:
         old = getattr(stmt, name)
-        new = change(old)
-        if new is not old:
+        if isinstance(old, tuple):
+            several = tuple(map(change, old))
+            if any(map(operator.is_not, several, old)):
+                changed[name] = several
+        elif (new := change(old)) is not old:
             changed[name] = new
     for name in FIELDS[type(stmt)].accessed:
         value = getattr(stmt, name)

@@ -216,6 +216,22 @@ class If:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Bind:
+    """Runs `body` with `names` standing for the parameters `choices[i]`, one for one.
+
+    i is how many of `starts`, which ascend, are at most `position`; it is the same in all threads of the
+    block. A name looks like a parameter, but only the choices are parameters of the kernel: each of a name is
+    of its kind and type. There is one choice more than starts.
+    """
+
+    position: Expr
+    starts: tuple[Expr, ...]
+    names: tuple[Param, ...]
+    choices: tuple[tuple[Param, ...], ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """dst[index + k] = src[index + k] if pred else fill, for k < width: one vector access if a side is not
     local.
@@ -384,6 +400,7 @@ Stmt = (
     | LetValue
     | For
     | If
+    | Bind
     | Copy
     | Scatter
     | Compute
@@ -428,7 +445,7 @@ class Kernel:
 
 
 #: What statements stand in.
-BodyT = TypeVar("BodyT", bound=For | If | Kernel)
+BodyT = TypeVar("BodyT", bound=For | If | Bind | Kernel)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
@@ -442,12 +459,12 @@ def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | Non
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements nested directly in `stmt`."""
-    return stmt.body if isinstance(stmt, (For, If)) else ()
+    return stmt.body if isinstance(stmt, (For, If, Bind)) else ()
 
 
 def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """The statement with `change` applied to the statements nested directly in it, if there are any."""
-    return with_body(stmt, change(stmt.body)) if isinstance(stmt, (For, If)) else stmt
+    return with_body(stmt, change(stmt.body)) if isinstance(stmt, (For, If, Bind)) else stmt
 
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:

@@ -28,6 +28,7 @@ from fusewright.kernel.ir import (
     TRUE,
     Alloc,
     Barrier,
+    Bind,
     BlockReduce,
     BlockScan,
     Buffer,
@@ -179,6 +180,16 @@ def _if(stmt: If) -> str:
     return f"if {to_text(stmt.cond)}:"
 
 
+def _bind(stmt: Bind) -> str:
+    starts = ", ".join(map(to_text, stmt.starts))
+    choices = "; ".join(map(_param_names, stmt.choices))
+    return f"bind {_param_names(stmt.names)} by {to_text(stmt.position)} from {starts} to {choices}:"
+
+
+def _param_names(params: Iterable[Param]) -> str:
+    return ", ".join(p.name if isinstance(p, ScalarParam) else p.buffer.name for p in params)
+
+
 def _copy(stmt: Copy) -> str:
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
@@ -251,6 +262,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     LetValue: _let_value,
     For: _for,
     If: _if,
+    Bind: _bind,
     Copy: _copy,
     Scatter: _scatter,
     Compute: _compute,

@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     TRUE,
     Alloc,
     Barrier,
+    Bind,
     BlockReduce,
     BlockScan,
     Buffer,
@@ -39,6 +40,7 @@ from fusewright.kernel.ir import (
     Let,
     LetValue,
     Operand,
+    Param,
     Ref,
     ScalarParam,
     ScalarRef,
@@ -93,22 +95,7 @@ class _Verifier:
 
     def run(self) -> None:
         for param in self.kernel.params:
-            if isinstance(param, ScalarParam):
-                self.declare(param.name, param)
-                self.scalars.add(param)
-                if param.symbol is not None:
-                    self.symbols.add(param.symbol)
-                    self.names.setdefault(param.symbol.name, param)
-                continue
-            self.declare(param.buffer.name, param.buffer)
-            self.buffers.add(param.buffer)
-            if param.buffer.space is not Space.GLOBAL:
-                self.fail(f"parameter {param.buffer.name} is in {param.buffer.space.value} memory")
-            if isinstance(param, TensorParam) and param.buffer.dtype is not param.buffer.dtype.in_memory:
-                self.fail(
-                    f"the tensor {param.buffer.name} holds {param.buffer.dtype.name}, "
-                    "whose width differs from kernel to kernel"
-                )
+            self.named(param)
         if self.kernel.index_dtype not in (DataType.Int, DataType.Int32):
             self.fail(f"index arithmetic cannot be done in {self.kernel.index_dtype.name}")
         for expr in (*self.kernel.grid, *self.kernel.block, self.kernel.shared_bytes):
@@ -138,6 +125,40 @@ class _Verifier:
         self.names[name] = what
         self.declared.append(name)
 
+    def named(self, param: Param) -> None:
+        """Declares a parameter of the kernel, or a name in a Bind."""
+        if isinstance(param, ScalarParam):
+            self.declare(param.name, param)
+            self.scalars.add(param)
+            if param.symbol is not None:
+                self.symbols.add(param.symbol)
+                if param.symbol.name != param.name:
+                    self.declare(param.symbol.name, param)
+            return
+        self.declare(param.buffer.name, param.buffer)
+        self.buffers.add(param.buffer)
+        if param.buffer.space is not Space.GLOBAL:
+            self.fail(f"parameter {param.buffer.name} is in {param.buffer.space.value} memory")
+        if isinstance(param, TensorParam) and param.buffer.dtype is not param.buffer.dtype.in_memory:
+            self.fail(
+                f"the tensor {param.buffer.name} holds {param.buffer.dtype.name}, "
+                "whose width differs from kernel to kernel"
+            )
+
+    def stands_for(self, param: Param, name: Param) -> None:
+        """Whether the parameter of the kernel is like the name that a Bind gives it."""
+        if param not in self.kernel.params:
+            self.fail(f"{_param_name(param)} is not a parameter of the kernel")
+        if isinstance(name, ScalarParam) and isinstance(param, ScalarParam):
+            alike = name.dtype is param.dtype and (name.symbol is None) == (param.symbol is None)
+        elif isinstance(name, TensorParam) and isinstance(param, TensorParam):
+            alike = name.buffer.dtype is param.buffer.dtype and name.is_output == param.is_output
+            alike = alike and name.is_home == param.is_home
+        else:
+            alike = False
+        if not alike:
+            self.fail(f"{_param_name(param)} cannot stand for {_param_name(name)}")
+
     def define(self, symbol: Symbol, varies: bool) -> None:
         self.declare(symbol.name, symbol)
         self.symbols.add(symbol)
@@ -152,7 +173,9 @@ class _Verifier:
         yield
         for name in self.declared:
             what = self.names.pop(name)
-            for known in (self.buffers, self.symbols, self.varying):
+            if isinstance(what, ScalarParam):
+                self.symbols.discard(what.symbol)
+            for known in (self.buffers, self.symbols, self.varying, self.scalars):
                 known.discard(what)
         self.declared, self.divergent = outer, divergent
 
@@ -259,6 +282,10 @@ class _Verifier:
                 self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
 
+def _param_name(param: Param) -> str:
+    return param.name if isinstance(param, ScalarParam) else param.buffer.name
+
+
 def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
     return ", ".join(sorted(symbol.name for symbol in symbols))
 
@@ -317,6 +344,30 @@ def _if(v: _Verifier, stmt: If) -> None:
         if v.varies(stmt.cond):
             v.divergent = stmt.cond
         v.body(stmt.body)
+
+
+def _bind(v: _Verifier, stmt: Bind) -> None:
+    for expr in (stmt.position, *stmt.starts):
+        if v.varies(expr):
+            v.fail(f"{to_text(expr)} differs between threads")
+    if len(stmt.choices) != len(stmt.starts) + 1:
+        v.fail(f"{len(stmt.choices)} choices for {len(stmt.starts)} starts")
+    for choice in stmt.choices:
+        if len(choice) != len(stmt.names):
+            v.fail(f"{len(choice)} parameters for {len(stmt.names)} names")
+        for name, param in zip(stmt.names, choice):
+            v.stands_for(param, name)
+    with v.scope():
+        for name in stmt.names:
+            v.named(name)
+        v.body(stmt.body)
+    for position, name in enumerate(stmt.names):
+        if not isinstance(name, ScalarParam):
+            chosen = [param.buffer for c in stmt.choices if not isinstance(param := c[position], ScalarParam)]
+            for accessed in (v.read, v.written):
+                accessed.update(chosen if name.buffer in accessed else ())
+            if name.buffer in v.scattered:
+                v.scattered.update(dict.fromkeys(chosen, v.scattered[name.buffer]))
 
 
 def _copy(v: _Verifier, stmt: Copy) -> None:
@@ -458,6 +509,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     LetValue: _let_value,
     For: _for,
     If: _if,
+    Bind: _bind,
     Copy: _copy,
     Scatter: _scatter,
     Compute: _compute,

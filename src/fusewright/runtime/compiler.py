@@ -23,10 +23,13 @@ from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_ptx, s
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.ir import Fusion, scheduled_text
 from fusewright.ir.canonical import fusion_description
+from fusewright.kernel.combine import combine
 from fusewright.kernel.ir import Kernel
 from fusewright.kernel.text import kernel_text
+from fusewright.kernel.verify import verify
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.arguments import Size, Source, Stride, sources_of
+from fusewright.runtime.combined import combined_sources
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name
 from fusewright.runtime.launch_sizes import LaunchSizes
@@ -44,8 +47,9 @@ MAX_CUBIN_BYTES = 64 * 1024 * 1024
 MAX_NODES = 20_000
 # The name while a user's kernel is being made; the final one is made from the content.
 _UNNAMED = "fusewright"
-#: What a user-made schedule is called where a scheduler's name stands.
+#: What a user-made schedule, and a kernel made of several, are called where a scheduler's name stands.
 USER = "user"
+HORIZONTAL = "horizontal"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +57,12 @@ class CompiledKernel:
     """The immutable artefacts of one kernel.
 
     name: of the kernel in CUDA (`runtime.identity`), equal in every process. scheduler: its scheduler's
-    name, or "user". params: what the scheduler applied; of a user's schedule those that it started from, or
-    None. hardware: the GPU that it was made for. arguments: what to pass for each of `kernel.params`;
-    symbols: the meaning of each symbol of the kernel. schedule: the scheduled fusion and the primitives that
-    made it; nobody changes it any more. compile_seconds: from the fusion to the text; `Cubin` has the
-    compiler's.
+    name, "user" or "horizontal". params: what the scheduler applied; of a user's schedule those that it
+    started from, or None. hardware: the GPU that it was made for. arguments: what to pass for each of
+    `kernel.params`; symbols: the meaning of each symbol of the kernel. schedule: the scheduled fusion and the
+    primitives that made it; nobody changes it any more. compile_seconds: from the fusion to the text; `Cubin`
+    has the compiler's. parts: the kernels that this one is made of, if it is; it has no schedule and no
+    params of its own then.
     """
 
     name: str
@@ -68,8 +73,9 @@ class CompiledKernel:
     arguments: tuple[Source, ...] = field(repr=False)
     symbols: Mapping[Symbol, Size | Stride] = field(repr=False)
     source: CudaSource = field(repr=False)
-    schedule: Schedule = field(repr=False)
+    schedule: Schedule | None = field(repr=False)
     compile_seconds: float = field(repr=False)
+    parts: tuple[CompiledKernel, ...] = field(default=(), repr=False)
 
     @cached_property
     def sizes(self) -> LaunchSizes:
@@ -87,11 +93,15 @@ class CompiledKernel:
 
     def scheduled_ir(self, transforms: bool = False) -> str:
         """The scheduled fusion as text; with `transforms`, also how each tensor's loop axes were made."""
+        if self.schedule is None:
+            return "\n".join(part.scheduled_ir(transforms) for part in self.parts)
         return scheduled_text(self.schedule.fusion, transforms)
 
     @property
     def schedule_python(self) -> str:
-        """The primitives that made the schedule, as Python that replays them."""
+        """The primitives that made the schedule, as Python that replays them; of parts one after another."""
+        if self.schedule is None:
+            return "\n".join(part.schedule_python for part in self.parts)
         return self.schedule.to_python()
 
     @property
@@ -103,6 +113,11 @@ class CompiledKernel:
     def full_text(self) -> str:
         """The complete compilable source."""
         return self.source.text
+
+    @property
+    def register_limit(self) -> int | None:
+        """Registers a thread, if the params limit them; of parts the limit of each."""
+        return self.parts[0].register_limit if self.parts else _register_limit(self.params)
 
     @property
     def launch_bounds(self) -> int:
@@ -126,12 +141,26 @@ def index_dtype_of(params: Any, needed: DataType) -> DataType:
 
 #: What a kernel is made from, and the kernel with its scheduler.
 _kernels: SharedCache[tuple[Any, ...], tuple[Scheduler, CompiledKernel]] = SharedCache(
-    MAX_NODES, lambda entry: 1 + len(entry[1].schedule.fusion.nodes)
+    MAX_NODES, lambda entry: _weight(entry[1])
+)
+#: By parts, the slots of each, and options.
+_combined: SharedCache[tuple[Any, ...], CompiledKernel] = SharedCache(
+    MAX_NODES, lambda kernel: _weight(kernel)
 )
 #: By text (or the kernel that dumps are asked of), options, and the directory of the disk cache.
 _cubins: SharedCache[tuple[str | CompiledKernel, NvrtcOptions, Path | None], Cubin] = SharedCache(
     MAX_CUBIN_BYTES, lambda cubin: len(cubin.image)
 )
+
+
+def _weight(kernel: CompiledKernel) -> int:
+    own = 1 if kernel.schedule is None else 1 + len(kernel.schedule.fusion.nodes)
+    return own + sum(map(_weight, kernel.parts))
+
+
+def _register_limit(params: Any) -> int | None:
+    registers = params.cparams.maxrregcount if isinstance(params, HeuristicParams) else 0
+    return registers if 0 < registers < MAX_REGISTERS_PER_THREAD else None
 
 
 class KernelCompiler:
@@ -197,6 +226,53 @@ class KernelCompiler:
         """The kernel of a schedule that a user made, perhaps from an automatic one with these params."""
         return self._compile(schedule, USER, None, params, hardware, index_dtype, tracer, perf_counter())
 
+    def combine(
+        self, parts: Sequence[CompiledKernel], slots: Sequence[int], *, tracer: Tracer
+    ) -> CompiledKernel:
+        """One kernel for several independent ones, which agree in block, index type and register limit.
+
+        Args:
+            slots: how many values each part takes.
+
+        Raises:
+            VerifyError: a fault of the combination.
+        """
+        first = parts[0]
+
+        def make() -> CompiledKernel:
+            start = perf_counter()
+            nvrtc = self._nvrtc_options(first.params, first.hardware.arch)
+            text = "\n".join(part.name for part in parts)
+            name = kernel_name(text, HORIZONTAL, None, first.index_dtype, nvrtc)
+            with tracer.stage("combine"):
+                # Equal ones are several objects where dumps show how each is made.
+                distinct = {(part.name, part.full_text): part.kernel for part in reversed(parts)}
+                kernel = combine(name, [distinct[part.name, part.full_text] for part in parts])
+                tracer.dump("kernel", lambda: kernel_text(kernel), title="combine")
+                verify(kernel, after="combine")
+                arguments, symbols = combined_sources(kernel, parts, slots)
+            with tracer.stage("print"):
+                source = print_kernel(kernel)
+            tracer.dump("cuda", lambda: source.kernel, title=name)
+            seconds = perf_counter() - start + sum(part.compile_seconds for part in parts)
+            return CompiledKernel(
+                source.name,
+                HORIZONTAL,
+                None,
+                first.hardware,
+                kernel,
+                arguments,
+                symbols,
+                source,
+                None,
+                seconds,
+                tuple(parts),
+            )
+
+        if tracer.dumps_compilation:
+            return make()
+        return _combined.get((tuple(parts), tuple(slots), self.options.key()), make)
+
     def _compile(
         self,
         schedule: Schedule,
@@ -254,7 +330,8 @@ class KernelCompiler:
         Raises:
             CompileError: NVRTC refuses the text; with its log and the source.
         """
-        options = self._nvrtc_options(kernel.params, arch or kernel.hardware.arch)
+        parts = kernel.parts or (kernel,)
+        options = self._nvrtc_options(parts[0].params, arch or kernel.hardware.arch)
 
         def compile_() -> Cubin:
             with tracer.stage("nvrtc"):
@@ -280,10 +357,9 @@ class KernelCompiler:
 
     def _nvrtc_options(self, params: Any, arch: str) -> NvrtcOptions:
         options = self.options
-        registers = params.cparams.maxrregcount if isinstance(params, HeuristicParams) else 0
         return NvrtcOptions(
             arch,
-            max_registers=registers if 0 < registers < MAX_REGISTERS_PER_THREAD else None,
+            max_registers=_register_limit(params),
             fma=not options.disabled("fma"),
             fast_math=options.enabled("fast_math"),
             line_info=options.enabled("kernel_lineinfo"),

@@ -2,11 +2,12 @@
 
 What lives here: `partition` (the greedy search, by structure), `selection` (the partition for the sizes of
 a call, compared by cost), `draft` (the graph that is cut up, what schedulers said of its parts, rewrites
-and their undoing), `groups` (the graph of groups, kept free of cycles), `order` (of launches), `exclusions`
-(what schedulers are not asked about), `extract` (the small fusion of a group), `canonical` (what equal
-groups share, and the way back to the definition's names), `recompute` (work that is cheaper done twice than
-passed on) and `segmented` (the result and its printed form). It may import core, sym, ir, ops, analyze,
-rewrite, schedule and schedulers. Start reading at `partition.partition`.
+and their undoing), `groups` (the graph of groups, kept free of cycles), `order` (of launches), `bundles`
+(which segments are one launch), `exclusions` (what schedulers are not asked about), `extract` (the small
+fusion of a group), `canonical` (what equal groups share, and the way back to the definition's names),
+`recompute` (work that is cheaper done twice than passed on) and `segmented` (the result and its printed
+form). It may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start reading at
+`partition.partition`.
 """
 
 from fusewright.segment.canonical import Names

@@ -37,7 +37,7 @@ class Draft:
 
     def __init__(self, fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer = SILENT) -> None:
         self.graph, values = fusion.clone()
-        self._whole = fusion
+        self.whole = fusion
         self._definition: dict[Val, Val] = {twin: value for value, twin in values.items()}
         self._twins = dict(zip(fusion.nodes, self.graph.nodes))
         self._registry = list(registry)
@@ -130,15 +130,20 @@ class Draft:
         found = self._segment(group, read, ExclusionIndex(exclusions))
         return found if isinstance(found, Segment) else None
 
-    def result(self, segments: Sequence[Segment], trials: tuple[Trial, ...] = ()) -> SegmentedFusion:
+    def result(
+        self,
+        segments: Sequence[Segment],
+        trials: tuple[Trial, ...] = (),
+        launches: tuple[tuple[int, ...], ...] = (),
+    ) -> SegmentedFusion:
         """The partition of the definition into these segments, in launch order."""
         placed = []
         for i, segment in enumerate(segments):
             if (segment, i) not in self._placed:
                 self._placed[segment, i] = replace(segment, index=i)
             placed.append(self._placed[segment, i])
-        scalars = tuple(node for node in self._whole.ordered_nodes() if node.is_scalar)
-        return SegmentedFusion(self._whole, tuple(placed), scalars, tuple(self.attempts), trials)
+        scalars = tuple(node for node in self.whole.ordered_nodes() if node.is_scalar)
+        return SegmentedFusion(self.whole, tuple(placed), scalars, tuple(self.attempts), trials, launches)
 
     def _all_segments(self, groups: Sequence[Group], excluded: ExclusionIndex) -> tuple[Segment, ...]:
         handed_on = owned_borders(groups)

@@ -130,10 +130,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentedFusion:
-    """A partition: what the host computes (`scalar_nodes`), then one kernel a segment, in launch order.
+    """A partition: what the host computes (`scalar_nodes`), then the segments, each after what it reads.
 
     Fusion outputs that no segment makes are inputs handed on. `trials`: other partitions that were compared
-    by their cost.
+    by their cost. `launches`: the positions of segments that are to be one launch, in order; by default each
+    segment is one.
     """
 
     fusion: Fusion
@@ -141,6 +142,11 @@ class SegmentedFusion:
     scalar_nodes: tuple[Node, ...]
     attempts: tuple[Attempt, ...] = ()
     trials: tuple[Trial, ...] = ()
+    launches: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.launches:
+            object.__setattr__(self, "launches", tuple((i,) for i in range(len(self.segments))))
 
     def log(self) -> str:
         """Why the partition is what it is: every question to the schedulers, in order, and every trial."""
@@ -152,6 +158,7 @@ class SegmentedFusion:
             parts.append("host:")
             parts += [f"  {_equation(node)}" for node in self.scalar_nodes]
         parts += [str(segment) for segment in self.segments]
+        parts += [f"one launch: segments {', '.join(map(str, m))}" for m in self.launches if len(m) > 1]
         parts.append(f"outputs: {', '.join(_output_name(o) for o in self.fusion.outputs)}")
         return "\n".join(parts) + "\n"
 

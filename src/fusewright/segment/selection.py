@@ -30,6 +30,7 @@ from fusewright.schedulers.base import (
     type_name,
 )
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
+from fusewright.segment.bundles import launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.order import launch_order, sibling_parts
@@ -57,12 +58,14 @@ class Call:
         size_class: calls of one class share a partition, if all planners take their sizes.
         start: told the segments of each partition before they are planned.
         facts: of a segment.
+        horizontal: whether several segments may be one launch.
     """
 
     size_class: Hashable
     start: Callable[[Sequence[Segment]], None]
     facts: Callable[[Segment], Facts]
     hardware: HardwareInfo
+    horizontal: bool = True
 
     def plan(self, segment: Segment) -> Proposal | Reject:
         try:
@@ -91,7 +94,7 @@ class Partitions:
         self._fusion = fusion
         self._registry = registry
         self._draft: Draft | None = None
-        self._classes: dict[tuple[Hashable, Exclusions], tuple[SegmentedFusion, ...]] = {}
+        self._classes: dict[tuple[Hashable, ...], tuple[SegmentedFusion, ...]] = {}
         self._structural: SegmentedFusion | None = None
         self._lock = threading.RLock()
         renew_in_child(self)
@@ -118,7 +121,7 @@ class Partitions:
             NoSchedulerError: nodes that no scheduler takes. RejectedError: none takes them at these sizes.
             SchedulerError: a registered scheduler failed.
         """
-        key = call.size_class, required
+        key = call.size_class, call.horizontal, required
         for partition in self._classes.get(key, ()):
             call.start(partition.segments)
             with tracer.stage("heuristic"):
@@ -235,12 +238,14 @@ class _Decision:
         first = self._accepted_state()
         try:
             state = self._improved(first)
-            proposals: tuple[Proposal, ...] | None = first.proposals
+            proposals = first.proposals
             if self.trials:
                 # Where a tensor lies may depend on the other segments, and proposals on where it lies.
-                proposals = self._answers(state.segments) or self._answers((state := first).segments)
-                assert proposals is not None, "what was accepted is accepted again"
-            return Planned(self.draft.result(state.segments, tuple(self.trials)), proposals)
+                again = self._answers(state.segments) or self._answers((state := first).segments)
+                assert again is not None, "what was accepted is accepted again"
+                proposals = again
+            bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
+            return Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             for change in reversed(self._changes):
                 self.draft.undo(change)

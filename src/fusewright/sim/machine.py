@@ -21,7 +21,9 @@ from fusewright.kernel.ir import (
     IndexValue,
     Kernel,
     Operand,
+    Param,
     Ref,
+    ScalarParam,
     ScalarRef,
     Space,
     Stmt,
@@ -100,6 +102,7 @@ class Machine:
         self.epoch: int | Tensor = 0
         self.published: dict[Buffer, Tensor] = {}
         self._memories: dict[Buffer, Memory] = dict(program.arguments.buffers)
+        self._scalars = dict(program.arguments.scalars)
         self._scopes: list[dict[Symbol | Buffer, None]] = [{}]  # as ordered sets
         self._constants: dict[tuple[str, DataType], Tensor] = {}
         self._first_stamps = races.stamp_of(
@@ -146,6 +149,19 @@ class Machine:
         """Bind a symbol until the end of the present body."""
         self.index.bind(symbol, value)
         self._scopes[-1][symbol] = None
+
+    def name_param(self, name: Param, param: Param) -> None:
+        """Let a name stand for a parameter until the end of the present body."""
+        if isinstance(name, ScalarParam):
+            assert isinstance(param, ScalarParam)
+            if name.symbol is None or param.symbol is None:
+                self._scalars[name] = self._scalars[param]
+            else:
+                self.name_value(name.symbol, self.index(param.symbol))
+            return
+        assert not isinstance(param, ScalarParam)
+        self._memories[name.buffer] = self._memories[param.buffer]
+        self._scopes[-1][name.buffer] = None
 
     def arrive(self, what: str) -> Tensor:
         """Check that every block that is active at all is active as a whole; returns which are, (blocks,)."""
@@ -242,7 +258,7 @@ class Machine:
         if isinstance(operand, Imm):
             return self.constant(operand.value, operand.dtype)
         if isinstance(operand, ScalarRef):
-            return self.program.arguments.scalars[operand.param]
+            return self._scalars[operand.param]
         assert isinstance(operand, IndexValue)
         value = self.index(operand.expr)
         if isinstance(value, Tensor):

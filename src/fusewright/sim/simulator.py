@@ -8,6 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.kernel.ir import (
     Alloc,
     Barrier,
+    Bind,
     BlockReduce,
     BlockScan,
     Combine,
@@ -40,6 +41,7 @@ from fusewright.sim.report import SimReport
 from fusewright.sim.scans import run_block_scan
 from fusewright.sim.statements import (
     run_alloc,
+    run_bind,
     run_combine,
     run_compute,
     run_copy,
@@ -59,6 +61,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     LetValue: run_let_value,
     For: run_for,
     If: run_if,
+    Bind: run_bind,
     Copy: run_copy,
     Scatter: run_scatter,
     Compute: run_compute,

@@ -13,6 +13,7 @@ from fusewright.core.errors import OutOfBoundsError, SimulationError
 from fusewright.core.op import ReductionOp, converted, selected
 from fusewright.kernel.ir import (
     Alloc,
+    Bind,
     Combine,
     Compute,
     Copy,
@@ -91,6 +92,21 @@ def run_for(machine: Machine, stmt: For) -> None:
                 machine.renew(buffer)
             with machine.only(active):
                 machine.run(stmt.body)
+
+
+def run_bind(machine: Machine, stmt: Bind) -> None:
+    """The blocks of each choice run the body by themselves."""
+    position = machine.index(stmt.position)
+    starts = [machine.index(start) for start in stmt.starts]
+    number = sum((torch.as_tensor(start <= position).long() for start in starts), torch.zeros(1, 1).long())
+    for i, choice in enumerate(stmt.choices):
+        active = machine.active.narrow(number == i)
+        if active is None:
+            continue
+        with machine.only(active), machine.scope():
+            for name, param in zip(stmt.names, choice):
+                machine.name_param(name, param)
+            machine.run(stmt.body)
 
 
 def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:

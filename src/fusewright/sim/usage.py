@@ -14,12 +14,14 @@ from fusewright.kernel.access import (
 )
 from fusewright.kernel.ir import (
     Alloc,
+    Bind,
     Buffer,
     For,
     GridReduce,
     Kernel,
     Let,
     LetValue,
+    ScalarParam,
     Space,
     Stmt,
     children,
@@ -51,14 +53,23 @@ def usage_of(kernel: Kernel) -> Usage:
     """Walk the kernel once."""
     read: set[Buffer] = set()
     written: set[Buffer] = set()
+    names: list[Bind] = []
     needs_whole_grid = False
     shared_granule = _MAX_ELEMENT_BYTES
     for stmt in walk(kernel.body):
         read.update(read_buffers(stmt))
         written.update(written_buffers(stmt))
+        if isinstance(stmt, Bind):
+            names.append(stmt)
         needs_whole_grid |= isinstance(stmt, GridReduce)
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
             shared_granule = min(shared_granule, stmt.buffer.dtype.values.itemsize)
+    for bind in names:
+        for choice in bind.choices:
+            for name, param in zip(bind.names, choice):
+                if not isinstance(name, ScalarParam) and not isinstance(param, ScalarParam):
+                    for used in (read, written):
+                        used.update([param.buffer] if name.buffer in used else [])
     return Usage(frozenset(read), frozenset(written), needs_whole_grid, shared_granule, _renewed(kernel))
 
 

@@ -1,0 +1,253 @@
+"""Several kernels as one, which each run in some of its blocks.
+
+    if blockIdx.x < start2:
+      bind c0.T0, c0.n, start.c0 by blockIdx.x from start1 to p0.T0, p0.n, start0; p1.T0, p1.n, start1:
+        c0.blockIdx.x = blockIdx.x - start.c0
+        ...                          parts 0 and 1, which are equal, with the parameters of one of them
+    if start2 <= blockIdx.x:
+      p2.blockIdx.x = blockIdx.x - start2
+      ...                            part 2
+
+The starts are parameters: the host adds up how many blocks each part has for the sizes of a call. What part 1
+calls `n` is `p1.n` in the whole. A block belongs to one part: barriers and collectives stay those of a whole
+block, and all parts have their shared memory at the same place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+from fusewright.core.enums import ParallelType
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    Alignment,
+    Bind,
+    Buffer,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    Param,
+    Ref,
+    ScalarParam,
+    ScalarRef,
+    Stmt,
+    TensorParam,
+    WorkspaceParam,
+    index_name,
+    index_symbol,
+    walk,
+)
+from fusewright.sym import Expr, Symbol, as_int, const, floordiv, le, lt, maximum, mod, substitute, symbol
+
+_THREADS = frozenset(index_name(axis) for axis in THREAD_AXES)
+_BLOCKS = tuple(index_name(axis) for axis in BLOCK_AXES)
+_ONE = const(1)
+
+AnyT = TypeVar("AnyT")
+
+
+def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
+    """The block that a kernel shares with those that it may be combined with; None if with none.
+
+    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid.
+    """
+    x, y, z = map(as_int, kernel.block)
+    if x is None or y is None or z is None:
+        return None
+    if any(isinstance(param, WorkspaceParam) for param in kernel.params):
+        return None
+    return x, y, z
+
+
+def part_symbol(part: int, own: Symbol) -> Symbol:
+    """What a symbol of part number `part` is called in the whole, with the same bounds."""
+    return _Part(f"p{part}").symbol(own)
+
+
+def block_count(grid: Sequence[Expr]) -> Expr:
+    """The blocks of a launch: an extent is at least 1."""
+    count: Expr = _ONE
+    for extent in grid:
+        count = count * maximum(1, extent)
+    return count
+
+
+def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
+    """One kernel that does what `parts` do, which have one `common_block` and index type.
+
+    No part may touch what another writes. Its parameters are those of the parts in order, then the number of
+    each part's first block, `start0`, `start1`, ... and that of all blocks. Neighbours that are the same
+    object share their code.
+    """
+    first = parts[0]
+    index = first.index_dtype
+    starts = [ScalarParam(f"start{i}", index, symbol(f"start{i}")) for i in range(len(parts))]
+    total = symbol("blocks", lo=1)
+    block = index_symbol(ParallelType.grid_x, total)
+    renamed = [_Part(f"p{i}") for i in range(len(parts))]
+    bodies: list[tuple[Stmt, ...]] = []
+    firsts: list[Expr] = []
+    for members in _runs(parts):
+        firsts.append(_symbol(starts[members[0]]))
+        chosen = [([renamed[i].param(p) for p in parts[i].params], starts[i]) for i in members]
+        bodies.append(_body(parts[members[0]], renamed[members[0]], f"c{len(bodies)}", block, chosen))
+    pairs = list(zip(renamed, parts))
+    threads = [kernel.max_threads for kernel in parts]
+    return Kernel(
+        name,
+        (
+            *[part.param(param) for part, kernel in pairs for param in kernel.params],
+            *starts,
+            ScalarParam("blocks", index, total),
+        ),
+        _choice(block, firsts, bodies),
+        (total, _ONE, _ONE),
+        first.block,
+        maximum(*[part.expr(kernel.shared_bytes) for part, kernel in pairs]),
+        index,
+        max(threads) if all(threads) else 0,
+        tuple(
+            [Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]
+        ),
+    )
+
+
+def _runs(parts: Sequence[Kernel]) -> list[range]:
+    """The positions of neighbours that are the same."""
+    bounds = [i for i, kernel in enumerate(parts) if i == 0 or kernel is not parts[i - 1]]
+    return [range(start, end) for start, end in zip(bounds, [*bounds[1:], len(parts)])]
+
+
+def _body(
+    kernel: Kernel,
+    part: _Part,
+    shared: str,
+    block: Expr,
+    chosen: Sequence[tuple[list[Param], ScalarParam]],
+) -> tuple[Stmt, ...]:
+    """The code of one part, or of several equal ones under the name `shared`."""
+    if len(chosen) == 1:
+        body = part.of(kernel.body)
+        return (*part.positions(block - _symbol(chosen[0][1]), kernel.grid), *body)
+    every = _Part(shared)
+    start = ScalarParam(f"start.{shared}", kernel.index_dtype, symbol(f"start.{shared}"))
+    body = every.of(kernel.body)
+    return (
+        Bind(
+            block,
+            tuple([_symbol(first) for _, first in chosen[1:]]),
+            (*[every.param(param) for param in kernel.params], start),
+            tuple([(*params, first) for params, first in chosen]),
+            (*every.positions(block - _symbol(start), kernel.grid), *body),
+        ),
+    )
+
+
+def _symbol(param: ScalarParam) -> Symbol:
+    assert param.symbol is not None
+    return param.symbol
+
+
+def statement_count(kernel: Kernel) -> int:
+    """What the size of its code goes by."""
+    return sum(1 for _ in walk(kernel.body))
+
+
+def _choice(block: Expr, starts: Sequence[Expr], bodies: Sequence[tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+    """The body that `block` belongs to, found by halving; `starts` are the first blocks of each."""
+    if len(bodies) == 1:
+        return bodies[0]
+    half = len(bodies) // 2
+    return (
+        If(lt(block, starts[half]), _choice(block, starts[:half], bodies[:half])),
+        If(le(starts[half], block), _choice(block, starts[half:], bodies[half:])),
+    )
+
+
+class _Part:
+    """The names of one part in the whole."""
+
+    def __init__(self, name: str) -> None:
+        self._prefix = f"{name}."
+        self._symbols: dict[Symbol, Expr] = {}
+        self._buffers: dict[Buffer, Buffer] = {}
+        self._params: dict[Param, Param] = {}
+
+    def symbol(self, own: Symbol) -> Symbol:
+        if own.name in _THREADS:
+            return own
+        found = self._symbols.get(own)
+        if found is None:
+            hi = self.expr(own.hi) if isinstance(own.hi, Expr) else own.hi
+            found = self._symbols[own] = symbol(self._prefix + own.name, own.lo, hi, own.multiple_of)
+        return cast(Symbol, found)
+
+    def expr(self, expr: Expr) -> Expr:
+        for each in expr.free_symbols:
+            self.symbol(each)
+        return substitute(expr, self._symbols)
+
+    def buffer(self, own: Buffer) -> Buffer:
+        found = self._buffers.get(own)
+        if found is None:
+            offset = None if own.offset is None else self.expr(own.offset)
+            found = self._buffers[own] = dataclasses.replace(
+                own, name=self._prefix + own.name, size=self.expr(own.size), offset=offset
+            )
+        return found
+
+    def param(self, own: Param) -> Param:
+        found = self._params.get(own)
+        if found is None:
+            if isinstance(own, ScalarParam):
+                size = None if own.symbol is None else self.symbol(own.symbol)
+                found = dataclasses.replace(own, name=self._prefix + own.name, symbol=size)
+            elif isinstance(own, TensorParam):
+                found = dataclasses.replace(own, buffer=self.buffer(own.buffer))
+            else:
+                found = dataclasses.replace(own, buffer=self.buffer(own.buffer))
+            self._params[own] = found
+        return found
+
+    def of(self, value: AnyT) -> AnyT:
+        """A statement, an operand, or several, with the names of the whole."""
+        return cast(AnyT, self._of(value))
+
+    def _of(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple([self._of(each) for each in value])
+        if isinstance(value, Symbol):
+            return self.symbol(value)
+        if isinstance(value, Expr):
+            return self.expr(value)
+        if isinstance(value, Buffer):
+            return self.buffer(value)
+        if isinstance(value, Ref):
+            return Ref(self.buffer(value.buffer), self.expr(value.index))
+        if isinstance(value, ScalarRef):
+            return ScalarRef(cast(ScalarParam, self.param(value.param)))
+        if isinstance(value, IndexValue):
+            return IndexValue(self.expr(value.expr), value.dtype)
+        if isinstance(value, Stmt):
+            changed = {f.name: self._of(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            return dataclasses.replace(value, **changed)
+        return value  # an op, a constant, a width
+
+    def positions(self, block: Expr, grid: Sequence[Expr]) -> list[Stmt]:
+        """Gives the part's own blockIdx.x, .y and .z a value, from the number of its block."""
+        used = {own.name: named for own, named in self._symbols.items() if own.name in _BLOCKS}
+        extents = [maximum(1, self.expr(extent)) for extent in grid]
+        found: list[Stmt] = []
+        for axis, name in enumerate(_BLOCKS):
+            position = block
+            for extent in extents[:axis]:
+                position = floordiv(position, extent)
+            if any(as_int(extent) != 1 for extent in extents[axis + 1 :]):
+                position = mod(position, extents[axis])
+            if name in used:
+                found.append(Let(cast(Symbol, used[name]), position))
+        return found

@@ -1,0 +1,99 @@
+"""Which segments are one launch: small ones that do not depend on each other.
+
+A kernel costs some microseconds besides its bytes, and an optimizer step over a model is hundreds of kernels
+that take no longer than that. Segments between which there is no path may share a launch (`kernel.combine`);
+where that saves a large share of their time, they do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from fusewright.ir import Fusion, TensorView
+from fusewright.schedulers.base import Cost
+from fusewright.schedulers.cost import KERNEL_SECONDS
+from fusewright.segment.segmented import Segment
+
+# A segment shares its launch if the launch is this share of its time. Below, the gain is within the error of
+# an estimate, and the kernel would have the registers and the shared memory of the largest part.
+LEAST_SHARE = 0.1
+# Segments of one launch at most: as many as 4 KB of parameters are enough for, where each has ten pointers.
+MAX_PARTS = 48
+
+
+def launches(
+    fusion: Fusion, segments: Sequence[Segment], costs: Sequence[Cost]
+) -> tuple[tuple[int, ...], ...]:
+    """The positions of the segments that are launched together, in launch order.
+
+    Segments join the first launch that all they depend on comes before, or, where that gives fewer launches,
+    the last one that comes before all that depends on them. What changes a tensor in memory, and what makes
+    that tensor, are launched by themselves.
+    """
+    before = _predecessors(fusion, segments)
+    small = [LEAST_SHARE * cost.seconds <= KERNEL_SECONDS for cost in costs]
+    changed = {base for segment in segments for base in segment.bases.values()}
+    for i, segment in enumerate(segments):
+        if segment.evaluated is not None or segment.bases or not changed.isdisjoint(segment.outputs):
+            small[i] = False
+    early = _joined(range(len(segments)), before, small)
+    after: list[set[int]] = [set() for _ in segments]
+    for i, earlier in enumerate(before):
+        for j in earlier:
+            after[j].add(i)
+    late = _joined(range(len(segments) - 1, -1, -1), after, small)
+    late.reverse()
+    chosen = early if len(early) <= len(late) else late
+    return tuple([tuple(sorted(members)) for members in chosen])
+
+
+def _joined(order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bool]) -> list[list[int]]:
+    """Goes through the segments in order; each joins the first launch after all those of what it needs."""
+    found: list[list[int]] = []
+    place: dict[int, int] = {}
+    open_places: list[int] = []
+    for i in order:
+        latest = max((place[j] for j in needed[i]), default=-1)
+        at = bisect_right(open_places, latest) if small[i] else len(open_places)
+        if at < len(open_places):
+            place[i] = open_places[at]
+            found[place[i]].append(i)
+            if len(found[place[i]]) == MAX_PARTS:
+                del open_places[at]
+            continue
+        place[i] = len(found)
+        found.append([i])
+        if small[i]:
+            open_places.append(place[i])
+    return found
+
+
+def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]:
+    """The segments that have to be launched before each.
+
+    They make what it reads or changes in memory. Where an output is written into an input, whoever makes it
+    and whoever reads the input keep their order, since they touch the same memory.
+    """
+    owner: dict[TensorView, int] = {}
+    readers: dict[TensorView, list[int]] = {}
+    for i, segment in enumerate(segments):
+        owner.update(dict.fromkeys(segment.outputs, i))
+        for value in segment.inputs:
+            if isinstance(value, TensorView):
+                readers.setdefault(value, []).append(i)
+    found = [
+        {owner[v] for v in (*segment.inputs, *segment.bases.values()) if v in owner} - {i}
+        for i, segment in enumerate(segments)
+    ]
+    for writer, home in _writers(fusion, owner):
+        for reader in readers.get(home, ()):
+            if reader != writer:
+                found[max(reader, writer)].add(min(reader, writer))
+    return found
+
+
+def _writers(fusion: Fusion, owner: Mapping[TensorView, int]) -> list[tuple[int, TensorView]]:
+    """(segment, input) where the segment makes an output that is written into the input."""
+    aliased = [(output.tensor, output.alias) for output in fusion.outputs if output.alias is not None]
+    return [(owner[tensor], home) for tensor, home in aliased if tensor in owner]
