@@ -119,6 +119,8 @@ class Extractor:
         }
         sizes = canonical_sizes(found.sizes)
         new.renumber(sizes)
+        if found.computes:
+            new.name_computed_sizes()
         canonicalize(new, self._tracer)
         return CanonicalSegment(
             found.text, new, tuple([values[v] for v in found.values]), tuple(sizes.values())

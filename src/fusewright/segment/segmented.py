@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.ir import Fusion, LibraryCall, Node, Output, TensorView, Val
 from fusewright.schedulers.base import Planner, Scheduler, type_name
 from fusewright.segment.canonical import Extraction, Names
-from fusewright.sym import Symbol
+from fusewright.sym import Symbol, evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,19 @@ class Segment:
         """From the names in `fusion` to those of the whole fusion."""
         return self.extraction.names
 
-    @property
-    def sizes(self) -> Sequence[tuple[Symbol, Symbol]]:
-        """The size symbols of `fusion`, each with that of the whole fusion that it stands for."""
-        return self.extraction.size_pairs
-
     def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
         """The values of the size symbols of `fusion`, from those of the whole fusion's."""
-        return {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
+        own = {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
+        computed = self.fusion.computed_sizes
+        if computed:
+            own.update([(name, evaluate(e, own)) for name, e in computed.items()])
+        return own
+
+    def own_stable(self, stable: Collection[Symbol]) -> frozenset[Symbol]:
+        """The size symbols of `fusion` whose values follow from these sizes of the whole fusion."""
+        own = {own for own, theirs in self.extraction.size_pairs if theirs in stable}
+        computed = self.fusion.computed_sizes.items()
+        return frozenset(own.union([name for name, e in computed if own.issuperset(e.free_symbols)]))
 
     @property
     def library_call(self) -> LibraryCall | None:
