@@ -137,7 +137,8 @@ def test_a_new_kind_is_not_computed_again(fusion):
     second = exp(fusion, first)
     add_output(fusion, second)
     groups = [[first.definition], [second.definition]]
-    assert recompute_borders(fusion, groups, lambda nodes: True) == groups
+    position = {first.definition: 0, second.definition: 1}
+    assert recompute_borders(fusion, position, groups, lambda nodes: True) == groups
 
 
 def test_relabels_stay_below_a_new_kind(fusion):

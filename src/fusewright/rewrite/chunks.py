@@ -18,8 +18,31 @@ from fusewright.sym import ONE, Expr, ceildiv, const, floordiv, le, lt, mod
 
 
 def can_be_chunked(node: Node) -> bool:
-    """Whether a node is a scan along a dimension whose elements are all there."""
-    return isinstance(node, Scan) and not node.tensor_inputs[0].shape[node.dim].is_broadcast
+    """Whether a node is a scan along a dimension whose elements are all there, or a reduction of one such
+    dimension to a state that is as its elements are.
+    """
+    if isinstance(node, Scan):
+        return not node.tensor_inputs[0].shape[node.dim].is_broadcast
+    if not isinstance(node, Reduction) or len(node.inputs) > 1 or len(node.outputs) > 1:
+        return False
+    x, dims = node.tensor_inputs[0], _reduced_dims(node)
+    return node.output.dtype is x.dtype and len(dims) == 1 and not x.shape[dims[0]].is_broadcast
+
+
+def _reduced_dims(node: Reduction) -> list[int]:
+    return [dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction]
+
+
+def chunked_reduction(fusion: Fusion, node: Reduction, length: int) -> dict[TensorView, TensorView]:
+    """A reduction in two steps: of chunks, and of their results.
+
+    Adds its nodes, beside those there are; returns what the reduction's output became.
+    """
+    x, row = node.tensor_inputs[0], node.op
+    (dim,) = _reduced_dims(node)
+    chunks = chunked(fusion, x, dim, length, _identity(fusion, row, x))
+    partial = _reduced(fusion, row, chunks, dim + 1)
+    return {node.output: _reduced(fusion, row, partial, dim)}
 
 
 def chunked_scan(fusion: Fusion, node: Scan, length: int) -> dict[TensorView, TensorView]:
@@ -104,9 +127,7 @@ def _reduced(fusion: Fusion, row: ReductionOp, x: TensorView, dim: int) -> Tenso
     return out
 
 
-def _scanned(
-    fusion: Fusion, row: ReductionOp, x: TensorView, dim: int, start: Scalar | None
-) -> TensorView:
+def _scanned(fusion: Fusion, row: ReductionOp, x: TensorView, dim: int, start: Scalar | None) -> TensorView:
     out = fusion.new_tensor([fusion.copy_axis(axis) for axis in x.shape], x.dtype)
     fusion.add_node(Scan(row, x, out, dim, start))
     return out

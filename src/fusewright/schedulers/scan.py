@@ -30,7 +30,17 @@ from fusewright.ir.node import Scan
 from fusewright.ir.value import TensorView
 from fusewright.rewrite.chunks import can_be_chunked, chunked_scan
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Cost, Facts, Part, Planner, Proposal, Reject, Rewrite, accepted, check_start
+from fusewright.schedulers.base import (
+    Cost,
+    Facts,
+    Part,
+    Planner,
+    Proposal,
+    Reject,
+    Rewrite,
+    accepted,
+    check_start,
+)
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, ScanParams

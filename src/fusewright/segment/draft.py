@@ -105,7 +105,7 @@ class Draft:
             def accepts(nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> bool:
                 return isinstance(self._segment(nodes, read_elsewhere, excluded), Segment)
 
-            cheaper = recompute_borders(self.graph, [list(group) for group in groups], accepts)
+            cheaper = recompute_borders(self.graph, self.position, [list(group) for group in groups], accepts)
             # A group that hands on less than when it was asked about may be refused after all.
             try:
                 return self._all_segments(cheaper, excluded)

@@ -7,7 +7,7 @@ float, say, is twice the bytes of the input. What then has no reader is not comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
 
@@ -19,15 +19,16 @@ MAX_CHAIN = 16
 
 def recompute_borders(
     whole: Fusion,
+    position: Mapping[Node, int],
     groups: Sequence[Group],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
     """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
 
-    `accepts` says whether a scheduler takes a group of nodes (producers first) that hands on these tensors.
+    `position` says where a node stands, producers first. `accepts` says whether a scheduler takes a group of
+    nodes (in that order) that hands on these tensors.
     """
     handed_on = owned_borders(groups)
-    position = {node: i for i, node in enumerate(whole.nodes)}
     kept = set(whole.output_tensors())
     result: list[Group] = []
     for group, own in zip(groups, handed_on):

@@ -1,0 +1,92 @@
+"""What a matrix product costs that a library computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import LibraryCall, Node
+from fusewright.ops.library import LINEAR, MATMUL, MATMUL_PARTS, part_length
+from fusewright.schedulers.base import Cost, Facts
+from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, Traffic, busy_share
+from fusewright.schedulers.sizes import ceil_div
+
+# The part of the result that a block computes, where the result is as large. Libraries have tiles up to 128 x
+# 256, which are the most efficient, and take smaller ones where these are few (NVIDIA, Matrix Multiplication
+# Background User's Guide, "Tile Quantization"): the smallest counts here, so that nothing is taken to be slow
+# which a library has blocks enough for.
+TILE_ROWS, TILE_COLUMNS = 64, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products [rows, inner] x [inner, columns]."""
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+
+    @property
+    def tiles(self) -> int:
+        return self.batch * ceil_div(self.rows, TILE_ROWS) * ceil_div(self.columns, TILE_COLUMNS)
+
+
+def is_contraction(node: Node) -> bool:
+    return isinstance(node, LibraryCall) and node.op in (MATMUL, LINEAR, MATMUL_PARTS)
+
+
+def product_of(node: LibraryCall, facts: Facts) -> Product:
+    """The sizes of a contraction in a call."""
+    a, b = node.tensor_inputs[:2]
+    shape = [facts.value(extent) for extent in node.output.extents]
+    inner = facts.value(a.extents[-1])
+    if node.op is MATMUL_PARTS:
+        return Product(*shape, ceil_div(inner, shape[0]))
+    columns = shape.pop() if b.ndim > 1 else 1
+    rows = shape.pop() if a.ndim > 1 else 1
+    if b.ndim > 2 and node.op is MATMUL:
+        return Product(prod(shape), rows, columns, inner)
+    return Product(1, prod(shape) * rows, columns, inner)  # one matrix multiplies all rows
+
+
+@dataclass(frozen=True)
+class ContractionCost:
+    """The cost of a fusion of one contraction.
+
+    Each SM computes one tile at a time, at its share of the GPU's speed: the only tile takes as
+    long as one of many, and few tiles leave both the memory and the arithmetic of other SMs idle.
+    """
+
+    fusion: Fusion
+    node: LibraryCall
+
+    @cached_property
+    def _traffic(self) -> Traffic:
+        return Traffic(self.fusion)
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Cost:
+        product = product_of(self.node, facts)
+        bytes_ = self._traffic.read(facts) + self._traffic.written(facts)
+        bandwidth = hardware.memory_bandwidth_gbs * 1e9 * COPY_SHARE
+        is_reduced = self.node.tensor_inputs[0].dtype.size <= 2
+        speed = (hardware.tensor_tflops if is_reduced else hardware.float_tflops) * 1e12
+        tile = min(product.rows, TILE_ROWS) * min(product.columns, TILE_COLUMNS)
+        waves = ceil_div(product.tiles, hardware.sm_count)
+        computing = waves * 2 * tile * product.inner / (speed / hardware.sm_count)
+        moving = bytes_ / (bandwidth * busy_share(product.tiles, hardware))
+        operations = 2 * product.batch * product.rows * product.columns * product.inner
+        least = max(operations / speed, bytes_ / bandwidth)
+        launches = KERNEL_SECONDS * (1 + self._kernels_for_rest(facts))
+        return Cost(bytes_, launches + max(computing, moving), KERNEL_SECONDS + least)
+
+    def _kernels_for_rest(self, facts: Facts) -> int:
+        """A product and a sum of what equal parts leave."""
+        if self.node.op is not MATMUL_PARTS:
+            return 0
+        parts = facts.value(self.node.output.extents[0])
+        inner = facts.value(self.node.tensor_inputs[0].extents[-1])
+        return 2 if parts * part_length(inner, parts) < inner else 0
