@@ -35,8 +35,8 @@ BANKS, BANK_BYTES = 32, 4
 class HardwareInfo:
     """A GPU's limits and speeds. Memory in bytes, the clock in MHz, bandwidth in GB/s (1e9 bytes).
 
-    `tensor_tflops` is the speed of matrix instructions on 16-bit floats with sums in Float, `float_tflops` that
-    of Float arithmetic, both in 1e12 operations a second, a multiplication with an addition being two.
+    `tensor_tflops` is the speed of matrix instructions on 16-bit floats with sums in Float, `float_tflops`
+    that of Float arithmetic, in 1e12 operations a second; a multiplication with an addition is two.
 
     `shared_memory_per_block` is what a launch gets without asking; `shared_memory_per_block_optin` what a
     kernel may ask for (static and dynamic together); `shared_memory_reserved` is taken by the system from the

@@ -45,7 +45,8 @@ def product_of(node: LibraryCall, facts: Facts) -> Product:
     shape = [facts.value(extent) for extent in node.output.extents]
     inner = facts.value(a.extents[-1])
     if node.op is MATMUL_PARTS:
-        return Product(*shape, ceil_div(inner, shape[0]))
+        parts, rows, columns = shape
+        return Product(parts, rows, columns, ceil_div(inner, parts))
     columns = shape.pop() if b.ndim > 1 else 1
     rows = shape.pop() if a.ndim > 1 else 1
     if b.ndim > 2 and node.op is MATMUL:

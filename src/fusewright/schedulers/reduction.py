@@ -109,19 +109,16 @@ class ReductionScheduler:
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
         nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
-        proposal = part.planner(facts, hardware)
         space = reduction_space(part.fusion)
-        if (
-            not nodes
-            or isinstance(space, str)
-            or not isinstance(proposal, Proposal)
-            or proposal.estimate is None
-        ):
+        if not nodes or isinstance(space, str):
+            return None
+        proposal = part.planner(facts, hardware)
+        if isinstance(proposal, Reject) or proposal.estimate is None:
             return None
         cost = proposal.estimate()
-        if cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
+        slower = power_of_two_at_most(int(cost.seconds / cost.least_seconds))
+        if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
             return None
-        slower = power_of_two_at_least(int(cost.seconds / cost.least_seconds))
         size = power_of_two_at_most(space.reduction_size(facts))
         length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
         if size <= length:
