@@ -68,6 +68,19 @@ def test_every_scan_along_a_middle_dimension(target: torch.device) -> None:
     assert [steps(fd).count(name) for name in ("reduction", "scan")] == [3, 6]
 
 
+def test_a_scan_of_a_scan(target: torch.device) -> None:
+    """What one replaces the other reads."""
+    given = torch.randint(-2, 3, (180_001,), device=target)
+    with FusionDefinition() as fd:
+        first = fd.ops.cumsum(fd.from_pytorch(given), 0)
+        fd.add_output(first)
+        fd.add_output(fd.ops.cummin(first, 0))
+    total, least = fd.execute([given])
+    assert torch.equal(total, given.cumsum(0))
+    assert torch.equal(least, given.cumsum(0).cummin(0).values)
+    assert steps(fd) == 2 * IN_CHUNKS
+
+
 # ---- reductions --------------------------------------------------------------------------------------------
 
 
