@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, code_size, compile, host, launch_overhead, throughput
+from bench import accuracy, code_size, compile, graphs, host, launch_overhead, throughput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compile.add_arguments(
         what.add_parser("compile", help="kernels and Python's time for large graphs; needs no GPU")
     )
+    graphs.add_arguments(
+        what.add_parser(
+            "graphs", help="blocks of models, both passes, and optimizer steps beside torch.compile"
+        )
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -40,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code_size.run(parsed)
     if parsed.what == "compile":
         return compile.run(parsed)
+    if parsed.what == "graphs":
+        return graphs.run(parsed)
     if parsed.what == "host":
         return host.run(parsed)
     if parsed.what == "operations":

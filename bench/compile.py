@@ -17,8 +17,8 @@ from time import process_time
 
 import torch
 
-from bench.graphs import Graph, layer_stack, pointwise_chain
 from bench.report import Cell, environment, text_table
+from bench.stacks import Graph, layer_stack, pointwise_chain
 from fusewright import FusionCache
 from fusewright.core.once import clear_shared_caches
 from fusewright.core.options import Options
@@ -68,7 +68,7 @@ def compiled(graph: Graph, fresh: bool = True) -> Compilation:
         clear_shared_caches()
     number = graph.definition().id()
     assert number is not None
-    executor = FusionCache.get().definition(number).executor
+    executor = FusionCache.get().schedules(number).executor
     inputs, tracer = graph.inputs(torch.device("cpu")), Tracer()
     gc.collect()
     start = process_time()

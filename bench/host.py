@@ -139,7 +139,7 @@ def first_call(device: torch.device) -> Tracer:
             fd = operation.definition(inputs)
             number = fd.id()
             assert number is not None
-            executor = FusionCache.get().definition(number).executor
+            executor = FusionCache.get().schedules(number).executor
         program = executor.compile(inputs, tracer=tracer)
         for kernel in program.kernels:  # on a GPU it has them already
             executor.compiler().cubin(kernel, tracer=tracer)

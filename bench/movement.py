@@ -139,6 +139,28 @@ def _permuted(
     )
 
 
+def embedding_gradient(
+    fd: FusionDefinition, gradient: Handle, tokens: Handle, weight: Handle
+) -> list[Handle]:
+    rows = fd.ops.size(weight, 0)
+    return [fd.ops.embedding_bwd(gradient, tokens, rows)]
+
+
+def torch_embedding_gradient(
+    gradient: torch.Tensor, tokens: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    return torch.ops.aten.embedding_dense_backward(gradient, tokens, weight.shape[0], -1, False)
+
+
+def scatter_rows(fd: FusionDefinition, x: Handle, index: Handle, rows: Handle) -> list[Handle]:
+    wide = fd.ops.expand(fd.ops.broadcast(index, [False, True]), [fd.ops.size(rows, dim) for dim in (0, 1)])
+    return [fd.ops.scatter(x, wide, rows, 0)]
+
+
+def torch_scatter_rows(x: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return x.scatter(0, index[:, None].expand_as(rows), rows)
+
+
 # ---- the rows ----------------------------------------------------------------------------------------------
 
 
@@ -154,6 +176,21 @@ def _embedding_inputs(shape: Shape, r: Inputs) -> Tensors:
 def _embedding_bytes(inputs: Tensors, outputs: Tensors) -> int:
     """The indices, the rows of the weight that they name, and the result."""
     return total_bytes(inputs[:1]) + 2 * total_bytes(outputs)
+
+
+def _gradient_inputs(shape: Shape, r: Inputs) -> Tensors:
+    tokens, vocabulary, width = shape
+    return r(tokens, width), r.indices(vocabulary, tokens), r(vocabulary, width)
+
+
+def _gradient_bytes(inputs: Tensors, outputs: Tensors) -> int:
+    """The gradient and the indices, and the result."""
+    return total_bytes(inputs[:2]) + total_bytes(outputs)
+
+
+def _scatter_inputs(shape: Shape, r: Inputs) -> Tensors:
+    rows, changed, width = shape
+    return r(rows, width), r.distinct(rows, changed), r(changed, width)
 
 
 def _heads_inputs(shape: Shape, r: Inputs) -> Tensors:
@@ -196,6 +233,24 @@ MOVEMENT: tuple[Operation, ...] = (
         ((16384, 128256, 4096),),
         small=((7, 11, 24),),
         moved=_embedding_bytes,
+    ),
+    Operation(
+        "embedding_gradient",
+        embedding_gradient,
+        torch_embedding_gradient,
+        _gradient_inputs,
+        ((16384, 128256, 4096),),
+        small=((7, 11, 24),),
+        summed=lambda s: 4,
+        moved=_gradient_bytes,
+    ),
+    Operation(
+        "scatter_rows",
+        scatter_rows,
+        torch_scatter_rows,
+        _scatter_inputs,
+        ((65536, 16384, 4096),),
+        small=((11, 5, 24), (7, 3, 5)),
     ),
     replace(GROUP_NORM, name="group_norm_static", static_sizes=True),
     GROUP_NORM,

@@ -45,6 +45,10 @@ class Inputs:
         """Indices into a dimension of this size, of type int64."""
         return torch.randint(size, shape, device=self.device, generator=self._generator)
 
+    def distinct(self, size: int, count: int) -> torch.Tensor:
+        """So many different indices into a dimension of this size, of type int64."""
+        return torch.randperm(size, device=self.device, generator=self._generator)[:count]
+
 
 @dataclass(frozen=True)
 class Operation:

@@ -4,6 +4,7 @@ Options:
     --target=sim|gpu|all    which targets the `target` fixture runs on (default all: those that are there)
     --matrix=some|all       which cells of tests/matrix (default some)
     --update-golden         rewrite the golden files, running only the tests that compare with one
+    --corpus                every graph of the corpus of models, where a run has a few of them
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fusewright")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files in tests/golden")
+    group.addoption("--corpus", action="store_true", help="run every graph of the corpus of models")
     group.addoption(
         "--matrix",
         choices=("some", "all"),

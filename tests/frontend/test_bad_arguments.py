@@ -106,7 +106,9 @@ def _valid(fd: FusionDefinition) -> dict[str, Any]:
         "bool or list of bools": True,
     }
     given |= {"Vector or list of ints and Scalars": [2, 2], "int, or list of ints and Scalars": [2, 2]}
-    given |= {"list of Tensors": [x, x]}
+    given |= {"list of Tensors": [x, x], "list of shapes": [[2, 2]], "list of lists of ints": [[1, 0]]}
+    given |= {"list of DataTypes": [DataType.Float]}
+    given |= {"list of Tensors, Scalars, plain values and lists of these": [x, 1, [s, None]]}
     assert given.keys() == {kind.text for kind in KINDS.values()}
     return given
 

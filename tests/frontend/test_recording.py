@@ -12,6 +12,7 @@ import torch
 from fusewright import DataType, FusionCache, FusionDefinition
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, DtypeError, ShapeError
 from fusewright.frontend import states
+from fusewright.frontend.records import Literal
 from fusewright.ir import Fusion
 
 
@@ -109,18 +110,53 @@ def test_nan_is_the_same_literal_every_time() -> None:
 # ---- errors ------------------------------------------------------------------------------------------------
 
 
-def test_errors_come_at_the_users_line_and_leave_the_cache_alone(cache: FusionCache) -> None:
+def _wrong(last: object = -1) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        y = x * 2.0
+        fd.ops.sum(y, [last])  # the line that is wrong
+        fd.add_output(y)
+    return fd
+
+
+def test_a_failed_definition_is_kept_with_its_error(cache: FusionCache, built: list[Fusion]) -> None:
+    caught = []
     for _ in range(2):
-        with pytest.raises(ShapeError) as caught, FusionDefinition() as fd:
-            x = fd.define_tensor([-1, -1])
-            fd.ops.sum(x, [2])  # the line that is wrong
-        location = caught.value.location
-        assert location is not None
-        assert "the line that is wrong" in location.text
+        with pytest.raises(ShapeError) as info:
+            _wrong(2)
+        caught.append(info.value)
+    first, second = caught
+    assert len(built) == 1, "the second is not built"
+    assert first is not second
+    assert (type(first), str(first), first.facts) == (type(second), str(second), second.facts)
+    for error in caught:
+        assert error.location is not None
+        assert "the line that is wrong" in error.location.text
     assert cache.num_fusions() == 0
+    assert [_wrong(1).id(), _wrong(1).id()] == [0, 0], "the same up to there, and right"
+    assert len(built) == 2
+
+
+def test_failed_definitions_are_forgotten_one_by_one(
+    cache: FusionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusewright.frontend.cache.MAX_FAILURES", 2)
+    for dim in (7, 8, 9, 9):
+        with pytest.raises(ShapeError):
+            _wrong(dim)
+    assert [records[-1].args[1] for records in cache._failures] == [
+        (Literal(int, 8),),
+        (Literal(int, 9),),
+    ]
+    _wrong(1)
+    for dim in (10, 11):
+        with pytest.raises(ShapeError):
+            _wrong(dim)
+    definition = next(iter(cache._definitions.values()))
+    cache._drop(definition)
+    for records in list(cache._failures):
+        cache._forget_failure(records)
     assert not cache.root.children
-    defined(softmax)
-    assert cache.num_fusions() == 1
 
 
 def test_a_definition_goes_on_after_an_error_that_was_caught() -> None:
@@ -315,3 +351,14 @@ def test_what_a_definition_is_made_with_is_checked() -> None:
         fd.add_output(fd.define_tensor([-1]))
         with pytest.raises(DtypeError, match=r"one of torch.*, but got torch\.int8"):
             fd.from_pytorch(torch.ones(3, dtype=torch.int8))
+
+
+def test_the_only_part_of_a_split_is_printed_as_one_of_a_list():
+    with FusionDefinition() as fd:
+        (part,) = fd.ops.chunk(fd.define_tensor([4, 8]), 1)
+        fd.add_output(fd.ops.neg(part))
+    namespace = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(fd), namespace)
+    with FusionDefinition() as again:
+        namespace[f"nvfuser_fusion_id{fd.id()}"](again)
+    assert again.id() == fd.id()

@@ -81,11 +81,14 @@ def test_a_schedule_by_hand(target: torch.device) -> None:
     scheduled = fd.last_cuda_code()
     torch.testing.assert_close(fd.execute(given, override_user_schedule=True)[0], expected(*given))
     assert fd.last_cuda_code() != scheduled
-    # Another object with the same definition finds the schedule; with profile=True it writes it anew.
-    ByHand().execute(given)
-    assert len(calls) == 1
-    ByHand().execute(given, profile=True)
-    assert len(calls) == 2
+    # Another object with the same definition writes its own, which makes the same kernel.
+    other = ByHand()
+    other.execute(given)
+    assert calls == [fd, other]
+    assert set(other._last_kernels()) == set(fd._last_kernels())
+    # With profile=True it is written anew.
+    other.execute(given, profile=True)
+    assert calls == [fd, other, other]
 
 
 def test_a_schedule_is_for_one_signature_of_inputs() -> None:
@@ -204,7 +207,7 @@ def test_equal_schedules_of_many_shapes_share_one_kernel() -> None:
     assert fd.scheduled == 11 and len(kernels) == 1
     leaf = fd._finished()
     assert len(leaf.executor._settings) == 1
-    assert len(set(leaf.schedules.values())) == 1
+    assert len(leaf.user) == len(set(fd._schedules(leaf).values())) == 1
 
 
 def test_schedules_with_other_compiler_settings_share_no_kernel() -> None:
@@ -270,8 +273,9 @@ def test_threads_write_their_schedules_one_after_another() -> None:
     with ThreadPoolExecutor(len(inputs)) as pool:
         for x, out in zip(inputs, pool.map(call, inputs)):
             torch.testing.assert_close(out, -x)
-    assert len(fd._finished().schedules) == 4
-    assert len(set(fd._finished().schedules.values())) == 1
+    leaf = fd._finished()
+    assert len(fd._schedules(leaf)) == 4
+    assert len(leaf.user) == 1
 
 
 # ---- automatic schedulers ----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ SQUARE_SIZES = (1, 2, 5, 8, 16, 17, 32, 33, 64)
 
 POINTWISE = ("unary", "unary", "binary", "binary", "ternary", "cast")
 SHAPES = ("permute", "broadcast", "squeeze", "expand", "back", "order", "factory")
-MOVES = (*SHAPING, "reshape", "slice", "join", "find", "pad")
+MOVES = (*SHAPING, "reshape", "slice", "join", "find", "put", "pad")
 ALL_TYPES = (*FLOATS, *DISCRETE)
 EVERYTHING = (
     *POINTWISE,
@@ -38,6 +38,7 @@ EVERYTHING = (
     "join",
     "turn",
     "find",
+    "put",
     "grouped",
 )
 
@@ -53,7 +54,7 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
             (*MOVES, "reduce", "reduce", "normalize", "boundary", "unary", "binary"), max_calls=9, indices=1
         ),
     ),
-    "found": (8, Flavour(("find", "find", "find", *SHAPING, "unary", "binary", "reduce"), indices=3)),
+    "found": (8, Flavour(("find", "find", "put", "put", *SHAPING, "unary", "binary", "reduce"), indices=3)),
     "grouped": (
         8,
         Flavour(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -22,6 +23,7 @@ from tests.fuzz.bounded import (
     rounded,
     unary,
     unknown_where,
+    up,
     where,
     widened,
 )
@@ -189,6 +191,14 @@ def topk(
     return moved(values, lambda t: t.narrow(dim, 0, k)), moved(places, lambda t: t.narrow(dim, 0, k))
 
 
+def aten(
+    overload: str, arguments: Sequence[Bounded], shapes: Sequence[Sequence[int]], dtypes: Sequence[DataType]
+) -> Bounded:
+    """What programs call it with: a copy."""
+    assert overload == "clone.default"
+    return arguments[0]
+
+
 def argsort(arg: Bounded, dim: int, descending: bool = False, stable: bool = False) -> Bounded:
     return sort(arg, dim, descending, stable)[1]
 
@@ -208,7 +218,7 @@ def scatter(arg: Bounded, index: Bounded, src: Bounded | Number, dim: int) -> Bo
 
 
 def _added(x: Bounded, places: Tensor, rows: Bounded) -> Bounded:
-    """`x` with row i of `rows` added to row places[i]; each partial sum may be rounded to the type."""
+    """`x` with row i of `rows` added to row places[i], in the type of both, in any order."""
     if category(x.dtype) < 2:
         data = x.data.index_add(0, places, rows.data)
         return Bounded(data, unknown_where(x.error.index_add(0, places, rows.error) > 0))
@@ -223,7 +233,9 @@ def _added(x: Bounded, places: Tensor, rows: Bounded) -> Bounded:
 
 
 def index_put_accumulate(acc: Bounded, index: Bounded, value: Bounded) -> Bounded:
-    return _added(acc, index.data.long().flatten(), value)
+    wide = up(acc.dtype)
+    total = _added(convert(acc, wide), index.data.long().flatten(), convert(value, wide))
+    return convert(total, acc.dtype)
 
 
 def embedding_bwd(
@@ -235,12 +247,12 @@ def embedding_bwd(
 ) -> Bounded:
     width, places = grad_output.data.shape[-1], indices.data.long().flatten()
     number = int(num_embeddings.data) if isinstance(num_embeddings, Bounded) else num_embeddings
-    rows = reshape(grad_output, (len(places), width))
+    wide = up(grad_output.dtype)
+    rows = reshape(convert(grad_output, wide), (len(places), width))
     if padding_idx is not None:
         kept = places != padding_idx
         rows, places = moved(rows, lambda t: t[kept]), places[kept]
     if scale_grad_by_freq:
         often = torch.bincount(places, minlength=max(number, 1))[places].unsqueeze(1)
-        rows = convert(binary("truediv", rows, exact(often)), grad_output.dtype)
-    nothing = torch.zeros(number, width, dtype=grad_output.dtype)
-    return _added(exact(nothing), places, rows)
+        rows = convert(binary("truediv", rows, exact(often)), wide)
+    return convert(_added(exact(torch.zeros(number, width, dtype=wide)), places, rows), grad_output.dtype)

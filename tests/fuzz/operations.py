@@ -37,6 +37,7 @@ from tests.fuzz.composites import COMPOSITES
 from tests.fuzz.functions import FURTHER, sub_alpha
 from tests.fuzz.library import (
     argsort,
+    aten,
     embedding_bwd,
     grouped_mm,
     index_put_accumulate,
@@ -163,7 +164,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
         function.__name__: function
         for function in (
             *(matmul, linear, grouped_mm, scaled_mm, sdpfa_fwd, sdpfa_bwd),
-            *(argsort, sort, topk, scatter, index_put_accumulate, embedding_bwd),
+            *(aten, argsort, sort, topk, scatter, index_put_accumulate, embedding_bwd),
         )
     },
     "mean": mean,

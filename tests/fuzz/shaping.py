@@ -317,6 +317,75 @@ def _along_axis(w: Writer, x: Slot, index: Slot, at: int) -> None:
     w.call("take_along_axis", x, index, at, dims=dims)
 
 
+# ---- into places -------------------------------------------------------------------------------------------
+
+
+def put(w: Writer) -> None:
+    """Elements found by an index, worked on, and stored or added where they were found; at times combined
+    with what they came from.
+    """
+    index = w.any(lambda s: s.below is not None)
+    if index is None:
+        return
+    below = index.below
+    x = w.tensor(lambda s: below in s.dims and s.index != index.index)
+    if x is None:
+        return
+    at = w.pick([i for i, d in enumerate(x.dims) if d == below])
+    out = w.pick((_scattered, _added_rows, _gradient))(w, x, index, at)
+    if out is not None and out.dims == x.dims and w.chance(2):
+        combine(w, out, x)
+
+
+def _worked_on(w: Writer, x: Slot) -> Slot:
+    """At times something computed from it, of its type."""
+    if x.dtype is DataType.Bool or w.chance(2):
+        return x
+    y = w.call("neg", x, dims=x.dims)
+    if y is not None and y.dtype is not x.dtype:
+        y = w.call("cast", y, x.dtype, dims=x.dims)
+    return y or x
+
+
+def _scattered(w: Writer, x: Slot, index: Slot, at: int) -> Slot | None:
+    if index.ndim == 1:
+        wide: Slot | None = index
+        for i in range(x.ndim):
+            if i != at and wide is not None:
+                wide = widened(w, wide, i)
+        if wide is None:
+            return None
+        index = wide
+    others = [(a, b) for i, (a, b) in enumerate(zip(x.dims, index.dims)) if i != at]
+    if index.ndim != x.ndim or any(b is not None and a != b for a, b in others):
+        return None
+    if not all(a is None or w.require(f"{a} > 0") for a, _ in others):
+        return None
+    if w.chance(3):
+        return w.call("scatter", x, index, w.pick((0, 1)), at, dims=x.dims)
+    found = w.call("gather", x, index, at, dims=index.dims)
+    # Copies of one element are one value; others that meet at a place leave nothing known of it.
+    return found and w.call("scatter", _worked_on(w, x), index, found, at, dims=x.dims)
+
+
+def _added_rows(w: Writer, x: Slot, index: Slot, at: int) -> Slot | None:
+    if index.ndim != 1 or at or x.dtype is DataType.Bool:
+        return None
+    found = w.call("index_select", x, index, 0, dims=(*index.dims, *x.dims[1:]))
+    return found and w.call(
+        "index_put_accumulate", _worked_on(w, x), index, _worked_on(w, found), dims=x.dims
+    )
+
+
+def _gradient(w: Writer, x: Slot, index: Slot, at: int) -> Slot | None:
+    rows = w.operand_of(x.dims[0]) if x.ndim == 2 and not at and x.is_float else None
+    if rows is None:
+        return None
+    found = w.call("embedding_fwd", index, x, dims=(*index.dims, x.dims[1]))
+    padding = {} if w.chance(2) else {"padding_idx": w.pick((0, 1, -1))}
+    return found and w.call("embedding_bwd", _worked_on(w, found), index, rows, dims=x.dims, **padding)
+
+
 # ---- patterns ----------------------------------------------------------------------------------------------
 
 
@@ -383,6 +452,7 @@ SHAPING: dict[str, Callable[[Writer], None]] = {
             triangle,
             select,
             find,
+            put,
             heads,
             grouped,
         )

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionCache, FusionDefinition
-from fusewright.core.errors import RejectedError
+from fusewright.core.errors import RejectedError, SimulationError
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host import FusionExecutor
+from fusewright.runtime import targets
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 from fusewright.runtime.disk_cache import DiskCache
 from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler, Registry, Reject
@@ -54,7 +55,7 @@ def stack_inputs(layers: int) -> list[torch.Tensor]:
 def executor_of(fd: FusionDefinition) -> FusionExecutor:
     number = fd.id()
     assert number is not None
-    return FusionCache.get().definition(number).executor
+    return FusionCache.get().schedules(number).executor
 
 
 def test_a_hundred_equal_layers_are_one_kernel() -> None:
@@ -152,6 +153,18 @@ def test_what_is_refused_has_the_names_of_the_definition() -> None:
     assert log.startswith("2 node(s) computing T4: taken by none\n") and "because : T4 is too much" in log
     with pytest.raises(RejectedError, match=r"because : T3 is too much"):
         executor.execute([torch.ones(2, 4)] * 3)
+
+
+def test_what_the_simulator_reports_tells_what_the_names_stand_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate(*args: object, **options: object) -> None:
+        raise SimulationError("a race at `T0[0]`")
+
+    monkeypatch.setattr(targets, "simulate", simulate)
+    d = Definition()
+    d.tensor()
+    d.output(d.neg(d.tensor()))
+    with pytest.raises(SimulationError, match=r"a race at `T0\[0\]`, where T0 is T1, T1 is T2, i0 is i\d"):
+        d.executor().execute([torch.ones(2, 4)] * 2)
 
 
 def test_an_error_of_a_schedule_has_the_names_of_the_definition() -> None:

@@ -21,8 +21,8 @@ def steps(fd: FusionDefinition) -> list[str]:
     """What computes each segment: a library's function, or a scheduler's kernel."""
     plans = fd._last_program().plans
     return [
-        plan.segment.library_call.label
-        if plan.segment.library_call is not None
+        plan.segment.evaluated.label
+        if plan.segment.evaluated is not None
         else getattr(plan.segment.scheduler.type, "name", plan.segment.scheduler.type)
         for plan in plans
     ]

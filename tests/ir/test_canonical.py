@@ -10,7 +10,18 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
-from fusewright.ir import Fusion, IndexMap, IterDomain, IterKind, Node, Scalar, TensorView, node, position
+from fusewright.ir import (
+    Fusion,
+    IndexMap,
+    IterDomain,
+    IterKind,
+    Node,
+    Scalar,
+    Storage,
+    TensorView,
+    node,
+    position,
+)
 from fusewright.ir.canonical import Describer, fusion_description
 from fusewright.ops import OPS
 from fusewright.ops.build_elementwise import apply
@@ -37,6 +48,8 @@ PARAMETERS: dict[str, tuple[Any, Any]] = {
     "indices": (0, 1),
     "filled": (False, True),
     "pred": (const(1), position(0, N)),
+    "views": ((), ((node.Copy,),)),
+    "_has_base": (False, True),
     "options": ({"dim": 1}, {"dim": True}),
 }
 # What of a value is a name, follows from its place in the group, or is a way to find others.
@@ -101,6 +114,7 @@ TENSORS: dict[str, Change] = {
     "loop": lambda t: setattr(t, "loop", t.loop[::-1]),
     "allocation": lambda t: setattr(t, "allocation", t.allocation[::-1]),
     "contiguity": lambda t: setattr(t, "contiguity", (False, True)),
+    "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),
 }

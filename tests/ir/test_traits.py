@@ -38,6 +38,7 @@ STATED = {
     "Indexed": Traits(indexed=True, own_load=True),
     "Choose": Traits(pointwise=True, carries_relabels=True),
     "Stored": Traits(placed=True),
+    "Update": Traits(placed=True, updates=True),
     "Full": POINTWISE,
     "Iota": POINTWISE,
     "Random": Traits(pointwise=True),
@@ -137,8 +138,8 @@ def test_a_new_kind_is_not_computed_again(fusion):
     second = exp(fusion, first)
     add_output(fusion, second)
     groups = [[first.definition], [second.definition]]
-    position = {first.definition: 0, second.definition: 1}
-    assert recompute_borders(fusion, position, groups, lambda nodes: True) == groups
+    position = {node: i for i, node in enumerate(fusion.ordered_nodes())}
+    assert recompute_borders(fusion, groups, position, lambda nodes, read: True) == groups
 
 
 def test_relabels_stay_below_a_new_kind(fusion):

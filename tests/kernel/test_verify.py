@@ -32,13 +32,15 @@ from fusewright.kernel.ir import (
     LetValue,
     ScalarParam,
     ScalarRef,
+    Scatter,
     Space,
     Stmt,
+    TensorParam,
     WorkspaceParam,
     index_symbol,
 )
 from fusewright.kernel.verify import verify
-from fusewright.ops.reductions import SUM, WELFORD
+from fusewright.ops.reductions import PROD, SUM, WELFORD
 from fusewright.sym import const, lt, symbol
 from tests.kernel import builders
 from tests.kernel.builders import ADD, EXP, at, local, shared, size, tensor
@@ -141,6 +143,19 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
         "a value of the program fills, but there is no fill",
     ),
     "predicate that is a number": ([Alloc(A), Copy(at(A), ONE, pred=N)], "the condition n is not boolean"),
+    "scattered to a register": ([Alloc(A), Scatter(at(A), ONE)], "buffer a is in local memory, not global"),
+    "scattered from memory": (
+        [Scatter(at(PARTIALS), at(OUT.buffer))],
+        "buffer out is in global memory, not local",
+    ),
+    "scattered in two ways": (
+        [Scatter(at(PARTIALS), ONE), Scatter(at(PARTIALS), ONE, SUM)],
+        f"{PARTIALS.name} is scattered to in another way, too",
+    ),
+    "an addition that no GPU does at once": (
+        [Scatter(at(PARTIALS), ONE, PROD)],
+        "prod of Float is not done at once",
+    ),
     "an index that is no integer": ([Alloc(A), LetValue(ROW, at(A), N)], "a[0] is Float, no integer"),
     "an index in memory": (
         [LetValue(ROW, at(SEMAPHORE), N)],
@@ -226,6 +241,15 @@ def test_fault_is_named_with_its_statement(name: str) -> None:
         verify(_kernel(body), after="a pass")
     assert "kernel verifier, after a pass" in str(raised.value)
     assert f"in `{verifier.statement_text(raised.value.facts['node'])}`" in str(raised.value)
+
+
+def test_what_is_scattered_to_is_nothing_elses() -> None:
+    with pytest.raises(VerifyError, match="out is scattered to, but other statements access it"):
+        verify(_kernel([Scatter(at(OUT.buffer, T), ONE)]))
+    for is_updated, body in ((True, [STORE]), (False, [Scatter(at(OUT.buffer, T), ONE)])):
+        param = TensorParam(OUT.buffer, is_updated=is_updated)
+        with pytest.raises(VerifyError, match=r"out is(?: not)? scattered to, against what is said"):
+            verify(builders.kernel("k", [param, N_PARAM], body, [8], [64]))
 
 
 def test_output_must_be_written() -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.invariants import hoist_invariants
+from fusewright.sym import Expr, land, lt
+from tests.kernel import builders as b
+from tests.lower.statements import I, N, T, X, Y, kernel, lines, loop
+
+A, B = b.local("A", DataType.Float), b.local("B", DataType.Float)
+SMALL, ODD = lt(T, N), lt(T, 7)
+ZERO = k.Imm(0.0, DataType.Float)
 
 
 def compiled(rows: int, columns: int, define) -> tuple[k.Kernel, FusionDefinition, list[torch.Tensor]]:
@@ -52,3 +59,49 @@ def test_what_one_block_alone_knows_stays_where_that_block_computes_it() -> None
     assert any(isinstance(stmt, k.GridReduce) for stmt in k.walk(kernel.body))
     [out] = fd.execute(inputs)
     torch.testing.assert_close(out, inputs[0].square().mean(1).add(1e-6).rsqrt())
+
+
+def hoisted(*body: k.Stmt) -> list[str]:
+    return lines(hoist_invariants(kernel(*body, allocs=(A, B))))
+
+
+def load(pred: Expr, fill: k.Imm | None = None) -> k.Copy:
+    return k.Copy(b.at(A), b.at(X.buffer, T), pred=pred, fill=fill)
+
+
+def guarded_exp(pred: Expr) -> k.If:
+    return k.If(pred, (k.Compute(b.EXP, b.at(B), (b.at(A),), DataType.Float), STORE))
+
+
+STORE = k.Copy(b.at(Y.buffer, I * 32 + T), b.at(B))
+EXP = "B[0] = exp.Float(A[0])"
+
+
+def test_what_reads_a_load_without_a_fill_stays_under_its_predicate() -> None:
+    """Threads outside have no value there."""
+    assert hoisted(load(SMALL), loop(4, guarded_exp(SMALL)))[1:] == [
+        "for i in 4:",
+        "if threadIdx.x < n:",
+        EXP,
+        "Y[32*i + threadIdx.x] = B[0]",
+    ]
+    assert hoisted(load(SMALL, ZERO), loop(4, guarded_exp(SMALL)))[1] == EXP
+    assert hoisted(load(ODD), load(SMALL), loop(4, guarded_exp(land(SMALL, ODD))))[-2] == EXP
+
+
+def test_a_load_without_a_fill_is_known_where_its_predicate_holds() -> None:
+    both = land(SMALL, ODD)
+    assert hoisted(load(both), k.If(SMALL, (k.If(ODD, (loop(4, guarded_exp(lt(I, N))),)),)))[1:5] == [
+        "if threadIdx.x < n:",
+        "if threadIdx.x < 7:",
+        EXP,
+        "for i in 4:",
+    ]
+
+
+def test_elements_beyond_the_end_are_not_read_before_a_guarded_reduction() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=False, dtype=DataType.Int32)
+        fd.add_output(fd.ops.argmin(fd.ops.remainder(x, 3), None))
+    [out] = fd.execute([torch.arange(4, 12, dtype=torch.int32)])
+    assert out.item() == 2

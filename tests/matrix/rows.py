@@ -490,6 +490,7 @@ GROUPS: dict[str, dict[str, Row]] = {
         "linear": _linear,
         **_rows("sort argsort", _sort),
         "topk": _topk,
+        "aten": lambda cell: cell.add("aten", "clone.default", (X,), (cell.shape,), (cell.dtype,)),
         "scatter": _scatter,
         **_rows("index_put_accumulate", _calls((X, ROWS_INDEX, Y), ranks=SOME, full=True)),
         "embedding_bwd": _embedding_bwd,

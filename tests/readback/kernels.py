@@ -24,16 +24,18 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Init,
     Kernel,
     Let,
     LetValue,
     Ref,
+    Scatter,
     Space,
     operand_dtype,
 )
-from fusewright.sym import Expr, as_int
+from fusewright.sym import ZERO, Expr, as_int
 from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_reduce
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -165,6 +167,29 @@ def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
         raise Mismatch("elements are stored before all are read")
     with reader.each(stmt.width, lines) as (each, w):
         _filled(reader, stmt, reader.assigned(each, dst, w), w)
+
+
+def _scatter(reader: Reader, stmt: Scatter, lines: Lines) -> None:
+    """A store where any value may stay, else an addition of all elements of a vector at once."""
+    if stmt.op is None:
+        _copy(reader, Copy(stmt.dst, stmt.src, stmt.width, pred=stmt.pred), lines)
+        return
+    if stmt.pred is not TRUE:
+        guard = lines.take("if")
+        reader.names.index(guard.parts[0], stmt.pred)
+        inner = Lines(reader, guard.body)
+        _scatter(reader, replace(stmt, pred=TRUE), inner)
+        inner.end()
+        return
+    _, function, template, operands = lines.take("call").parts[0]
+    if function != f"fw::atomic_{stmt.op.name}" or template != ((stmt.width,) if stmt.width > 1 else ()):
+        raise Mismatch(f"no addition of {stmt.width} elements at once")
+    check_address(reader.names, operands[0], stmt.dst)
+    if stmt.width > 1:
+        assert isinstance(stmt.src, Ref)
+        check_address(reader.names, operands[1], stmt.src)
+    else:
+        check_operand(reader.names, operands[1], stmt.src, stmt.dst.buffer.dtype)
 
 
 def _filled(reader: Reader, stmt: Copy, value: Expression, offset: Expr) -> None:
@@ -304,6 +329,13 @@ def _barrier(reader: Reader, stmt: Barrier, lines: Lines) -> None:
         raise Mismatch("no barrier")
 
 
+def _hold(reader: Reader, stmt: Hold, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::hold", ()) or len(e[3]) != 1:
+        raise Mismatch(f"{stmt.buffer.name} is not held")
+    check_address(reader.names, e[3][0], Ref(stmt.buffer, ZERO))
+
+
 STATEMENTS: Readers = {
     Alloc: _alloc,
     Let: _let,
@@ -311,6 +343,7 @@ STATEMENTS: Readers = {
     For: _for,
     If: _if,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,
@@ -318,4 +351,5 @@ STATEMENTS: Readers = {
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

@@ -394,7 +394,7 @@ def test_random_graphs_with_whole_nodes(seed: int):
     result = partition(fusion, with_library(one_reduction))
     check(result)
     whole = [node for node in fusion.ordered_nodes() if node.traits.whole]
-    assert sorted(s.nodes[0].output.number for s in result.segments if s.library_call) == [
+    assert sorted(s.nodes[0].output.number for s in result.segments if s.evaluated) == [
         node.output.number for node in whole
     ]
 

@@ -99,6 +99,14 @@ def _in_place(fd: FusionDefinition, t: list[Any]) -> None:
     fd.add_output(t[0] * 2.0 + t[1], t[0])
 
 
+def _scattered_sum(fd: FusionDefinition, t: list[Any]) -> None:
+    fd.add_output(fd.ops.index_put_accumulate(t[0] * 2.0, t[1], t[2] * 2.0))
+
+
+def _elements_and_places(places: int, count: int) -> Inputs:
+    return lambda: [torch.randn(places), torch.randint(places, (count,)), torch.randn(count)]
+
+
 def _norm(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
     variance, mean = torch.var_mean(x, 1, correction=0, keepdim=True)
     return [(x - mean) * torch.rsqrt(variance + 1e-5) * w, mean]
@@ -149,6 +157,12 @@ CASES: dict[str, Case] = {
     ),
     "scan": Case(_scan(0), _random((520, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((515, 18), (700, 17))),
     "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),
+    "scattered sum": Case(
+        _scattered_sum,
+        _elements_and_places(301, 1030),
+        lambda x, i, y: [(2 * x).index_put((i,), 2 * y, accumulate=True)],
+        [_elements_and_places(299, 1026), _elements_and_places(257, 770)],
+    ),
     "layer norm": Case(
         _layer_norm,
         _random((5, 1028), (1028,)),

@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Ref,
+    Scatter,
     Space,
     Stmt,
     TensorParam,
@@ -81,7 +82,7 @@ def condition_of(stmt: Stmt) -> Expr | None:
     """What decides which threads take part in a statement."""
     if isinstance(stmt, If):
         return stmt.cond
-    return stmt.pred if isinstance(stmt, (Copy, Combine, BlockReduce, GridReduce)) else None
+    return stmt.pred if isinstance(stmt, (Copy, Scatter, Combine, BlockReduce, GridReduce)) else None
 
 
 def with_condition(stmt: Stmt, condition: Expr) -> Stmt:
@@ -128,7 +129,7 @@ def _refs(stmt: Stmt) -> list[Ref]:
 
 
 def _index_off_by_one(kernel: Kernel, stmt: Stmt) -> Changes:
-    width = stmt.width if isinstance(stmt, (Copy, BlockReduce, BlockScan, GridReduce)) else 1
+    width = stmt.width if isinstance(stmt, (Copy, Scatter, BlockReduce, BlockScan, GridReduce)) else 1
     for ref in _refs(stmt):
         for step in (width, -width):
             name = f"{ref.buffer.name}[{to_text(ref.index)}] {step:+}"
@@ -173,7 +174,7 @@ def _initialisation_dropped(kernel: Kernel, stmt: Stmt) -> Changes:
 
 
 def _statement_dropped(kernel: Kernel, stmt: Stmt) -> Changes:
-    if isinstance(stmt, (Copy, Compute, Combine, BlockReduce, BlockScan, GridReduce)):
+    if isinstance(stmt, (Copy, Scatter, Compute, Combine, BlockReduce, BlockScan, GridReduce)):
         yield "statement dropped", ()
 
 

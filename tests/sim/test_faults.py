@@ -11,6 +11,7 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
 from fusewright.core.hardware import DESCRIBED
+from fusewright.core.op import ReductionOp
 from fusewright.kernel.ir import (
     TRUE,
     Alloc,
@@ -31,13 +32,14 @@ from fusewright.kernel.ir import (
     LetValue,
     Param,
     Ref,
+    Scatter,
     Stmt,
     WorkspaceParam,
     index_symbol,
 )
 from fusewright.ops.reductions import SUM
 from fusewright.sim import SimOptions, SimReport, simulate
-from fusewright.sym import Expr, add, const, eq, floordiv, lt, mod, mul, symbol
+from fusewright.sym import Expr, add, const, eq, floordiv, le, lt, mod, mul, symbol
 from tests.kernel import builders
 from tests.kernel.builders import ADD, BX, GX, at, kernel, local, shared, tensor
 
@@ -517,3 +519,28 @@ def test_memory_is_not_touched_where_a_predicate_does_not_hold(case: Case, pred:
         Combine(SUM, (at(case.r, 2),), (at(case.x.buffer, far),), pred=pred),
         Copy(at(case.y.buffer, far), at(case.r), pred=pred),
     )
+
+
+def test_elements_are_changed_by_several_threads() -> None:
+    """Each is added to once for each thread, in any order; a value that names no element is reported."""
+    row = symbol("row", lo=-1, hi=7)
+    index, y = local("index", DataType.Int), tensor("y", F32, const(LANES))
+    place = mod(LANE, 9)
+
+    def updated(extent: int, op: ReductionOp | None) -> torch.Tensor:
+        body = [
+            Alloc(index),
+            Copy(at(index), IndexValue(place, DataType.Int)),
+            LetValue(row, at(index), const(8), lt(place, extent), strict=True),
+            Scatter(at(y.buffer, row), Imm(1.0, F32), op, pred=le(0, row)),
+        ]
+        values = torch.zeros(LANES)
+        simulate(kernel("case", [replace(y, is_updated=True)], body, [BLOCKS], [THREADS]), [values])
+        return values
+
+    expected = torch.zeros(LANES).index_add_(0, torch.arange(LANES) % 9, torch.ones(LANES))
+    expected[8:] = 0
+    assert torch.equal(updated(8, SUM), expected)
+    assert torch.equal(updated(8, None), expected.clamp(max=1))
+    with pytest.raises(OutOfBoundsError, match="index 8 is out of bounds for a dimension with size 8"):
+        updated(9, SUM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction
+from fusewright.ir.node import Node, Reduction, Update
 from fusewright.ir.text import value_name
 
 
@@ -14,6 +14,10 @@ def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
             source = node.inputs[0]
             if not fusion.is_input(source):
                 return f"{node.label} reads {value_name(source)} by index, which the fusion computes"
+        elif isinstance(node, Update) and (node.base is not None or node.output.uses):
+            held = node.base if node.base is not None else node.output
+            verb = "writes" if node.base is not None else "reads"
+            return f"{node.label} changes {held.name} in memory, which the same fusion {verb}"
         elif not (node.traits.pointwise or node.traits.placed or isinstance(node, kind) or node.is_scalar):
             names = ", ".join(map(value_name, node.outputs))
             expected = f"neither pointwise nor a {kind.__name__.lower()}"

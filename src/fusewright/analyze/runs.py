@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.index_map import IndexMap, is_size, position_of
-from fusewright.ir.node import Indexed
+from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, const, known_multiple
 
@@ -44,6 +44,13 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
     return memory_run(node.source, node.map, dim, unit)
+
+
+def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:
+    """How the output of a store by index is gone through along dimension `dim` of what is stored, or None."""
+    if isinstance(node, Update) and any(not t.shape[dim].is_broadcast for t in node.index_tensors):
+        return None
+    return memory_run(node.output, node.map, dim, unit)
 
 
 def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDomain | None) -> Run | None:

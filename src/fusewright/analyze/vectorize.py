@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
-from fusewright.analyze.runs import Run, indexed_run, memory_run
+from fusewright.analyze.runs import Run, indexed_run, stored_run
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
@@ -136,7 +136,7 @@ def lane_run(node: Node, lane: IterDomain) -> Run | None:
     if isinstance(node, Indexed):
         return indexed_run(node, dim, unit_stride_axis(node.source))
     assert isinstance(node, Stored)
-    return memory_run(node.output, node.map, dim, unit_stride_axis(node.output))
+    return stored_run(node, dim, unit_stride_axis(node.output))
 
 
 def _is_vector_run(node: Node, lane: IterDomain, width: int) -> bool:

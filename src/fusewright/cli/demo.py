@@ -114,7 +114,7 @@ def run_example(example: Example, size: tuple[int, int], device: torch.device) -
     with tracer.stage("first call"):
         with tracer.stage("define"):
             fd = example.define()
-            executor = FusionCache.get().definition(_id(fd)).executor
+            executor = FusionCache.get().schedules(_id(fd)).executor
         program = executor.compile(inputs, tracer=tracer)
         compiler = executor.compiler()
         # On a GPU the program holds loaded kernels already; the simulator needs no machine code, the report

@@ -156,7 +156,11 @@ def _calls(row: OpDef) -> Iterator[_Call]:
 def _is_tensor(parameter: Parameter) -> bool:
     if parameter.optional:
         return False
-    return parameter.kind in (KINDS[TensorView], KINDS[Operand], KINDS[Sequence[TensorView]])
+    return parameter.kind in (KINDS[TensorView], KINDS[Operand], *_LISTS)
+
+
+#: Lists of tensors.
+_LISTS = (KINDS[Sequence[TensorView]], KINDS[Sequence[object]])
 
 
 def _values(parameter: Parameter, rank: int) -> Sequence[Any]:
@@ -173,6 +177,8 @@ def _values(parameter: Parameter, rank: int) -> Sequence[Any]:
         int: (0, 1),
         bool: (False,),
         DataType: (None,),
+        str: ("clone.default",),  # an operator of ATen, which takes any type
+        Sequence[Shape]: ([[SIZE] * rank],),
         ScalarVector: (ScalarVector(),),
     }
     return next((values for kind, values in by_kind.items() if parameter.kind is KINDS[kind]), (None,))
@@ -191,13 +197,14 @@ def _built(row: OpDef, call: _Call, dtype: DataType) -> Fusion | None:
         elif _is_tensor(parameter):
             rank, own = next(tensors)
             tensor = _tensor(fusion, rank, own or dtype)
-            values.append([tensor] if parameter.kind is KINDS[Sequence[TensorView]] else tensor)
+            values.append([tensor] if parameter.kind in _LISTS else tensor)
         elif parameter.kind is KINDS[ScalarVector]:
             next(others)
             values.append(ScalarVector([fusion.new_scalar(DataType.Int, SIZE)]))
         else:
             value = next(others)
-            values.append(dtype if value is None and parameter.kind is KINDS[DataType] else value)
+            of_type = {KINDS[DataType].text: dtype, KINDS[Sequence[DataType]].text: [dtype]}
+            values.append(of_type.get(parameter.kind.text) if value is None else value)
     try:
         row.check(values)
         row.build(fusion, *values)

@@ -150,6 +150,14 @@ class UserError(FusewrightError, RuntimeError):
         super().reword(rename)
         self.hint = None if self.hint is None else rename(self.hint)
 
+    def again(self) -> UserError:
+        """The same mistake made again: at the line that the user calls from now, and without frames."""
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.args = self.args
+        new.location = user_location()
+        return new
+
     def _lines(self) -> list[str]:
         lines = super()._lines()
         if self.location is not None:
@@ -166,6 +174,12 @@ class DefinitionError(UserError):
     """The definition itself is wrong: an operation outside one, a change to a complete one."""
 
     template = "Invalid fusion definition: {problem}"
+
+
+class GraphError(UserError):
+    """A graph of torch that is none of ATen operators, or that writes into tensors within."""
+
+    template = "Cannot convert the graph: {problem}"
 
 
 class MissingDefinitionError(DefinitionError, NotImplementedError):

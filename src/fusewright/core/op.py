@@ -234,6 +234,7 @@ class ReductionOp:
             once, where that takes less than one after another; "": it does not.
         scan: the reductions of the elements up to each one along a dimension; None where there are several
             states.
+        atomic: the types that a kernel combines in memory at once, whatever other threads do there.
     """
 
     name: str
@@ -246,6 +247,7 @@ class ReductionOp:
     reduce: Callable[[States, tuple[int, ...]], States]
     combine_run: str = ""
     scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
+    atomic: frozenset[DataType] = frozenset()
 
     @property
     def supports(self) -> frozenset[Category]:
@@ -291,6 +293,8 @@ class LibraryOp:
         reference: as `function`, for operands in their compute type; None: `function` itself.
         draws: whether it may take random numbers from torch's generator.
         switch: the option whose disabling keeps the operation from torch.
+        strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
+            more, or of other operations, torch would make a copy that a kernel makes as well.
     """
 
     name: str
@@ -300,6 +304,7 @@ class LibraryOp:
     reference: Callable[..., Callable[..., Any]] | None = None
     draws: bool = False
     switch: str | None = None
+    strided_rank: int = 0
 
     def __copy__(self) -> LibraryOp:
         return self

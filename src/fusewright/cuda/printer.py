@@ -47,6 +47,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Imm,
     IndexValue,
@@ -58,6 +59,7 @@ from fusewright.kernel.ir import (
     Ref,
     ScalarParam,
     ScalarRef,
+    Scatter,
     Space,
     Stmt,
     TensorParam,
@@ -471,6 +473,28 @@ def _store(printer: KernelPrinter, stmt: Copy, source: str) -> None:
     printer.line(f"fw::store{suffix}<{stmt.width}>({printer.address(stmt.dst)}, {source});")
 
 
+def _scatter(printer: KernelPrinter, stmt: Scatter) -> None:
+    """A store where any of several values may stay, else a call for all elements of the vector."""
+    dst, dtype = stmt.dst, stmt.dst.buffer.dtype
+    if stmt.op is None:
+        _copy(printer, Copy(dst, stmt.src, stmt.width, pred=stmt.pred))
+        return
+    if stmt.pred is not TRUE:
+        with printer.nested(f"if ({printer.expr(stmt.pred)})"):
+            _scatter(printer, replace(stmt, pred=TRUE))
+        return
+    snippet = f"atomic_{stmt.op.name}"
+    printer.required.add(snippet)
+    if dtype.is_complex:
+        printer.required.add(f"{snippet}_complex")
+    if stmt.width == 1:
+        operands = [printer.address(dst), printer.operand(stmt.src, dtype)]
+        printer.line(call(f"fw::{snippet}", *operands) + ";")
+        return
+    assert isinstance(stmt.src, Ref)
+    printer.line(call(f"fw::{snippet}<{stmt.width}>", printer.address(dst), printer.address(stmt.src)) + ";")
+
+
 def _compute(printer: KernelPrinter, stmt: Compute) -> None:
     op, target = stmt.op, stmt.dst.buffer.dtype
     spelling = stmt.spelling
@@ -520,6 +544,11 @@ def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
     printer.line("__syncthreads();")
 
 
+def _hold(printer: KernelPrinter, stmt: Hold) -> None:
+    printer.required.add("hold")
+    printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
+
+
 STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -527,6 +556,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     For: _for,
     If: _if,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,
@@ -534,4 +564,5 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

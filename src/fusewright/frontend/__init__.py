@@ -2,9 +2,11 @@
 
 What lives here: `definition` (FusionDefinition), `handles` and `operators` (what users hold and call),
 `records`, `states` and `recording` (a definition as hashable records, and the fusion built from them),
-`cache` (the trie of all definitions), `inputs` (of a call), `scheduling`, `primitives` and `params`
-(`fd.sched`), `operator` (a definition as one operation of torch), `printing` (definitions and reproducing
-scripts), `tolerances` and `comparison` (`fd.validate`).
+`cache` (the trie of all definitions), `fusion_schedules` and `fusion_state` (what it keeps of each), `inputs`
+(of a call), `scheduling`, `primitives` and `params` (`fd.sched`), `user_schedules` (which schedule serves
+which inputs), `segments`, `segment_records` and `segment_borders` (`fd.segment`), `operator` (a definition as
+one operation of torch), `printing` (definitions and reproducing scripts), `tolerances` and `comparison`
+(`fd.validate`).
 It may import everything from core to host.
 Start reading at `definition.FusionDefinition`, then `recording`.
 """

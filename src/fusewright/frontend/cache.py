@@ -1,139 +1,60 @@
-"""The cache of definitions: a trie of records whose leaves hold finished fusions."""
+"""The cache of definitions: a trie of records whose leaves are `FusionSchedules`."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
-
-from fusewright.core.errors import (
-    ArgumentTypeError,
-    DefinitionError,
-    MissingDefinitionError,
-    UserError,
-    shown_number,
-)
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, UserError, shown_number
 from fusewright.core.forks import renew_in_child
-from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
-from fusewright.frontend.printing import definition_text, repro_script
+from fusewright.frontend.fusion_schedules import FusionSchedules
+from fusewright.frontend.printing import definition_text
 from fusewright.frontend.records import Record, from_plain, to_plain
-from fusewright.frontend.states import Building, Outcome, StateValue
-from fusewright.host import FinishedSchedule, FusionExecutor
-from fusewright.ir import Fusion, Val, verify_fusion
-from fusewright.schedule import Schedule
-from fusewright.schedulers import Registry, Scheduler
+from fusewright.frontend.states import Building, Outcome
 
-__all__ = ["CachedDefinition", "FusionCache", "TrieNode"]
+__all__ = ["FusionCache", "TrieNode"]
 
-# Kept of one definition; the oldest go when more come. Signatures that the user made schedules for, schedules
-# that differ, and executors of different registries.
-MAX_SCHEDULED = 16384
-MAX_SCHEDULES = 1024
-MAX_EXECUTORS = 64
+# Mistakes kept. The one that was made first is forgotten first.
+MAX_FAILURES = 1024
 
 FILE_FORMAT = 1
 """Version of the files that `FusionCache.serialize` writes."""
 
 
-class CachedDefinition:
-    """A finished definition: its records, its fusion, the value of each state, and what runs it.
+class TrieNode:
+    """A definition up to some record.
 
-    `schedules`: the user's schedules, by the signature of the inputs that they are for. Equal ones are one
-    object, so a signature more costs little.
+    Attributes:
+        outcome: what that record made; None at the root, and where the record is wrong.
+        error: what is wrong with the record, if it is.
+        children: how the definition goes on.
+        leaf: what is known of the definition that ends here, if one does.
     """
 
-    def __init__(
-        self, number: int, records: Sequence[Record], outcomes: Sequence[Outcome], building: Building
-    ) -> None:
-        self.id = number
-        self.records = tuple(records)
-        self.outcomes = tuple(outcomes)
-        self.fusion: Fusion = building.fusion
-        self.values: tuple[StateValue, ...] = tuple(building.values)
-        self.hits = 0
-        self.schedules: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULED)
-        self._finished: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULES)
-        self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
-        self._executor: FusionExecutor | None = None
-        self.fusion.unify_extents()
-        verify_fusion(self.fusion)
+    __slots__ = ("children", "error", "leaf", "outcome")
+
+    def __init__(self, outcome: Outcome | None = None, error: UserError | None = None) -> None:
+        self.outcome = outcome
+        self.error = error
+        self.children: dict[Record, TrieNode] = {}
+        self.leaf: FusionSchedules | None = None
 
     @property
-    def executor(self) -> FusionExecutor:
-        """What compiles and runs the fusion with the built-in schedulers."""
-        # Every call comes here, so the usual way is one look.
-        if self._executor is None:
-            self._executor = self._executor_of(None)
-        return self._executor
-
-    def executor_for(self, registry: Registry | None) -> FusionExecutor:
-        """What compiles and runs the fusion with these schedulers, None: the built-in ones.
-
-        A registry counts with the schedulers that it holds now: one that changed has another executor.
-        """
-        return self.executor if registry is None else self._executor_of(tuple(registry))
-
-    def _executor_of(self, schedulers: tuple[Scheduler, ...] | None) -> FusionExecutor:
-        if not self.fusion.outputs:
-            raise MissingDefinitionError(
-                "Fusion is empty! It has no outputs", hint="fd.add_output(tensor) says what to compute"
-            )
-
-        def make() -> FusionExecutor:
-            registry = None if schedulers is None else Registry(list(schedulers))
-            return FusionExecutor(self.fusion, registry, repro=self.repro_script)
-
-        # The executor keeps its schedulers alive, so that their ids stay theirs.
-        return self._executors.get(None if schedulers is None else tuple(map(id, schedulers)), make)
-
-    def signature(self, inputs: Sequence[Any], device: torch.device | None, gpu: str) -> Hashable:
-        """What a user's schedule for these flat inputs is kept by: all that a heuristic may read of a call.
-
-        That is what a program is bound to, and the GPU: `gpu` is what the simulator describes, for inputs on
-        the CPU. None for inputs that do not fit the definition.
-        """
-        try:
-            return device, gpu, self.executor.signature(inputs)
-        except (AttributeError, TypeError, ValueError, RuntimeError):
-            return None
-
-    def keep_schedule(self, signature: Hashable, schedule: Schedule, params: Any) -> FinishedSchedule:
-        """Keeps a user's schedule for a signature; returns the equal one that was kept before, if any."""
-        new = FinishedSchedule(schedule, params)
-        finished = self._finished.get(new.key, lambda: new)
-        self.schedules.put(signature, finished)
-        return finished
-
-    def repro_script(self, inputs: Sequence[Any]) -> str:
-        """A script that makes this definition and runs it on inputs like these."""
-        return repro_script(self.records, self.outcomes, self.id, inputs)
-
-    def index_of(self, value: Val) -> int:
-        """The state that is `value`: the first, where several are. ValueError if none is."""
-        return next(i for i, known in enumerate(self.values) if known is value)
-
-
-class TrieNode:
-    """A definition up to some record: what the record made, how it goes on and, if it ends here, its leaf."""
-
-    __slots__ = ("children", "leaf", "outcome")
-
-    def __init__(self, outcome: Outcome | None = None) -> None:
-        self.outcome = outcome
-        self.children: dict[Record, TrieNode] = {}
-        self.leaf: CachedDefinition | None = None
+    def is_needed(self) -> bool:
+        """Whether something is kept here, or further on."""
+        return bool(self.children) or self.leaf is not None or self.error is not None
 
 
 class FusionCache:
     """All definitions of the process. One object, `FusionCache.get()`; safe to use from several threads.
 
-    The trie grows only when a definition is complete, and only under the lock: whoever follows it meanwhile
-    sees whole nodes, and definitions that fail never enter it.
+    The trie grows only when a definition is complete or fails, and only under the lock: whoever follows it
+    meanwhile sees whole nodes. A definition that failed is kept with its error, which an equal one raises
+    again and builds nothing.
 
     Args:
         max_fusions: definitions kept; None: the option `max_fusions` of the environment, which is
@@ -156,7 +77,9 @@ class FusionCache:
         self.evict = evict
         self.root = TrieNode()
         #: by id, the least recently used first
-        self._definitions: dict[int, CachedDefinition] = {}
+        self._definitions: dict[int, FusionSchedules] = {}
+        #: the records of definitions that failed, the wrong one last, the oldest first
+        self._failures: dict[tuple[Record, ...], None] = {}
         self._made = 0
         self._lookups = 0
         self._hits = 0
@@ -198,8 +121,8 @@ class FusionCache:
     def num_fusions(self) -> int:
         return len(self._definitions)
 
-    def definition(self, number: int) -> CachedDefinition:
-        """The definition with this id. DefinitionError if there is none (any more)."""
+    def schedules(self, number: int) -> FusionSchedules:
+        """What is known of the definition with this id. DefinitionError if there is none (any more)."""
         with self._lock:
             found = self._definitions.get(number)
             if found is None:
@@ -213,7 +136,7 @@ class FusionCache:
 
     def complete(
         self, records: Sequence[Record], outcomes: Sequence[Outcome], building: Building | None
-    ) -> CachedDefinition:
+    ) -> FusionSchedules:
         """The leaf of a definition that ends here: the one that is cached, else a new one from `building`.
 
         Raises:
@@ -232,7 +155,7 @@ class FusionCache:
                     f"The number of fusions in the cache has exceeded max_fusions, {self.max_fusions}",
                     hint="FusionCache.reset() empties it",
                 )
-            leaf = CachedDefinition(self._made, records, outcomes, building or Building(records))
+            leaf = FusionSchedules(self._made, records, outcomes, building or Building(records))
             while len(self._definitions) >= self.max_fusions:
                 self._drop(next(iter(self._definitions.values())))
             self._made += 1
@@ -240,21 +163,50 @@ class FusionCache:
             self._definitions[leaf.id] = leaf
             return leaf
 
-    def _touch(self, leaf: CachedDefinition) -> None:
+    def _touch(self, leaf: FusionSchedules) -> None:
         """Makes it the definition that was used last."""
         self._definitions.pop(leaf.id, None)
         self._definitions[leaf.id] = leaf
 
-    def _drop(self, leaf: CachedDefinition) -> None:
+    def _drop(self, leaf: FusionSchedules) -> None:
         """Takes a definition out, with the nodes of the trie that only it needs."""
         del self._definitions[leaf.id]
-        path = [self.root]
-        for record in leaf.records:
-            path.append(path[-1].children[record])
+        path = self._path(leaf.records)
         path[-1].leaf = None
-        for parent, record in zip(path[-2::-1], reversed(leaf.records)):
-            child = parent.children[record]
-            if child.children or child.leaf is not None:
+        self._prune(path, leaf.records)
+
+    def keep_failure(
+        self, records: Sequence[Record], outcomes: Sequence[Outcome], wrong: Record, error: UserError
+    ) -> None:
+        """Keeps what is wrong with the record `wrong` after these."""
+        with self._lock:
+            node = self._grow(records, outcomes)
+            if wrong in node.children:
+                return
+            node.children[wrong] = TrieNode(error=error.again())
+            failed = (*records, wrong)
+            self._failures[failed] = None
+            if len(self._failures) > MAX_FAILURES:
+                self._forget_failure(next(iter(self._failures)))
+
+    def _forget_failure(self, records: tuple[Record, ...]) -> None:
+        del self._failures[records]
+        path = self._path(records)
+        path[-1].error = None
+        self._prune(path, records)
+
+    def _path(self, records: Sequence[Record]) -> list[TrieNode]:
+        """The nodes from the root to where these records lead, which are there."""
+        path = [self.root]
+        for record in records:
+            path.append(path[-1].children[record])
+        return path
+
+    @staticmethod
+    def _prune(path: Sequence[TrieNode], records: Sequence[Record]) -> None:
+        """Takes the nodes off the end of a path that nothing needs."""
+        for parent, record in zip(path[-2::-1], reversed(records)):
+            if parent.children[record].is_needed:
                 break
             del parent.children[record]
 
@@ -285,8 +237,12 @@ class FusionCache:
                 lines.append(f"Cache Lookups: {self._lookups} Cache Hits: {self._hits} Hit Rate: {rate:.1f}%")
             return "\n".join(lines) + "\n"
 
-    def _by_id(self) -> list[CachedDefinition]:
+    def _by_id(self) -> list[FusionSchedules]:
         return [self._definitions[number] for number in sorted(self._definitions)]
+
+    def print(self) -> None:
+        """Prints all definitions by id, as the calls that make them."""
+        print(self)
 
     def __repr__(self) -> str:
         with self._lock:

@@ -6,7 +6,7 @@ import inspect
 import io
 import threading
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +17,6 @@ from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
-    ExecutionOrderError,
     MissingDefinitionError,
     ProfileError,
     ScheduleError,
@@ -27,8 +26,9 @@ from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.advice import advice
-from fusewright.frontend.cache import CachedDefinition, FusionCache
+from fusewright.frontend.cache import FusionCache
 from fusewright.frontend.descriptors import compute_tensor_descriptor
+from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.inputs import (
     Device,
@@ -38,7 +38,6 @@ from fusewright.frontend.inputs import (
     is_empty,
     is_strides,
     listed,
-    place_of,
 )
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
@@ -46,13 +45,13 @@ from fusewright.frontend.operators import Operators
 from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
-from fusewright.frontend.scheduling import SchedOperators, UserSchedule
+from fusewright.frontend.scheduling import SchedOperators
+from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
-from fusewright.host import FinishedSchedule
-from fusewright.host.binding import Binder
+from fusewright.frontend.user_schedules import Scheduled
+from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
-from fusewright.runtime.hardware import hardware_of
 from fusewright.schedulers import Registry
 
 __all__ = ["FusionDefinition"]
@@ -64,7 +63,7 @@ MAX_RECORDS = 9999
 NO_OPTIONS: Sequence[str] = ()
 
 
-class FusionDefinition(Inspected, CalledByTorch):
+class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -109,12 +108,12 @@ class FusionDefinition(Inspected, CalledByTorch):
         self._options = options if options is not None else Options.from_environment()
         self._tracer = Tracer(self._options)
         self._recorder: Recorder | None = None
-        self._leaf: CachedDefinition | None = None if id is None else FusionCache.get().definition(id)
+        self._leaf: FusionSchedules | None = None if id is None else FusionCache.get().schedules(id)
         self._failed = False
-        self._open_schedule: UserSchedule | None = None
-        self._in_schedule = False
         # Held by the thread that writes the definition of a subclass, or a schedule.
         self._writing = threading.RLock()
+        self._begin_schedules()
+        self._begin_segments()
         renew_in_child(self)
         self._debug_output: str | None = None
         self._profile: FusionProfile | None = None
@@ -138,10 +137,6 @@ class FusionDefinition(Inspected, CalledByTorch):
             hint="a block that ended in an error leaves none" if self._failed else "or override definition()",
         )
 
-    def schedule(self) -> None:
-        """What a subclass may override, or a caller assign, to schedule the computation with `self.sched`."""
-        raise MissingDefinitionError(problem="this definition has no schedule()")
-
     def __enter__(self) -> FusionDefinition:
         if self._leaf is not None:
             raise DefinitionError("Attempting to add to a completed definition!")
@@ -159,7 +154,7 @@ class FusionDefinition(Inspected, CalledByTorch):
             self._tracer.dump("definition", self.__repr__)
             self._tracer.dump("fusion", self.fusion_ir)
 
-    def _complete(self) -> CachedDefinition:
+    def _complete(self) -> FusionSchedules:
         """The cached definition, made now if a subclass has yet to write it."""
         if self._leaf is None:
             with self._writing:
@@ -168,6 +163,23 @@ class FusionDefinition(Inspected, CalledByTorch):
                         self.definition()
         assert self._leaf is not None
         return self._leaf
+
+    def _complete_from(self, records: Sequence[Record]) -> None:
+        """Makes these records the definition."""
+        recorder = Recorder(FusionCache.get(), max(self._max_length, len(records)))
+        for record in records:
+            recorder.record(record)
+        self._leaf = recorder.complete()
+
+    def _empty_like(self) -> FusionDefinition:
+        """A definition of nothing yet, with the options and schedulers of this one."""
+        return FusionDefinition(options=self._options, registry=self._registry)
+
+    def _plain_twin(self) -> FusionDefinition:
+        """A definition like this one, complete, without anything of the user's."""
+        twin = FusionDefinition()
+        twin._leaf = self._complete()
+        return twin
 
     # ---- recording
 
@@ -291,6 +303,7 @@ class FusionDefinition(Inspected, CalledByTorch):
         print_repro: bool = False,
         profile: bool = False,
         save_repro_inputs: bool = False,
+        schedules: GivenSchedules | None = None,
         _enable_options: Sequence[str] = NO_OPTIONS,
         _disable_options: Sequence[str] = NO_OPTIONS,
     ) -> list[torch.Tensor]:
@@ -308,6 +321,9 @@ class FusionDefinition(Inspected, CalledByTorch):
             profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
                 is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
+            schedules: for some of the kernels of this call params of their scheduler, or a function that
+                schedules the `Schedule` it is given. Kernels are named by their place in launch order, or
+                by the definition that `segment` made of them. Compiled graphs leave them out, too.
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
         Raises:
@@ -318,7 +334,9 @@ class FusionDefinition(Inspected, CalledByTorch):
                 raise ArgumentTypeError(
                     function="execute", expected="flags: bool", given=describe_argument(flag)
                 )
-        observed = capture_debug_output or print_repro or profile or save_repro_inputs
+        observed = (
+            capture_debug_output or print_repro or profile or save_repro_inputs or schedules is not None
+        )
         call = override_user_schedule, _enable_options, _disable_options
         if is_dynamo_compiling() or (modes_on() and not observed):
             return call_operator(self, inputs, device, *call)
@@ -335,7 +353,14 @@ class FusionDefinition(Inspected, CalledByTorch):
         stream = io.StringIO() if capture_debug_output else None
         try:
             return self._execute(
-                arguments, place, override_user_schedule, _enable_options, _disable_options, stream, profile
+                arguments,
+                place,
+                override_user_schedule,
+                _enable_options,
+                _disable_options,
+                stream,
+                profile,
+                schedules=schedules,
             )
         finally:
             if stream is not None:
@@ -351,18 +376,34 @@ class FusionDefinition(Inspected, CalledByTorch):
         stream: io.StringIO | None = None,
         profile: bool = False,
         views: bool = True,
+        schedules: GivenSchedules | None = None,
     ) -> list[torch.Tensor]:
         """`execute` of flat inputs, here and now; `stream` takes the dumps.
 
         `views`: whether outputs may be views of inputs.
         """
+        if self._segmentation is not None:
+            call = {
+                "automatic": automatic,
+                "enable": enable,
+                "disable": disable,
+                "stream": stream,
+                "profile": profile,
+            }
+            outputs, found = self._execute_segments(arguments, place, views, call, schedules)
+            self._profile = self._profile if found is None else found
+            return outputs
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
         options, tracer = self._options, self._tracer
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)
-        schedule = None
-        if not automatic and (self._has_schedule or leaf.schedules.kept):
+        schedule: FinishedSchedule | SegmentSchedules | None = None
+        if schedules is not None:
+            schedule = segment_schedules(schedules)
+        elif not automatic and (
+            self._own_schedules is not None or self._has_schedule or self.shares_schedules
+        ):
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
         if stream is not None:
             tracer = Tracer(options, stream)
@@ -386,9 +427,9 @@ class FusionDefinition(Inspected, CalledByTorch):
             )
             return outputs
         except ScheduleError:
-            # It would be found, and fail, for every definition like this one; the next call writes it anew.
-            if schedule is not None and self._has_schedule:
-                leaf.schedules.forget(self._signature(leaf, arguments, place))
+            # The next call writes it anew.
+            if isinstance(schedule, FinishedSchedule) and self._has_schedule:
+                self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
 
     def profile(self) -> FusionProfile:
@@ -414,84 +455,6 @@ class FusionDefinition(Inspected, CalledByTorch):
             self._repro_inputs = ([describe(value) for value in arguments], options)
         if show:
             print(self.repro_script_for(arguments))
-
-    # ---- scheduling by the user
-
-    @property
-    def _has_schedule(self) -> bool:
-        """Whether `schedule` was overridden or assigned."""
-        return "schedule" in self.__dict__ or type(self).schedule is not FusionDefinition.schedule
-
-    def _user_schedule(
-        self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None, rebuild: bool
-    ) -> FinishedSchedule | None:
-        """The user's schedule for these inputs, written now if there is a `schedule()` and none yet."""
-        key = self._signature(leaf, inputs, device)
-        if key is None or not self._has_schedule:
-            return leaf.schedules.find(key)
-        found = leaf.schedules.find(key)
-        if found is None or rebuild:
-            with self._writing:
-                found = leaf.schedules.find(key)
-                if found is None or rebuild:
-                    found = self._write_schedule(inputs, device)
-        return found
-
-    def _write_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
-        if self._in_schedule:
-            raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
-        self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
-        self._in_schedule = True
-        try:
-            self.schedule()
-        except BaseException:
-            self._open_schedule = None
-            raise
-        finally:
-            self._in_schedule = False
-        return self._keep_schedule(inputs, device)
-
-    def _signature(self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None) -> Hashable:
-        """Of flat inputs; see `CachedDefinition.signature`."""
-        return leaf.signature(inputs, device, self._options.sim_device)
-
-    def _setup_schedule(
-        self,
-        inputs: Inputs,
-        overwrite_existing_schedule: bool = False,
-        device: torch.device | None = None,
-    ) -> None:
-        """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
-        leaf = self._complete()
-        arguments = flattened(inputs)
-        if self._exist_schedule(arguments, device) and not overwrite_existing_schedule:
-            warnings.warn(
-                "A user schedule exists for these inputs already, and is written anew", stacklevel=2
-            )
-        hardware = hardware_of(place_of(arguments, device), self._options)
-        self._open_schedule = UserSchedule(leaf, arguments, device, hardware)
-
-    def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
-        """Keeps the open schedule for inputs like these."""
-        self._keep_schedule(inputs, device)
-
-    def _keep_schedule(self, inputs: Inputs, device: torch.device | None) -> FinishedSchedule:
-        if self._open_schedule is None:
-            raise ExecutionOrderError(
-                "_finalize_schedule: there is no open schedule; call _setup_schedule first"
-            )
-        leaf, arguments = self._complete(), flattened(inputs)
-        signature = self._signature(leaf, arguments, device)
-        if signature is None:
-            binder = Binder(leaf.fusion)
-            binder.bind(binder.flatten(arguments), device)  # raises what does not fit
-        user, self._open_schedule = self._open_schedule, None
-        return leaf.keep_schedule(signature, user.schedule, user.params)
-
-    def _exist_schedule(self, inputs: Inputs, device: torch.device | None = None) -> bool:
-        """Whether the user has scheduled this definition for inputs like these."""
-        leaf = self._leaf
-        return leaf is not None and self._signature(leaf, flattened(inputs), device) in leaf.schedules
 
 
 _STRIDED = inspect.signature(FusionDefinition._define_strided)

@@ -10,27 +10,30 @@ import torch
 from fusewright.core.errors import DefinitionError, ExecutionOrderError
 from fusewright.core.op import movable
 from fusewright.core.options import Options
-from fusewright.frontend.cache import CachedDefinition
 from fusewright.frontend.comparison import check_outputs
+from fusewright.frontend.fusion_schedules import FusionSchedules
+from fusewright.frontend.fusion_state import FusionState
 from fusewright.frontend.inputs import Inputs, device_named, flattened, place_of
 from fusewright.frontend.printing import cuda_text, definition_text, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
-from fusewright.frontend.records import Ref
 from fusewright.frontend.tolerances import output_tolerances
+from fusewright.frontend.user_schedules import BySignature
 from fusewright.host.plan import BoundProgram
-from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry
 
+if TYPE_CHECKING:
+    from fusewright.frontend.definition import FusionDefinition
+
 
 class Inspected:
     """The questions to a `FusionDefinition`, which none of them changes."""
 
     if TYPE_CHECKING:  # FusionDefinition's
-        _leaf: CachedDefinition | None
+        _leaf: FusionSchedules | None
         _recorder: Recorder | None
         _registry: Registry | None
         _options: Options
@@ -38,8 +41,13 @@ class Inspected:
 
         execute: Callable[..., list[torch.Tensor]]
 
+        @property
+        def segments(self) -> list[FusionDefinition]: ...
+
+        def _schedules(self, leaf: FusionSchedules) -> BySignature: ...
+
         def _signature(
-            self, leaf: CachedDefinition, inputs: Inputs, device: torch.device | None
+            self, leaf: FusionSchedules, inputs: Inputs, device: torch.device | None
         ) -> Hashable: ...
 
     # ---- states and text
@@ -48,26 +56,28 @@ class Inspected:
         """The number of this definition in the cache; None before it is complete."""
         return None if self._leaf is None else self._leaf.id
 
+    @property
+    def fusion_state(self) -> FusionState:
+        """Which value each state index stands for. DefinitionError before the definition is complete."""
+        return self._finished().state
+
     def inputs(self) -> list[int]:
         """The states that are inputs, in order."""
-        leaf = self._finished()
-        return [leaf.index_of(value) for value in leaf.fusion.inputs]
+        return list(self.fusion_state.inputs)
 
     def outputs(self) -> list[int]:
         """The states that are outputs, in the order in which they were added."""
-        outputs = [r.args[0] for r in self._finished().records if r.op == "add_output"]
-        return [output.state for output in outputs if isinstance(output, Ref)]
+        return list(self.fusion_state.outputs)
 
     def extents(self) -> list[int]:
-        """Negative ids, one for each dimension of each tensor input."""
-        ranks = [v.ndim for v in self._finished().fusion.inputs if isinstance(v, TensorView)]
-        return [-1 - i for i in range(sum(ranks))]
+        """The indices of the sizes of inputs: negative, one for each dimension of each tensor input."""
+        return list(self.fusion_state.extents)
 
     def fusion_ir(self) -> str:
         """The fusion as text, not scheduled."""
         return fusion_text(self._finished().fusion)
 
-    def _finished(self) -> CachedDefinition:
+    def _finished(self) -> FusionSchedules:
         self._check_written()
         if self._leaf is None:
             raise DefinitionError(problem="it is not complete")
@@ -90,10 +100,14 @@ class Inspected:
 
     def _program_for(self, inputs: Inputs, override_user_schedule: bool) -> BoundProgram:
         leaf = self._finished()
+        if self.segments:
+            raise ExecutionOrderError(
+                "the definition runs as segments, whose inputs are others", hint="ask each of fd.segments"
+            )
         arguments = flattened(inputs)
         schedule = None
         if not override_user_schedule:
-            schedule = leaf.schedules.find(self._signature(leaf, arguments, None))
+            schedule = self._schedules(leaf).find(self._signature(leaf, arguments, None))
         executor = leaf.executor_for(self._registry)
         return executor.program_for(arguments, options=self._options, user_schedule=schedule)
 
@@ -102,8 +116,8 @@ class Inspected:
     ) -> str:
         """The CUDA text of the kernels that ran for inputs like these.
 
-        With `intrinsic_code`, complete sources that compile as they are. A kernel has its own names: comments
-        tell what they stand for in the definition, for each launch of it.
+        With `intrinsic_code`, complete sources that compile as they are. A kernel has names of its own;
+        comments tell what they stand for in the definition, for each launch of it.
 
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.
@@ -130,6 +144,8 @@ class Inspected:
         return scheduled_text(self._last_kernels(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        if self.segments:
+            return tuple(kernel for segment in self.segments for kernel in segment._last_kernels())
         return self._last_program().kernels
 
     def _last_program(self) -> BoundProgram:

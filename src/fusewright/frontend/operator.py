@@ -20,7 +20,7 @@ import torch
 
 from fusewright.core.errors import DefinitionError, InputError
 from fusewright.core.options import Options
-from fusewright.frontend.cache import CachedDefinition
+from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
 from fusewright.host.layout import fresh_outputs
 from fusewright.host.memory_checks import is_plain
@@ -63,7 +63,7 @@ class Operator:
         is_shared: whether the digest is all of the handle.
     """
 
-    def __init__(self, handle: str, leaf: CachedDefinition, is_shared: bool) -> None:
+    def __init__(self, handle: str, leaf: FusionSchedules, is_shared: bool) -> None:
         fusion = leaf.fusion
         position = {value: i for i, value in enumerate(fusion.inputs)}
         homes = {position[o.alias] for o in fusion.outputs if o.alias is not None}
@@ -166,20 +166,23 @@ def call_operator(
     return [values[i] if i >= 0 else made[-1 - i] for i in operator.returned]
 
 
-def operator_of(fd: FusionDefinition, leaf: CachedDefinition) -> Operator:
+def operator_of(fd: FusionDefinition, leaf: FusionSchedules) -> Operator:
     """The operator of a definition that is complete."""
     is_shared = _is_shared(fd)
     handle = hashlib.sha256(repr(leaf.records).encode()).hexdigest()
     if not is_shared:
         handle += f"-{os.urandom(8).hex()}"
+    # What is shared is nobody's: a definition may get a schedule of its own later.
     with _LOCK:
-        _DEFINITIONS.setdefault(handle, fd)
+        if handle not in _DEFINITIONS:
+            _DEFINITIONS[handle] = fd._plain_twin() if is_shared else fd
     return Operator(handle, leaf, is_shared)
 
 
 def _is_shared(fd: FusionDefinition) -> bool:
     """Whether its records are all that tells a definition from others."""
-    return fd._registry is None and not fd._has_schedule and fd._options == Options.from_environment()
+    is_plain = fd._registry is None and not fd._is_scheduled and fd._segmentation is None
+    return is_plain and fd._options == Options.from_environment()
 
 
 # ---- what torch calls --------------------------------------------------------------------------------------

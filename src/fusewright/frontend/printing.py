@@ -11,7 +11,7 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
-from fusewright.frontend.states import Outcome, numbered_outcomes
+from fusewright.frontend.states import Container, Outcome, numbered_outcomes
 from fusewright.host.plan import LaunchPlan
 from fusewright.ops import DEFINERS
 from fusewright.runtime.compiler import CompiledKernel
@@ -61,7 +61,7 @@ def _is_absent(arg: Arg, default: Any) -> bool:
     return arg == () and default == ()
 
 
-def _line(record: Record, results: Sequence[str], names: Sequence[str]) -> str:
+def _line(record: Record, outcome: Outcome, results: Sequence[str], names: Sequence[str]) -> str:
     arguments = []
     by_keyword = False
     for parameter, arg in zip(record.row.parameters, record.args):
@@ -73,7 +73,9 @@ def _line(record: Record, results: Sequence[str], names: Sequence[str]) -> str:
         by_keyword = by_keyword or (parameter.by_keyword and parameter.name != "value")
         arguments.append(f"{parameter.name}={text}" if by_keyword else text)
     prefix = "fd" if record.op in DEFINERS else "fd.ops"
-    target = ", ".join(results) + " = " if results else ""
+    # One result in a list or tuple is taken out of it.
+    comma = "," if len(results) == 1 and outcome.container is not Container.ONE else ""
+    target = f"{', '.join(results)}{comma} = " if results else ""
     return f"    {target}{prefix}.{record.op}({', '.join(arguments)})"
 
 
@@ -86,7 +88,7 @@ def definition_text(records: Iterable[Record], outcomes: Iterable[Outcome], numb
         names += [""] * (first - len(names))
         results = [f"{s.kind.value}{first + i}" for i, s in enumerate(outcome.states)]
         names += results
-        lines.append(_line(record, results, names))
+        lines.append(_line(record, outcome, results, names))
     if len(lines) == 2:
         lines.append("    pass")
     return "\n".join([*lines, ""])

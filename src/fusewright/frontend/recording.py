@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fusewright.core.errors import DefinitionError
-from fusewright.frontend.cache import CachedDefinition, FusionCache, TrieNode
+from fusewright.core.errors import DefinitionError, UserError
+from fusewright.frontend.cache import FusionCache, TrieNode
+from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Building, Outcome
 
@@ -13,9 +14,9 @@ __all__ = ["Recorder"]
 class Recorder:
     """One definition while it is being written.
 
-    As long as its records are known, the trie says what each makes and nothing is built. At the first that is
-    not, the fusion is built from the records so far, and from there record by record: so errors are raised
-    at the line that is wrong.
+    As long as its records are known, the trie says what each makes, or what is wrong with it, and nothing is
+    built. At the first that is not, the fusion is built from the records so far, and from there record by
+    record: so errors are raised at the line that is wrong.
     """
 
     def __init__(self, cache: FusionCache, max_length: int) -> None:
@@ -41,6 +42,8 @@ class Recorder:
                 hint="FusionDefinition(max_length=...) sets the limit",
             )
         node = None if self._node is None else self._node.children.get(record)
+        if node is not None and node.error is not None:
+            raise node.error.again()
         if node is not None and node.outcome is not None:
             outcome = node.outcome
         else:
@@ -55,10 +58,14 @@ class Recorder:
     def _build(self, record: Record) -> Outcome:
         building = self._building or Building(self.records)
         self._building = None  # an error leaves half a record in the fusion, which is then built anew
-        outcome = building.apply(record)
+        try:
+            outcome = building.apply(record)
+        except UserError as error:
+            self._cache.keep_failure(self.records, self.outcomes, record, error)
+            raise
         self._building = building
         return outcome
 
-    def complete(self) -> CachedDefinition:
+    def complete(self) -> FusionSchedules:
         """The cached definition that these records are."""
         return self._cache.complete(self.records, self.outcomes, self._building)

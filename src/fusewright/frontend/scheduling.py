@@ -10,7 +10,7 @@ import torch
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
-from fusewright.frontend.cache import CachedDefinition
+from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Tensor
 from fusewright.frontend.operators import unknown_method
 from fusewright.frontend.params import EditableParams
@@ -50,7 +50,7 @@ class UserSchedule:
 
     def __init__(
         self,
-        leaf: CachedDefinition,
+        leaf: FusionSchedules,
         inputs: Sequence[Any],
         device: torch.device | None,
         hardware: HardwareInfo,
@@ -62,13 +62,13 @@ class UserSchedule:
         self.editing: EditableParams | None = None
         self._indices: dict[TensorView, int] = {}
         self._tensors: dict[int, TensorView] = {}
-        for index, value in enumerate(leaf.values):
+        for index, value in enumerate(leaf.state.values):
             if isinstance(value, TensorView) and value in self.schedule.map:
                 copy = self.schedule.map[value]
                 assert isinstance(copy, TensorView)
                 self._tensors[index] = copy
                 self._indices.setdefault(copy, index)
-        self._next = len(leaf.values)
+        self._next = len(leaf.state.values)
         binding = Binder(leaf.fusion).bind(inputs, device)
         self.facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fusewright.core.dtype import DataType
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
-from fusewright.ir import Fusion, Scalar, TensorView
+from fusewright.ir import Fusion, Node, Scalar, TensorView
 from fusewright.ops import ScalarVector
 
 __all__ = ["Building", "Container", "Outcome", "State", "StateKind", "StateValue", "numbered_outcomes"]
@@ -68,11 +69,20 @@ def _state(value: Any) -> State:
 
 
 class Building:
-    """A fusion under construction, and the value of each state so far."""
+    """A fusion under construction.
+
+    Attributes:
+        values: the value of each state so far.
+        inputs, outputs: the states of the inputs and of the outputs so far.
+        nodes: the nodes that each record made.
+    """
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.fusion = Fusion()
         self.values: list[StateValue] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        self.nodes: list[tuple[Node, ...]] = []
         for record in records:
             self.apply(record)
 
@@ -85,7 +95,9 @@ class Building:
         row = record.row
         values = [decode(arg, self.values) for arg in record.args]
         row.check(values)
-        result = row.build(self.fusion, *values)
+        fusion = self.fusion
+        nodes, inputs, outputs = len(fusion.nodes), len(fusion.inputs), len(fusion.outputs)
+        result = row.build(fusion, *values)
         if result is None:
             results, container = [], Container.NONE
         elif isinstance(result, list):
@@ -95,7 +107,17 @@ class Building:
         else:
             results, container = [result], Container.ONE
         hidden = _inline_states(record, result)
-        self.values += [*hidden, *results]
+        made = [*hidden, *results]
+        first = len(self.values)
+        for value in fusion.inputs[inputs:]:
+            # What is packed is an input; the state is what it is unpacked to.
+            place = next((i for i, state in enumerate(made) if state is value), len(hidden))
+            self.inputs.append(first + place)
+        if len(fusion.outputs) > outputs and isinstance(record.args[0], Ref):
+            self.outputs.append(record.args[0].state)
+        latest = itertools.islice(reversed(fusion.nodes), len(fusion.nodes) - nodes)
+        self.nodes.append(tuple(latest)[::-1])
+        self.values += made
         return Outcome(len(hidden), tuple(map(_state, results)), container)
 
 

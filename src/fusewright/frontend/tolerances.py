@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from fusewright.core.dtype import DataType
-from fusewright.ir import Fusion, LibraryCall, Scan, TensorView
+from fusewright.ir import Fusion, LibraryCall, Scan, TensorView, Update
 from fusewright.sym import Symbol, evaluate
 
 __all__ = ["output_tolerances", "reduction_sizes", "tolerance"]
@@ -57,6 +57,8 @@ def reduction_sizes(fusion: Fusion, sizes: Mapping[Symbol, int]) -> dict[TensorV
                 own = math.prod(evaluate(a.extent, sizes) for a in out.maybe_root if a.is_reduction)
                 if isinstance(node, Scan):
                     own = evaluate(out.maybe_root[node.dim].extent, sizes)
+                if isinstance(node, Update) and node.op is not None:  # all may go to one place
+                    own = 1 + math.prod(evaluate(axis.extent, sizes) for axis in out.maybe_root)
                 combined[out] = before * max(own, 1) * max(summed, 1)
     return combined
 

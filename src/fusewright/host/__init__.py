@@ -4,12 +4,12 @@ What lives here: `executor` (the entry: signature -> program), `signature` (the 
 (checks the inputs of a new signature and finds its sizes), `memory_checks` (what kernels cannot read),
 `selection` (which kernels serve a call, and what happens where a proposal is wrong),
 `scalars` (what the host computes), `layout` (shapes and strides of what it allocates), `finished` (a user's
-schedule), `ir` and `build` (the host IR of a fusion), `codegen` (its Python), `plan` (binds a program to a
+schedules), `ir` and `build` (the host IR of a fusion), `codegen` (its Python), `plan` (binds a program to a
 signature), `profile` (runs one with a clock) and `workspaces`. It may import everything from core to
 runtime. Start reading at `executor.FusionExecutor`.
 """
 
 from fusewright.host.executor import FusionExecutor
-from fusewright.host.finished import FinishedSchedule
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 
-__all__ = ["FinishedSchedule", "FusionExecutor"]
+__all__ = ["FinishedSchedule", "FusionExecutor", "SegmentSchedules"]

@@ -18,6 +18,7 @@ from fusewright.host.ir import (
     Return,
     Snapshot,
     Step,
+    TakeOver,
     View,
 )
 from fusewright.host.scalars import closure
@@ -54,7 +55,11 @@ def build_program(
     for i, step in enumerate(steps):
         if isinstance(step, LaunchKernel):
             for tensor in step.outputs:
-                if tensor not in in_place:
+                if tensor in in_place:
+                    continue
+                if tensor in step.bases:
+                    operations.append(TakeOver(tensor, step.bases[tensor]))
+                else:
                     operations.append(Allocate(tensor, tensor in owned))
             for j, source in enumerate(step.kernel.arguments):
                 if isinstance(source, Workspace):
@@ -71,7 +76,8 @@ def build_program(
 
 def _touched(step: Step) -> list[TensorView]:
     """The tensors that a step reads or writes, each once."""
-    return list(dict.fromkeys(v for v in (*step.values, *step.outputs) if isinstance(v, TensorView)))
+    bases = step.bases.values() if isinstance(step, LaunchKernel) else ()
+    return list(dict.fromkeys(v for v in (*step.values, *bases, *step.outputs) if isinstance(v, TensorView)))
 
 
 def _scalars(

@@ -30,6 +30,7 @@ from fusewright.host.ir import (
     ReadHostTensor,
     Return,
     Snapshot,
+    TakeOver,
     View,
 )
 from fusewright.ir import Scalar, TensorView, Val
@@ -63,7 +64,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     input: `bytes_T3` from its first element to the end of its last, negative if it has none. Of launch i:
     `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is converted, `alloc_work<i>_<j>`
     if it is a workspace. Of segment i that torch computes: `call_i`, `refused_i`, which raises what is wrong
-    for an error of torch, and for each tensor T3 that it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
+    for an error of torch, `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that
+    it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
     signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
     `device_index`, `on_device`, `copy_into`, `conjugated`, `view`, `no_storage`, `records_gradients`,
     `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the function itself.
@@ -116,6 +118,7 @@ class _Writer:
         self.program = program
         self.takes_pointers = takes_pointers
         made = {op.tensor for op in program.operations if isinstance(op, Allocate)}
+        made.update(op.tensor for op in program.operations if isinstance(op, TakeOver))
         made.update(t for op in program.operations if isinstance(op, Evaluate) for t in op.outputs)
         self.in_place = program.memory.keys() - made
 
@@ -173,6 +176,9 @@ class _Writer:
         name = op.tensor.name
         return [f"{name} = empty(shape_{name}, stride_{name}, dtype_{name})"]
 
+    def take_over(self, op: TakeOver) -> list[str]:
+        return [f"{op.tensor.name} = {op.base.name}"]
+
     def workspace(self, op: AllocateWorkspace) -> list[str]:
         return [f"{op.name} = alloc_{op.name}(s)"]
 
@@ -198,12 +204,16 @@ class _Writer:
 
     def evaluate(self, op: Evaluate) -> list[str]:
         results = ", ".join(v.name if v in op.outputs else "_" for v in op.results)
-        operands = ", ".join(self.home(v) if isinstance(v, TensorView) else self.name(v) for v in op.inputs)
+        operands = ", ".join(self.operand(op, i, v) for i, v in enumerate(op.inputs))
         return [
             f"try: {results} = call_{op.segment}({operands})",
             f"except RuntimeError as error: refused_{op.segment}(error)",
             *(f"{v.name} = lay_out_{v.name}({v.name})" for v in op.outputs),
         ]
+
+    def operand(self, op: Evaluate, index: int, value: Val) -> str:
+        text = self.home(value) if isinstance(value, TensorView) else self.name(value)
+        return f"look{op.segment}_{index}({text})" if op.seen_through(index) else text
 
     def snapshot(self, op: Snapshot) -> list[str]:
         return [f"old_{op.tensor.name} = {op.tensor.name}.clone()"]
@@ -230,6 +240,7 @@ _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     DrawRandomState: _Writer.draw,
     Allocate: _Writer.allocate,
     AllocateWorkspace: _Writer.workspace,
+    TakeOver: _Writer.take_over,
     LaunchKernel: _Writer.launch,
     Evaluate: _Writer.evaluate,
     Snapshot: _Writer.snapshot,

@@ -8,9 +8,12 @@ from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import LibraryError
+from fusewright.core.errors import InternalError, LibraryError
 from fusewright.host.ir import Evaluate
-from fusewright.ir import LibraryCall, TensorView
+from fusewright.host.layout import size_value
+from fusewright.host.memory import Memory
+from fusewright.ir import LibraryCall, Node, Placement, TensorView, Update, Val
+from fusewright.ops.evaluate import updated
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
 
@@ -19,24 +22,54 @@ REFUSALS = (RuntimeError, NotImplementedError)
 
 
 class EvaluatePlan:
-    """One evaluation of a program. No size changes anything of it, so all of it is constant."""
+    """One evaluation of a program. No size changes anything of it but how operands are seen."""
 
     def __init__(self, op: Evaluate, segment: Segment, target: Target) -> None:
         self.op = op
         self.segment = segment
         node = op.node
-        #: of the program's code, by name
+        #: of the program's code, by name: what no size changes
         self.constants: dict[str, Any] = {
-            f"call_{op.segment}": node.op.function(target.device.type, **node.options),
             f"refused_{op.segment}": partial(_refuse, node),
             **{f"lay_out_{tensor.name}": _layout_of(tensor) for tensor in op.outputs},
         }
+        if isinstance(node, LibraryCall):
+            self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
+
+    def bind(self, memory: Memory) -> dict[str, Any]:
+        """What else it uses by name: an update of these sizes, what makes the views that operands are."""
+        node, segment = self.op.node, self.op.segment
+        if isinstance(node, Update):
+            return {f"call_{segment}": partial(updated, node, memory.sizes)}
+        seen = ((i, value, self.op.seen_through(i)) for i, value in enumerate(self.op.inputs))
+        return {f"look{segment}_{i}": _look(memory, value, nodes) for i, value, nodes in seen if nodes}
 
 
-def _refuse(node: LibraryCall, error: RuntimeError) -> NoReturn:
+def _look(memory: Memory, source: Val, nodes: Sequence[Node]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The function that makes of a tensor the view that it is seen through `nodes`."""
+    shape, strides, _ = memory.of(source)
+    place: Placement | None = Placement(shape, strides)
+    for node in nodes:
+        shape = tuple([size_value(extent, memory.sizes) for extent in node.output.extents])
+        if 0 in shape:
+            place = Placement(shape, (0,) * len(shape))
+            continue
+        place = node.placement(place, shape, memory.sizes) if place is not None else None
+    if place is None:
+        raise InternalError(problem=f"no strides lead to what {nodes[-1].label} shows")
+    return partial(_seen, place.shape, place.strides, place.offset)
+
+
+def _seen(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, source: torch.Tensor
+) -> torch.Tensor:
+    return source.as_strided(shape, strides, source.storage_offset() + offset)
+
+
+def _refuse(node: Node, error: RuntimeError) -> NoReturn:
     if type(error) not in REFUSALS:
         raise error
-    raise LibraryError(op=node.op.name, problem=str(error)) from error
+    raise LibraryError(op=node.label, problem=str(error)) from error
 
 
 def _layout_of(tensor: TensorView) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -7,13 +7,16 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import are_deterministic_algorithms_enabled
 
+from fusewright.core.collector import paused_collector
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import (
     ExecutionOrderError,
     InputError,
     InternalError,
+    ParamsError,
     ScheduleError,
 )
 from fusewright.core.hardware import HardwareInfo
@@ -22,15 +25,15 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.memory import Memory
 from fusewright.host.plan import (
     NO_VIEWS,
     BoundProgram,
     LaunchError,
     LaunchPlan,
-    Memory,
     Programs,
     StepPlan,
     in_place_candidates,
@@ -41,9 +44,11 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
+from fusewright.rewrite import with_viewed_operands
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
+from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
     Proposal,
@@ -64,6 +69,8 @@ MAX_SETTINGS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
+#: Of the whole fusion, or of some of its segments.
+UserSchedule = FinishedSchedule | SegmentSchedules
 
 
 class FusionExecutor:
@@ -78,6 +85,7 @@ class FusionExecutor:
         registry: the schedulers to ask; None: the built-in ones.
         options: for calls that give none.
         repro: makes a script that reproduces a call, for errors that are faults of Fusewright.
+        as_defined: whether segments are made of the nodes of the definition, none of which is rewritten.
     """
 
     def __init__(
@@ -86,8 +94,10 @@ class FusionExecutor:
         registry: Registry | None = None,
         options: Options | None = None,
         repro: Repro | None = None,
+        as_defined: bool = False,
     ) -> None:
-        self.fusion = fusion
+        self._as_defined = as_defined
+        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro
@@ -100,6 +110,8 @@ class FusionExecutor:
         self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
+        #: what kernels compute in an order that differs from run to run
+        self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache(MAX_SETTINGS)
         self._latest = self._setting(self.options, None)
@@ -113,7 +125,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         views: bool = True,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
@@ -124,7 +136,8 @@ class FusionExecutor:
         Args:
             inputs: one an input of the fusion; lists and tuples among them are unpacked.
             device: where to run if no input is a tensor.
-            user_schedule: of the whole fusion; makes one kernel instead of the automatic segments.
+            user_schedule: of the whole fusion: it makes one kernel instead of the automatic segments; or of
+                some of these segments.
             views: whether outputs may be views of inputs; a user's schedule computes them all.
 
         Raises:
@@ -136,6 +149,7 @@ class FusionExecutor:
         if (
             setting.device is not device
             or setting.views is not views
+            or (self._unordered and setting.deterministic is not are_deterministic_algorithms_enabled())
             or (options is not None and options is not setting.options)
             or (options is None and setting.options is not self.options)
         ):
@@ -164,10 +178,11 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
+        views: bool = True,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
-        setting = self._setting(options or self.options, device)
+        setting = self._setting(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
     def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
@@ -190,7 +205,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
@@ -208,7 +223,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels that serve these inputs, in launch order. Raises as `program_for`."""
         found = self.program_for(inputs, device=device, options=options, user_schedule=user_schedule)
@@ -220,7 +235,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: FinishedSchedule | None = None,
+        user_schedule: UserSchedule | None = None,
     ) -> BoundProgram:
         """The program that serves these inputs.
 
@@ -235,6 +250,22 @@ class FusionExecutor:
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
             )
         return program
+
+    def segments_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+    ) -> tuple[Segment, ...]:
+        """The segments that compute all outputs for these inputs, none of them as a view, in launch order.
+
+        Their nodes are those of the definition, for an executor that is to keep these.
+        """
+        program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
+        segments = [plan.segment for plan in program.plans if plan.segment is not None]
+        return self._partitions_without(frozenset()).as_defined(segments)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -257,14 +288,15 @@ class FusionExecutor:
         return self._partitions.get(outputs, make)
 
     def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> _Setting:
-        key = options.key(), device, views
-        setting = self._settings.get(key, lambda: _Setting(options, device, views))
+        deterministic = bool(self._unordered) and are_deterministic_algorithms_enabled()
+        key = options.key(), device, views, deterministic
+        setting = self._settings.get(key, lambda: _Setting(options, device, views, deterministic))
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options
         return setting
 
     def _bound(
-        self, setting: _Setting, schedule: FinishedSchedule | None, inputs: Inputs, tracer: Tracer | None
+        self, setting: _Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
     ) -> BoundProgram:
         """Checks the inputs and makes their program.
 
@@ -302,14 +334,15 @@ class FusionExecutor:
     def _make(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, repro, tracer)
+            with paused_collector():
+                return self._compiled(setting, schedule, binding, repro, tracer)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
@@ -317,14 +350,14 @@ class FusionExecutor:
     def _compiled(
         self,
         setting: _Setting,
-        schedule: FinishedSchedule | None,
+        schedule: UserSchedule | None,
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
     ) -> BoundProgram:
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
-        if schedule is not None:
+        if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
             return self._bind(place, [launch], binding, memory, tracer)
 
@@ -343,7 +376,7 @@ class FusionExecutor:
                 steps = [(segment.inputs, segment.outputs) for segment in segments]
                 memory.place(in_place_candidates(self.fusion, steps, memory))
 
-        required = self._excluded_by(setting.options)
+        required = self._excluded_by(setting.options, setting.deterministic)
         views = self._views.find(binding) if setting.views else NO_VIEWS
         partitions = self._partitions_without(frozenset(views))
         hardware = place.target.hardware
@@ -351,11 +384,15 @@ class FusionExecutor:
         selection = Selection(partitions, call, make, repro, tracer, required)
         while True:
             plans = selection.plans()
+            if schedule is not None:
+                plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
                 return self._bind(place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if schedule is not None and any(i == segment.index for i, _ in schedule.by_index):
+                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
@@ -386,9 +423,16 @@ class FusionExecutor:
 
         return setting.places.get(device, make)
 
-    def _excluded_by(self, options: Options) -> Exclusions:
-        """What torch may not compute under these options."""
-        excluded = NO_EXCLUSIONS
+    def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:
+        """What torch may not compute under these options, and what only torch may where the results of
+        repeated calls are to be the same.
+        """
+        excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
+        if deterministic:
+            evaluated = type_name(SchedulerType.expr_eval)
+            kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
+            for name in kernels:
+                excluded = excluded.without_nodes(name, self._unordered)
         for node in self.fusion.nodes:
             if isinstance(node, LibraryCall) and node.op.switch and options.disabled(node.op.switch):
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
@@ -404,7 +448,7 @@ class FusionExecutor:
         tracer: Tracer,
     ) -> StepPlan:
         """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
-        node = segment.library_call
+        node = segment.evaluated
         if node is not None:
             op = Evaluate(segment.index, node, segment.operands, segment.results, segment.outputs)
             return place.evaluations.get(segment, lambda: EvaluatePlan(op, segment, place.target))
@@ -427,10 +471,50 @@ class FusionExecutor:
                     names=str(segment.names) if tracer.dumps_compilation else "",
                 )
             values = (*segment.inputs, *segment.outputs)
-            op = LaunchKernel(segment.index, kernel, values, segment.outputs)
+            op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
             return LaunchPlan(op, segment, place.target)
 
         return place.launches.get(key, make)
+
+    def _rescheduled(
+        self,
+        setting: _Setting,
+        plans: Sequence[StepPlan],
+        schedules: SegmentSchedules,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> list[StepPlan]:
+        """The plans with those in place of them that the user schedules.
+
+        Raises:
+            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
+                scheduler than the segment's.
+        """
+        result = list(plans)
+        for index, given in schedules.by_index:
+            segment = plans[index].segment if 0 <= index < len(plans) else None
+            if segment is None or segment.evaluated is not None:
+                raise ScheduleError(
+                    f"schedules: segment {index} is none that a kernel computes",
+                    expected=f"the number of one of {len(plans)} segments in launch order",
+                    given=index,
+                )
+            if isinstance(given, segment.scheduler.params_type):
+                result[index] = self._step(setting, segment, given, binding, place, tracer)
+            elif callable(given):
+                workbench = Schedule(segment.fusion)
+                given(workbench)
+                finished = FinishedSchedule(workbench)
+                result[index] = self._launch(setting, finished, segment, binding, place, tracer)
+            else:
+                raise ParamsError(
+                    path=f"schedules[{index}]",
+                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
+                    given=type(given).__name__,
+                )
+        return result
 
     def _user_launch(
         self,
@@ -445,11 +529,24 @@ class FusionExecutor:
         ScheduleError for a fusion that no kernel can compute as a whole.
         """
         for node in self.fusion.ordered_nodes():
-            if node.traits.whole:
+            if node.traits.whole or node.traits.updates:
+                reason = "torch computes" if node.traits.whole else "several kernels compute"
                 raise ScheduleError(
-                    f"torch computes {node.label}, so no schedule of one kernel holds it",
+                    f"{reason} {node.label}, so no schedule of one kernel holds it",
                     hint="execute the fusion without a schedule of your own",
                 )
+        return self._launch(setting, schedule, None, binding, place, tracer)
+
+    def _launch(
+        self,
+        setting: _Setting,
+        schedule: FinishedSchedule,
+        segment: Segment | None,
+        binding: Binding,
+        place: _DeviceState,
+        tracer: Tracer,
+    ) -> LaunchPlan:
+        """The launch of a user's schedule of a segment; None: of the whole fusion."""
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
         hardware = place.target.hardware
 
@@ -459,12 +556,17 @@ class FusionExecutor:
             )
 
         def make() -> LaunchPlan:
-            kernel = setting.user_kernels.get((schedule.key, index_dtype, hardware), compile_)
-            outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-            op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
-            return LaunchPlan(op, None, place.target)
+            text = segment.text if segment is not None else None
+            kernel = setting.user_kernels.get((text, schedule.key, index_dtype, hardware), compile_)
+            if segment is None:
+                outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
+                op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
+            else:
+                values = (*segment.inputs, *segment.outputs)
+                op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
+            return LaunchPlan(op, segment, place.target)
 
-        return place.launches.get((None, schedule.key, index_dtype), make)
+        return place.launches.get((segment, schedule.key, index_dtype), make)
 
 
 def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset[Symbol]) -> Facts:
@@ -490,7 +592,8 @@ class _DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule of it all: by None, the schedule's key and index type. evaluations: what torch computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
+    computes.
     """
 
     def __init__(self, target: Target, programs: Programs) -> None:
@@ -501,18 +604,25 @@ class _DeviceState:
 
 
 class _Setting:
-    """What calls with the same options and device share. `views`: whether outputs may be views of inputs."""
+    """What calls with the same options and device share.
 
-    def __init__(self, options: Options, device: torch.device | None, views: bool) -> None:
+    views: whether outputs may be views of inputs. deterministic: whether torch asks for results that are the
+    same from run to run, of what kernels compute in another order each time.
+    """
+
+    def __init__(
+        self, options: Options, device: torch.device | None, views: bool, deterministic: bool
+    ) -> None:
         self.options = options
         self.device = device
         self.views = views
+        self.deterministic = deterministic
         self.compiler = KernelCompiler(options)
         self.constant_sizes = not options.disabled("constant_sizes")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's key; devices of one kind share them
-        self.user_kernels: OnceCache[tuple[Hashable, DataType, HardwareInfo], CompiledKernel] = OnceCache(
-            MAX_KERNELS
+        self.user_kernels: OnceCache[tuple[Hashable, Hashable, DataType, HardwareInfo], CompiledKernel] = (
+            OnceCache(MAX_KERNELS)
         )
         self.places: OnceCache[torch.device, _DeviceState] = OnceCache()

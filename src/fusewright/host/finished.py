@@ -1,8 +1,9 @@
-"""A user's schedule once it is finished: what a call is given in place of automatic segments."""
+"""A user's schedules once they are finished: what a call is given in place of automatic ones."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from fusewright.schedule import Schedule
@@ -26,3 +27,15 @@ class FinishedSchedule:
         self.params = params
         cparams = params.cparams if isinstance(params, HeuristicParams) else None
         self.key: Hashable = schedule.to_python(), cparams
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSchedules:
+    """How some segments of a call are scheduled; the others are automatic.
+
+    Attributes:
+        by_index: the place of a segment in launch order and, for it, params of its scheduler, or a function
+            that schedules the `Schedule` it is given. Functions are compared by identity.
+    """
+
+    by_index: tuple[tuple[int, HeuristicParams | Callable[[Schedule], object]], ...]

@@ -5,7 +5,8 @@ A program holds no sizes: it is made once for a combination of kernels and then 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fusewright.ir import LibraryCall, Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value
@@ -73,13 +74,28 @@ class AllocateWorkspace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TakeOver:
+    """Gives a tensor the memory of another, which a kernel then changes in place and nothing else needs."""
+
+    tensor: TensorView
+    base: TensorView
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name} = memory of {self.base.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LaunchKernel:
-    """Launches a kernel. `values`: the whole fusion's value in each slot of it; `segment`: its number."""
+    """Launches a kernel. `values`: the whole fusion's value in each slot of it; `segment`: its number.
+
+    bases: the outputs that are written where another tensor is, of which they keep some elements.
+    """
 
     segment: int
     kernel: CompiledKernel
     values: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
+    bases: Mapping[TensorView, TensorView] = field(default_factory=dict)
 
     @property
     def by_value(self) -> list[Val]:
@@ -89,19 +105,19 @@ class LaunchKernel:
     def __str__(self) -> str:
         written = set(self.outputs)
         reads = ", ".join(_name(v) for v in self.values if v not in written)
-        writes = ", ".join(v.name for v in self.outputs)
+        writes = ", ".join(f"{v.name}{' (in part)' if v in self.bases else ''}" for v in self.outputs)
         return f"launch {self.kernel.name}({reads}) -> {writes}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Has a library compute a node, which makes `results` of `inputs`; it allocates the memory.
+    """Has torch compute a node, which makes `results` of `inputs`; it allocates the memory.
 
     outputs: the results that something reads.
     """
 
     segment: int
-    node: LibraryCall
+    node: Node
     inputs: tuple[Val, ...]
     results: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
@@ -118,7 +134,16 @@ class Evaluate:
 
     def __str__(self) -> str:
         results = ", ".join(_name(v) for v in self.outputs)
-        return f"{results} = {self.node.label}({', '.join(map(_name, self.inputs))}) by torch"
+        operands = (self._operand(i) for i in range(len(self.inputs)))
+        return f"{results} = {self.node.label}({', '.join(operands)}) by torch"
+
+    def seen_through(self, index: int) -> tuple[Node, ...]:
+        """The nodes that only look at an operand in another way, which the computation sees it through."""
+        return self.node.seen_through(index) if isinstance(self.node, LibraryCall) else ()
+
+    def _operand(self, index: int) -> str:
+        nodes = self.seen_through(index)
+        return " of ".join([*(node.label for node in reversed(nodes)), _name(self.inputs[index])])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +208,7 @@ Operation = (
     | DrawRandomState
     | Allocate
     | AllocateWorkspace
+    | TakeOver
     | LaunchKernel
     | Evaluate
     | Snapshot

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import InputError, ScheduleError
+from fusewright.core.errors import InputError, ScheduleError, SimulationError
 from fusewright.core.once import OnceCache
 from fusewright.core.op import movable
 from fusewright.core.tracing import Tracer
@@ -20,13 +20,13 @@ from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
-from fusewright.host.layout import Layout
+from fusewright.host.layout import size_value
+from fusewright.host.memory import Memory
 from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
-from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
-from fusewright.ir import Fusion, Scalar, TensorView, Val
+from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiler import CompiledKernel
@@ -73,58 +73,6 @@ class LaunchError(ScheduleError):
         super().__init__(cause.message, hint=cause.hint, location=cause.location, **cause.facts)
         self.launch = launch
         self.cause = cause
-
-
-class Memory:
-    """Shape, strides and alignment of every tensor that kernels touch in one call.
-
-    `layouts` keeps those of tensors that the host allocates; it is filled on demand.
-    """
-
-    __slots__ = ("sizes", "_layouts", "_facts", "_homes")
-
-    def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
-        self.sizes = binding.sizes
-        self._layouts = layouts
-        self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
-            value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
-            for i, value in enumerate(fusion.inputs)
-        }
-        self._homes: Mapping[Any, TensorView] = {}
-
-    def place(self, homes: Mapping[TensorView, TensorView]) -> None:
-        """From now on each of these tensors lies where the input does that it is, or may be, written into."""
-        self._homes = homes
-
-    def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
-        """Whether memory of its own would have the shape and strides of the input `home`.
-
-        The stride of a dimension of one element makes no difference.
-        """
-        (shape, strides, _), (size, steps, _) = self._own(tensor), self._own(home)
-        return shape == size and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape))
-
-    def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """(shape, strides, alignment in bytes); empty for a scalar."""
-        return self._own(self._homes.get(value, value))
-
-    def stride(self, value: Val, dim: int) -> int:
-        """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
-        shape, strides, _ = self.of(value)
-        return 0 if 0 in shape else strides[dim]
-
-    def _own(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        found = self._facts.get(value)
-        if found is None:
-            shape: tuple[int, ...] = ()
-            strides: tuple[int, ...] = ()
-            if isinstance(value, TensorView):
-                layout = self._layouts.get(value)
-                if layout is None:
-                    layout = self._layouts[value] = Layout(value)
-                shape, strides = layout.at(self.sizes)
-            found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
-        return found
 
 
 #: `zeroed(kernel, argument, workspace, count)` yields workspaces that are kept between calls.
@@ -185,7 +133,7 @@ class LaunchPlan:
         self._check_alignment(memory)
         values = self.symbols(memory)
         launch: Launch = _launch_nothing
-        if any(0 not in memory.of(tensor)[0] for tensor in self.op.outputs):
+        if any(_is_written(tensor, memory) for tensor in self.op.outputs):
             with nullcontext() if self.segment is None else self.segment.names.in_errors():
                 shape = self.sizes.shape(values)
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
@@ -220,9 +168,20 @@ class LaunchPlan:
 
 
 def _simulate(launch: Launch, names: Names, stream: int, values: Sequence[Any]) -> None:
-    """A launch whose errors name what the definition names."""
-    with names.in_errors():
+    """A launch whose errors, which quote the kernel, tell what its names stand for in the definition."""
+    try:
         launch(stream, values)
+    except SimulationError as error:
+        if where := str(names):
+            error.reword(lambda text: f"{text}, where {where}")
+        raise
+
+
+def _is_written(tensor: TensorView, memory: Memory) -> bool:
+    """Whether a kernel has elements of an output to write: of an update, as many as it is computed along."""
+    if isinstance(tensor.definition, Update):
+        return all(size_value(axis.visible_extent, memory.sizes) for axis in tensor.maybe_root)
+    return 0 not in memory.of(tensor)[0]
 
 
 def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
@@ -234,7 +193,8 @@ def in_place_candidates(
 ) -> dict[TensorView, TensorView]:
     """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
 
-    It takes the input's dtype, shape and strides, and that no later kernel reads the input.
+    It takes the input's dtype, shape and strides, and that no later kernel reads the input. An update may if
+    its base may, which a kernel computes from the input: both lie there then.
 
     Args:
         steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
@@ -244,12 +204,22 @@ def in_place_candidates(
         tensor, home = output.tensor, output.alias
         if home is None or tensor.dtype is not home.dtype:
             continue
-        position = next((i for i, (_, made) in enumerate(steps) if tensor in made), None)
+        written = _written_for(tensor)
+        position = next((i for i, (_, made) in enumerate(steps) if written[0] in made), None)
         if position is None or any(home in values for values, _ in steps[position + 1 :]):
             continue
-        if memory.is_laid_out_as(tensor, home):
-            found[tensor] = home
+        if written[0] is not tensor and home not in steps[position][0]:
+            continue
+        if all(memory.is_laid_out_as(each, home) for each in written):
+            found.update(dict.fromkeys(written, home))
     return found
+
+
+def _written_for(tensor: TensorView) -> tuple[TensorView, ...]:
+    """The tensors that lie in the memory of an output, in the order in which kernels write them."""
+    node = tensor.definition
+    base = node.base if isinstance(node, Update) else None
+    return (tensor,) if base is None else (base, tensor)
 
 
 #: What a program does for one segment.
@@ -265,11 +235,19 @@ def in_place_outputs(
     elsewhere and copied at the end.
     """
     steps = [(plan.op.values, plan.op.outputs) for plan in plans]
-    return {
+    allowed = {
         tensor: home
         for tensor, home in in_place_candidates(fusion, steps, memory).items()
         if _may_be_written(next(p for p in plans if tensor in p.op.outputs), home, tensor, memory)
     }
+    together = [_written_for(output.tensor) for output in fusion.outputs if output.tensor in allowed]
+    return {t: allowed[t] for each in together if all(t in allowed for t in each) for t in each}
+
+
+def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
+    """Whether all that a kernel does is to copy an input onto itself."""
+    nodes = [tensor.definition for tensor in plan.op.outputs]
+    return all(isinstance(node, Copy) and in_place.get(node.output) is node.inputs[0] for node in nodes)
 
 
 def _may_be_written(plan: StepPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
@@ -280,8 +258,8 @@ def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, mem
     buffers = launch.buffers
     if tensor not in buffers or memory.of(home)[2] % launch.alignments.get(tensor, 1):
         return False
-    if home not in buffers:
-        return True
+    if home not in buffers or tensor in launch.op.bases:
+        return home not in buffers
     kernel = launch.op.kernel.kernel
     return may_overwrite(kernel, buffers[home], buffers[tensor], launch.symbols(memory))
 
@@ -325,6 +303,7 @@ class Programs:
         viewed = {tensor: source for tensor, (source, _) in views.items()}
         in_place = in_place_outputs(self.fusion, plans, memory)
         memory.place(in_place)
+        plans = tuple([plan for plan in plans if not _copies_in_place(plan, in_place)])
         key = plans, tuple(in_place), tuple(viewed)
         template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, tracer))
         names = dict(template.constants)
@@ -344,6 +323,7 @@ class Programs:
             names[f"offset_{tensor.name}"] = place.offset
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
+                names.update(plan.bind(memory))
                 continue
             try:
                 names.update(plan.bind(memory, tracer, self._zeroed))
@@ -395,7 +375,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "empty": _allocator(target.device),
         "stream": threading.get_ident,
         "draw": target.random_states.take,
-        "copy_into": _copy_into,
+        "copy_into": copy_into,
         "view": _view,
         "conjugated": conjugated,
         "no_storage": _refuse_storage,
@@ -424,7 +404,7 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
+def copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
     """Writes a result into an input as a kernel would: unseen by autograd."""
     with torch.inference_mode():
         movable(target).copy_(movable(source))

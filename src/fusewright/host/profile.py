@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -12,7 +12,8 @@ import torch
 
 from fusewright.core.enums import SchedulerType
 from fusewright.core.tracing import Tracer
-from fusewright.host.plan import BoundProgram, LaunchPlan, Memory, StepPlan
+from fusewright.host.memory import Memory
+from fusewright.host.plan import BoundProgram, LaunchPlan, StepPlan
 from fusewright.ir import TensorView, Val
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
@@ -143,6 +144,39 @@ def run_profiled(
         kernel_time_ms=kernel_ms,
         effective_bandwidth_gbs=bandwidth,
         percentage_peak_bandwith=100 * bandwidth / target.hardware.memory_bandwidth_gbs,
+        input_bytes=read,
+        output_bytes=written,
+        kernel_profiles=kernels,
+    )
+
+
+def combined_profile(
+    profiles: Sequence[FusionProfile], inputs: Sequence[Any], outputs: Sequence[torch.Tensor], fusion_id: int
+) -> FusionProfile:
+    """The profile of a call that ran several fusions one after another; there is one at least."""
+    kernels: list[KernelProfile] = []
+    for profile in profiles:
+        first = len(kernels)
+        kernels += [
+            replace(k, segment_id=first + k.segment_id, correlation_id=first + k.correlation_id)
+            for k in profile.kernel_profiles
+        ]
+    read = sum(_tensor_bytes(value) for value in inputs if isinstance(value, torch.Tensor))
+    written = sum(map(_tensor_bytes, outputs))
+    kernel_ms = sum(profile.kernel_time_ms for profile in profiles)
+    bandwidth = _bandwidth(read + written, kernel_ms)
+    shares = [p for p in profiles if p.effective_bandwidth_gbs]
+    share = shares[0].percentage_peak_bandwith / shares[0].effective_bandwidth_gbs if shares else 0.0
+    return FusionProfile(
+        verbose=False,
+        fusion_id=fusion_id,
+        segments=len(kernels),
+        cuda_evt_time_ms=sum(profile.cuda_evt_time_ms for profile in profiles),
+        host_time_ms=sum(profile.host_time_ms for profile in profiles),
+        compile_time_ms=sum(profile.compile_time_ms for profile in profiles),
+        kernel_time_ms=kernel_ms,
+        effective_bandwidth_gbs=bandwidth,
+        percentage_peak_bandwith=bandwidth * share,
         input_bytes=read,
         output_bytes=written,
         kernel_profiles=kernels,

@@ -37,6 +37,7 @@ from fusewright.ir.node import (
     Squeeze,
     Stored,
     Traits,
+    Update,
 )
 from fusewright.ir.placement import Placement
 from fusewright.ir.text import fusion_text, scheduled_text
@@ -73,6 +74,7 @@ __all__ = [
     "Squeeze",
     "Storage",
     "Stored",
+    "Update",
     "Swizzle",
     "TensorView",
     "Traits",

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import threading
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
@@ -25,6 +23,7 @@ from functools import partial
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, is_computed_size, position_of, value_of
 from fusewright.ir.node import Node
@@ -33,6 +32,9 @@ from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
 
 # Hex digits that tell rows, or kinds of nodes, of one name apart.
 DIGITS = 6
+
+# The kinds of expressions whose operands may change places.
+_UNORDERED = frozenset({"add", "mul", "min", "max", "xor", "eq", "and", "or"})
 
 #: An output of a group, and the value whose memory it is written into.
 GroupOutput = tuple[TensorView, TensorView | None]
@@ -162,7 +164,10 @@ class _Sizes:
             return str(value)
         if not isinstance(e, Symbol):
             self.computes = self.computes or is_computed_size(e)
-            return f"{e.kind}({','.join([self._text(arg) for arg in e.args])})"
+            operands = [self._text(arg) for arg in e.args]
+            if e.kind in _UNORDERED:  # operands are in the order of names
+                operands.sort()
+            return f"{e.kind}({','.join(operands)})"
         high = self._text(e.hi) if isinstance(e.hi, Expr) else e.hi
         if position_of(e) is not None or value_of(e) is not None:
             name = e.name
@@ -185,11 +190,34 @@ def _scalar_form(scalar: Scalar) -> _Form:
 
 
 def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
-    is_plain = set(tensor.allocation) <= set(tensor.logical) and tensor.loop == list(tensor.logical)
-    if tensor.root is not None or tensor.inline_at or not is_plain:
-        return _unlike_any("scheduled"), ()
     axes = tensor.shape if at_border else tensor.logical
-    shown, expressions = [], []
+    # Another kernel's tensor is what it is in memory, however that kernel iterates over it.
+    root = tensor.root if tensor.is_placed and not at_border else None
+    iterated = root if tensor.is_placed and tensor.root is not None else tensor.logical
+    text, expressions = _axes_form(axes, at_border)
+    if root is not None:
+        iteration, found = _axes_form(root, at_border)
+        text, expressions = f"{text} over {iteration}", [*expressions, *found]
+    is_scheduled = tensor.root is not None and not tensor.is_placed
+    is_scheduled |= (
+        tensor.storage is not None
+        or tensor.inline_at > 0
+        or not set(tensor.allocation) <= set(tensor.logical)
+    )
+    is_scheduled |= not at_border and iterated is not None and tensor.loop != list(iterated)
+    if is_scheduled:
+        return f"{_unlike_any('scheduled')} {text}", tuple(expressions)
+    position = {axis: i for i, axis in enumerate(axes)}
+    order = [position[axis] for axis in tensor.allocation if axis in position or not at_border]
+    stored = "" if order == list(range(len(axes))) else f" o{order}"
+    contiguity = "".join(["n" if c is None else "ft"[c] for c in tensor.contiguity])
+    place = " cpu" if tensor.is_cpu else ""
+    return f"{tensor.dtype.name}{text}{contiguity}{stored}{place}", tuple(expressions)
+
+
+def _axes_form(axes: Sequence[IterDomain], at_border: bool) -> tuple[str, list[Expr]]:
+    shown: list[str] = []
+    expressions: list[Expr] = []
     for axis in axes:
         text = f"%s{axis.kind.value}"
         expressions.append(axis.extent)
@@ -200,12 +228,7 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
             text += "" if axis.parallel is ParallelType.serial else f" {axis.parallel.name}"
             text += f" rf pad{axis.padded}" if axis.rfactor else f" pad{axis.padded}" * (axis.padded != 1)
         shown.append(text)
-    position = {axis: i for i, axis in enumerate(axes)}
-    order = [position[axis] for axis in tensor.allocation if axis in position or not at_border]
-    stored = "" if order == list(range(len(axes))) else f" o{order}"
-    contiguity = "".join(["n" if c is None else "ft"[c] for c in tensor.contiguity])
-    place = " cpu" if tensor.is_cpu else ""
-    return f"{tensor.dtype.name}[{','.join(shown)}]{contiguity}{stored}{place}", tuple(expressions)
+    return f"[{','.join(shown)}]", expressions
 
 
 def _node_form(node: Node) -> _Form:
@@ -257,8 +280,7 @@ _Row = ElementwiseOp | ReductionOp | LibraryOp
 _count = itertools.count()
 #: the names of rows and classes of nodes, by their ids; each is kept alive, so that no other gets its id
 _names: dict[int, tuple[object, str]] = {}
-_alike: Counter[str] = Counter()
-_names_lock = threading.Lock()
+_owners: dict[str, object] = {}
 
 
 def _unlike_any(kind: str) -> str:
@@ -269,18 +291,14 @@ def _unlike_any(kind: str) -> str:
 def _object_name(value: type[Node] | _Row, name: str) -> str:
     """The name of a class or row, which are compared by identity, and a digest of what it says.
 
-    So it is the same in every process; objects that say the same are numbered.
+    So it is the same in every process. Of objects that say the same the first has it; others are numbered.
     """
     known = _names.get(id(value))
     if known is None:
         content = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else _content(value)
         found = f"{name}.{hashlib.sha256(content.encode()).hexdigest()[:DIGITS]}"
-        with _names_lock:
-            known = _names.get(id(value))
-            if known is None:
-                place = _alike[found]
-                _alike[found] += 1
-                known = _names[id(value)] = value, f"{found}~{place}" if place else found
+        is_first = _owners.setdefault(found, value) is value
+        known = _names.setdefault(id(value), (value, found if is_first else f"{found}~{next(_count)}"))
     return known[1]
 
 

@@ -49,6 +49,8 @@ class Fusion:
         self.edits = 0
         #: scalars whose value is used as a size: the symbol that stands for each
         self.scalar_of: dict[Symbol, Scalar] = {}
+        #: scalars that were made as the size of an axis, and that axis
+        self.size_axes: dict[Scalar, IterDomain] = {}
         #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
         self.ranges: dict[Symbol, tuple[int, int]] = {}
         #: sizes that the schedule takes to be multiples of a number, likewise
@@ -270,6 +272,29 @@ class Fusion:
 
         A scalar that a size stands for takes the size's name; scalars are numbered after the sizes.
         """
+        self._tensors, self._scalars = 0, len(sizes)
+        for value in self.values():
+            if isinstance(value, TensorView):
+                value.number = self._tensors
+                self._tensors += 1
+                continue
+            own = sizes.get(value.extent) if isinstance(value.extent, Symbol) else None
+            if own is not None and value.name == str(value.extent):
+                value.name = own.name
+            else:
+                value.name = f"{_scalar_prefix(value.dtype)}{self._next_scalar()}"
+        for number, axis in enumerate(self.axes()):
+            axis.number = number
+            self._axes = number + 1
+        self.scalar_of = {sizes[s]: scalar for s, scalar in self.scalar_of.items()}
+        # Bounds of positions, too, are made of sizes, and are renamed after the expressions that they are in.
+        # So that no size has another's old name meanwhile, all have names that are nobody's at first.
+        high = {s: None if isinstance(s.hi, Expr) else s.hi for s in sizes}
+        passing = {s: symbol(f"{s.name}'", s.lo, high[s], s.multiple_of) for s in sizes}
+        self._substitute_sizes(passing)
+        self._substitute_sizes({passing[s]: own for s, own in sizes.items()})
+
+    def _substitute_sizes(self, sizes: Mapping[Symbol, Symbol]) -> None:
         table: dict[Symbol, Expr | int] = dict(sizes)
         memo: dict[Expr, Expr] = {}
 
@@ -279,28 +304,15 @@ class Fusion:
                 found = memo[e] = substitute(e, table)
             return found
 
-        self._tensors, self._scalars = 0, len(sizes)
-        for value in self.values():
-            if isinstance(value, TensorView):
-                value.number = self._tensors
-                self._tensors += 1
-                continue
-            own = sizes.get(value.extent) if isinstance(value.extent, Symbol) else None
-            if own is not None and value.extent is not None and value.name == str(value.extent):
-                value.name = own.name
-            else:
-                value.name = f"{_scalar_prefix(value.dtype)}{self._next_scalar()}"
-            if value.extent is not None:
-                value.extent = rename(value.extent)
-        for number, axis in enumerate(self.axes()):
-            axis.number = number
+        for axis in self.axes():
             axis.extent = rename(axis.extent)
             if axis.expanded is not None:
                 axis.expanded = rename(axis.expanded)
-            self._axes = number + 1
         for node in self.nodes:
             node.with_sizes(rename)
-        self.scalar_of = {sizes[s]: scalar for s, scalar in self.scalar_of.items()}
+        for value in self.values():
+            if isinstance(value, Scalar) and value.extent is not None:
+                value.extent = rename(value.extent)
 
     def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         for axis in self.axes():
@@ -310,7 +322,7 @@ class Fusion:
         for node in self.nodes:
             node.with_sizes(rename)
         self.checks = [(rename(condition), message) for condition, message in self.checks]
-        for value in self.values():
+        for value in dict.fromkeys((*self.values(), *self.size_axes)):  # some are sizes of shapes alone
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
                 value.extent = rename(value.extent)
 

@@ -34,6 +34,8 @@ class Traits:
         name, or a fill; `axis_map` tells only which axes are the same.
     placed: a store: each element of its one input goes to a place in the output, an output of the fusion,
         that index expressions name. The output is iterated over as its input is.
+    updates: placed, in memory that holds values already: it changes some elements of its base, whose memory
+        becomes the output's. The base is written before its kernel starts, and the output read after it ends.
     own_load: of an input it is a load of its own, as it reads along other dimensions than others do.
     whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
     """
@@ -46,6 +48,7 @@ class Traits:
     indexed: bool = False
     own_load: bool = False
     placed: bool = False
+    updates: bool = False
     whole: bool = False
 
 
@@ -432,6 +435,69 @@ class Stored(Node):
         self.map = self.map.resized(rename, [axis.extent for axis in self.output.maybe_root])
 
 
+class Update(Stored):
+    """The base, with elements of inputs[0] stored, or added by `op`, where `map` names a place.
+
+    The places may be loaded: inputs are the source, `indices` integer tensors of its rank (`index_value`s of
+    the map), and the base, a tensor of the output's type, sizes and memory order that nothing else reads. The
+    base's memory becomes the output's, so a kernel holds the node without the base (`without_base`). Without
+    `op`, a place that several elements go to gets any one of them; with it, it gets all, in any order.
+    """
+
+    __slots__ = ("op", "indices", "_has_base")
+    traits = Traits(placed=True, updates=True)
+
+    def __init__(
+        self,
+        source: TensorView,
+        output: TensorView,
+        map: IndexMap,
+        indices: Sequence[TensorView],
+        base: TensorView,
+        op: ReductionOp | None = None,
+    ) -> None:
+        Node.__init__(self, (source, *indices, base), (output,))
+        self.map = map
+        self.op = op
+        self.indices = len(indices)
+        self._has_base = True
+
+    @property
+    def source(self) -> TensorView:
+        source = self.inputs[0]
+        assert isinstance(source, TensorView)
+        return source
+
+    @property
+    def index_tensors(self) -> list[TensorView]:
+        return [v for v in self.inputs[1 : 1 + self.indices] if isinstance(v, TensorView)]
+
+    @property
+    def base(self) -> TensorView | None:
+        base = self.inputs[-1] if self._has_base else None
+        return base if isinstance(base, TensorView) else None
+
+    def without_base(self) -> Update:
+        """The same node where the output's memory is known to hold the base."""
+        node = self.copy({})
+        assert isinstance(node, Update)
+        if node._has_base:
+            node.inputs = node.inputs[:-1]
+            node._has_base = False
+        return node
+
+    @property
+    def label(self) -> str:
+        return "Update" if self.op is None else f"Update_{self.op.name}"
+
+    def is_reduced(self) -> bool:
+        return False
+
+    def axis_map(self, operand: int) -> tuple[int | None, ...]:
+        rank = len(self.output.maybe_root)
+        return (None,) * rank if operand > self.indices else tuple(range(rank))
+
+
 class Choose(Node):
     """Element p is inputs[0] where `pred` holds, else inputs[1].
 
@@ -513,9 +579,11 @@ class LibraryCall(Node):
     Inputs are tensors, and scalars such as the k of topk. The outputs are whole tensors in memory.
 
     options: the arguments of the row's function that are no values of the fusion, by name.
+    views: of each input the nodes through which it is seen, in order: all they do is look at it in another
+        way. Empty where no input is seen through any.
     """
 
-    __slots__ = ("op", "options")
+    __slots__ = ("op", "options", "views")
     traits = Traits(whole=True)
 
     def __init__(
@@ -528,6 +596,18 @@ class LibraryCall(Node):
         super().__init__(inputs, outputs)
         self.op = op
         self.options = options
+        self.views: tuple[tuple[Node, ...], ...] = ()
+
+    def seen_through(self, operand: int) -> tuple[Node, ...]:
+        """The nodes that the operation sees an input through."""
+        return self.views[operand] if self.views else ()
+
+    def seen(self, operand: int) -> TensorView:
+        """A tensor operand as the operation sees it; of a part of a graph, in the sizes of the whole."""
+        views = self.seen_through(operand)
+        tensor = views[-1].output if views else self.inputs[operand]
+        assert isinstance(tensor, TensorView)
+        return tensor
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
         return (None,) * self.output.ndim

@@ -18,7 +18,7 @@ from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan, Stored
+from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan, Stored, Update
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr
@@ -106,7 +106,8 @@ class _Verifier:
             self.fail(f"{problem}: {_line(node)}")
         if not (node.is_scalar or node.traits.whole):
             for operand, value in enumerate(node.inputs):
-                if isinstance(value, TensorView) and not value.is_cpu:
+                is_base = isinstance(node, Update) and value is node.base
+                if isinstance(value, TensorView) and not value.is_cpu and not is_base:
                     self.check_axes(node, operand, value)
 
     def check_axes(self, node: Node, operand: int, producer: TensorView) -> None:
@@ -185,6 +186,8 @@ def _problem_of_kind(node: Node) -> str:
         return _check_reduction(node)
     if isinstance(node, Indexed):
         return _check_indexed(node)
+    if isinstance(node, Update):
+        return _check_update(node)
     if isinstance(node, Stored):
         return _check_stored(node)
     if isinstance(node, Choose):
@@ -242,6 +245,33 @@ def _problem_of_positions(out: TensorView, expressions: Sequence[Expr]) -> str:
         if dim is not None and (dim >= len(root) or root[dim].is_broadcast):
             return f"a position along dimension {dim}, which is not there or shows copies of one element"
     return ""
+
+
+def _check_update(node: Update) -> str:
+    out, base, source = node.output, node.base, node.source
+    if len(node.map.indices) != out.ndim:
+        return f"{len(node.map.indices)} indices of {out.ndim} dimensions"
+    if out.root is None:
+        return "an update that has no axes of its source"
+    if any(not tensor.dtype.is_integral for tensor in node.index_tensors):
+        return "an index that is no integer"
+    if not node.map.index_numbers <= set(range(node.indices)):
+        return f"more index values than the {node.indices} operands for them"
+    if source.dtype is not out.dtype:
+        return f"elements of {source.dtype.ir_name} become {out.dtype.ir_name}"
+    if node.op is not None and out.dtype not in node.op.atomic:
+        return f"{node.op.name} of {out.dtype.ir_name}, which no kernel does at once"
+    if base is None:
+        return ""
+    if base.uses != [node] or base.definition is None:
+        return f"the base {base.name} is not computed for it alone"
+    if (base.dtype, base.extents) != (out.dtype, out.extents) or _order(base) != _order(out):
+        return f"the base {base.name} has another type, size or memory order"
+    return ""
+
+
+def _order(tensor: TensorView) -> list[int]:
+    return [tensor.shape.index(axis) for axis in tensor.allocation if not axis.is_broadcast]
 
 
 def _check_stored(node: Stored) -> str:

@@ -45,6 +45,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.For: Fields(conditions=("extent",), defines="symbol"),
     k.If: Fields(conditions=("cond",)),
     k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
+    k.Scatter: Fields(reads=("src",), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
     k.Init: Fields(writes=("dst",)),
     k.Combine: Fields(reads=("src", "dst"), writes=("dst",), conditions=("pred",)),
@@ -60,6 +61,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         defines="is_last",
     ),
     k.Barrier: Fields(),
+    k.Hold: Fields(reads=("buffer",)),
 }
 
 

@@ -128,11 +128,13 @@ class TensorParam:
         is_output: whether the kernel is to write all of its elements.
         is_home: of an input, whether a launch may pass its memory as an output's, too. Its reads then stay in
             order with the writes.
+        is_updated: whether it holds values already, of which the kernel changes some (`Scatter`).
     """
 
     buffer: Buffer
     is_output: bool = False
     is_home: bool = False
+    is_updated: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,13 +186,15 @@ class LetValue:
     So no value, however large or negative, wraps around to another index when it is converted to the index
     type, and an access by it needs the predicate 0 <= symbol. The symbol differs between threads; it is
     declared as `symbol(name, lo=-1, hi=extent - 1)`. `value` is an integer in a register, a constant, a
-    scalar or an index, read where `pred` is 1.
+    scalar or an index, read where `pred` is 1. `strict`: a value outside is a mistake of the program, which
+    the simulator reports; a GPU drops what it names.
     """
 
     symbol: Symbol
     value: Operand
     extent: Expr
     pred: Expr = TRUE
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,6 +237,24 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scatter:
+    """Changes elements in global memory that other threads may change in the same way meanwhile.
+
+    dst[index + k] = src[index + k], or with `op` combine(dst[index + k], src[index + k]), for k < width,
+    where `pred` is 1. Without `op` an element keeps what some thread stored. With it each thread's value is
+    combined at once, in any order; `op` has one state, and the type is one of its `atomic` ones. `src` is in
+    registers if it is a Ref, and dst as of a Copy. Nothing else accesses a buffer that is changed so, and all
+    that change it have the same `op`.
+    """
+
+    dst: Ref
+    src: Operand
+    op: ReductionOp | None = None
+    width: int = 1
+    pred: Expr = TRUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,6 +369,15 @@ class Barrier:
     """All threads of the block arrive before any goes on; orders shared and global memory among them."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """Keeps the registers of `buffer` as they are: what was computed from them before is computed again
+    after, so that the CUDA compiler does not hold that in registers as well. No value changes.
+    """
+
+    buffer: Buffer
+
+
 Stmt = (
     Alloc
     | Let
@@ -354,6 +385,7 @@ Stmt = (
     | For
     | If
     | Copy
+    | Scatter
     | Compute
     | Init
     | Combine
@@ -361,6 +393,7 @@ Stmt = (
     | BlockScan
     | GridReduce
     | Barrier
+    | Hold
 )
 
 

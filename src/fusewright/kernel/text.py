@@ -36,6 +36,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Imm,
     IndexValue,
@@ -48,6 +49,7 @@ from fusewright.kernel.ir import (
     Ref,
     ScalarParam,
     ScalarRef,
+    Scatter,
     Stmt,
     TensorParam,
     WorkspaceParam,
@@ -106,7 +108,8 @@ def _buffer(buffer: Buffer) -> str:
 
 
 def _tensor_param(param: TensorParam) -> str:
-    return ("out " if param.is_output else "home " if param.is_home else "") + _buffer(param.buffer)
+    kinds = {"out ": param.is_output, "updated ": param.is_updated, "home ": param.is_home}
+    return next((kind for kind, is_so in kinds.items() if is_so), "") + _buffer(param.buffer)
 
 
 def _scalar_param(param: ScalarParam) -> str:
@@ -163,7 +166,9 @@ def _let(stmt: Let) -> str:
 
 def _let_value(stmt: LetValue) -> str:
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
-    return f"{stmt.symbol.name} = {operand_text(stmt.value)} below {to_text(stmt.extent)}{pred} else -1"
+    strict = " strictly" if stmt.strict else ""
+    value = operand_text(stmt.value)
+    return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{pred} else -1"
 
 
 def _for(stmt: For) -> str:
@@ -180,6 +185,13 @@ def _copy(stmt: Copy) -> str:
     pad = "pad " if stmt.fill_is_value else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
     return f"{operand_text(stmt.dst, stmt.width)} = {operand_text(stmt.src, stmt.width)}{pred}{fill}{cache}"
+
+
+def _scatter(stmt: Scatter) -> str:
+    dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    value = f"any of {src}" if stmt.op is None else f"{stmt.op.name}({dst}; atomic {src})"
+    return f"{dst} = {value}{pred}"
 
 
 def _compute(stmt: Compute) -> str:
@@ -229,6 +241,10 @@ def _barrier(stmt: Barrier) -> str:
     return "barrier"
 
 
+def _hold(stmt: Hold) -> str:
+    return f"hold {stmt.buffer.name}"
+
+
 STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Alloc: _alloc,
     Let: _let,
@@ -236,6 +252,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     For: _for,
     If: _if,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,
@@ -243,4 +260,5 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

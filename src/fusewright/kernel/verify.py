@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     IndexValue,
     Init,
@@ -41,6 +42,7 @@ from fusewright.kernel.ir import (
     Ref,
     ScalarParam,
     ScalarRef,
+    Scatter,
     Space,
     Stmt,
     TensorParam,
@@ -82,6 +84,7 @@ class _Verifier:
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.worked_in: set[Buffer] = set()  # as scratch memory of collectives
+        self.scattered: dict[Buffer, ReductionOp | None] = {}  # how elements of a buffer are changed
 
     def fail(self, problem: str) -> NoReturn:
         if self.stmt is not None:
@@ -116,9 +119,14 @@ class _Verifier:
         self.stmt = None
         for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} is a collective's scratch memory, but other statements access it")
+        for buffer in sorted(self.scattered.keys() & (self.read | self.written), key=lambda b: b.name):
+            self.fail(f"{buffer.name} is scattered to, but other statements access it")
         for param in self.kernel.params:
             if isinstance(param, TensorParam) and param.is_output and param.buffer not in self.written:
                 self.fail(f"nothing writes the output {param.buffer.name}")
+            if isinstance(param, TensorParam) and param.is_updated != (param.buffer in self.scattered):
+                verb = "is not" if param.is_updated else "is"
+                self.fail(f"{param.buffer.name} {verb} scattered to, against what is said of the parameter")
 
     # ---- scopes ----------------------------------------------------------------------------------
 
@@ -170,7 +178,7 @@ class _Verifier:
         for buffer in (*read, *written, *scratch):
             self.buffer(buffer)
         self.read.update(read)
-        self.written.update(written)
+        self.written.update(written if not isinstance(stmt, Scatter) else ())
         self.worked_in.update(scratch)
 
     def expression(self, expr: Expr) -> None:
@@ -330,6 +338,26 @@ def _copy(v: _Verifier, stmt: Copy) -> None:
         v.fail("a cache hint without global memory")
 
 
+def _scatter(v: _Verifier, stmt: Scatter) -> None:
+    buffer, width = stmt.dst.buffer, stmt.width
+    given = operand_dtype(stmt.src)
+    if given is not buffer.dtype:
+        v.fail(f"{operand_text(stmt.src)} is {given.name}, its destination {buffer.dtype.name}")
+    v.buffer(buffer, Space.GLOBAL)
+    if isinstance(stmt.src, Ref):
+        v.buffer(stmt.src.buffer, Space.LOCAL)
+    elif width > 1:
+        v.fail("only elements of a buffer are scattered in vectors")
+    v.width(width)
+    if width > 1 and width * buffer.dtype.size > MAX_VECTOR_BYTES:
+        v.fail(f"{width} elements of {buffer.dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
+    v.predicate(stmt.pred)
+    if stmt.op is not None and buffer.dtype not in stmt.op.atomic:
+        v.fail(f"{stmt.op.name} of {buffer.dtype.name} is not done at once")
+    if v.scattered.setdefault(buffer, stmt.op) is not stmt.op:
+        v.fail(f"{buffer.name} is scattered to in another way, too")
+
+
 def _fill(v: _Verifier, stmt: Copy) -> None:
     fill = stmt.fill
     if fill is None:
@@ -420,6 +448,10 @@ def _barrier(v: _Verifier, stmt: Barrier) -> None:
     v.collective()
 
 
+def _hold(v: _Verifier, stmt: Hold) -> None:
+    v.buffer(stmt.buffer, Space.LOCAL)
+
+
 RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
@@ -427,6 +459,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     For: _for,
     If: _if,
     Copy: _copy,
+    Scatter: _scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,
@@ -434,4 +467,5 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     Barrier: _barrier,
+    Hold: _hold,
 }

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
+from fusewright.sym import And, Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
+
+Conditions = frozenset[Expr]
+
+
+def conditions_of(cond: Expr) -> Conditions:
+    """The parts that hold together where `cond` does."""
+    if cond is k.TRUE:
+        return frozenset()
+    return frozenset(cond.args) if isinstance(cond, And) else frozenset((cond,))
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
@@ -26,7 +36,11 @@ def necessary(guards: Iterable[Expr]) -> list[Expr]:
     A guard on the outer result of a split follows from the guard on the axis that is split:
     `8*o + i < n` implies `o < ceilDiv(n, 8)` for i >= 0.
     """
-    listed = list(dict.fromkeys(guards))
+    return list(_necessary(tuple(dict.fromkeys(guards))))
+
+
+@lru_cache(maxsize=1024)  # the nodes of a kernel have few different guards
+def _necessary(listed: tuple[Expr, ...]) -> tuple[Expr, ...]:
     slacks = [_slack(guard) for guard in listed]
     kept = [i for i, s in enumerate(slacks) if s is None or not is_nonneg(s)]
     for i in list(kept):
@@ -34,7 +48,7 @@ def necessary(guards: Iterable[Expr]) -> list[Expr]:
         others = [slacks[j] for j in kept if j != i]
         if slack is not None and any(other is not None and is_nonneg(slack - other) for other in others):
             kept.remove(i)
-    return [listed[i] for i in kept if as_int(listed[i]) != 1]
+    return tuple(listed[i] for i in kept if as_int(listed[i]) != 1)
 
 
 def _slack(guard: Expr) -> Expr | None:

@@ -234,9 +234,11 @@ def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
 
 def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
     outputs = set(ctx.fusion.output_tensors())
+    updated = {t for t in outputs if t.definition is not None and t.definition.traits.updates}
     homes = {output.alias for output in ctx.fusion.outputs}
     params: list[k.Param] = [
-        k.TensorParam(ctx.buffers.of(t), t in outputs, t in homes) for t in _global_tensors(ctx)
+        k.TensorParam(ctx.buffers.of(t), t in outputs - updated, t in homes, t in updated)
+        for t in _global_tensors(ctx)
     ]
     buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *(b for b, _ in ctx.partials)]
     params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]

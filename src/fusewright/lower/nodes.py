@@ -28,6 +28,7 @@ from fusewright.ir.node import (
     Scan,
     Squeeze,
     Stored,
+    Update,
 )
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
@@ -40,7 +41,7 @@ from fusewright.lower.reductions import reduction_items
 from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, divides, land, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -280,6 +281,53 @@ def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
     return [_item(ctx, node, order, loops, body)]
 
 
+def _update(ctx: Context, node: Node, order: int) -> list[Item]:
+    """A store, or an addition, where others may store or add: of a vector or an element."""
+    assert isinstance(node, Update)
+    loops, width = ctx.loops.of(node), 1
+    if is_vector_access(node) and loops[-1].is_real:
+        loops, width = loops[:-1], as_int(loops[-1].extent) or 1
+    lane = symbol("lane", lo=0, hi=width - 1) if width > 1 else None
+    vector = () if lane is None else (Loop(const(width), ParallelType.vectorize, 1, lane),)
+    indices = ctx.indices(node, (*loops, *vector))
+    own = _work(ctx, node, indices, lane)
+    named = _index_values(ctx, node, node.map.expressions, indices, own.pred, lane)
+    pred = indices.expression(node.map.pred)
+    dst, src = ctx.result(node.output, indices), ctx.operand(node, 0, indices)
+    staged: list[k.Stmt] = []
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
+        first = _first_lane(dst, lane)
+        assert first is not None and divides(width, first.index), f"{node.output} is vectorized along no run"
+        dst = first
+    if width > 1 or _is_elsewhere(src, dst):
+        src, staged = _in_run(ctx, own, src, dst, width, lane)
+    scatter = k.Scatter(dst, src, node.op, width, land(own.pred, pred))
+    return [_item(ctx, node, order, loops, own.statements([*staged, *named, scatter]))]
+
+
+def _is_elsewhere(src: k.Operand, dst: k.Ref) -> bool:
+    """Whether an operand is in memory, or of another type than where it goes."""
+    if not isinstance(src, k.Ref):
+        return k.operand_dtype(src) is not dst.buffer.dtype
+    return src.buffer.space is not k.Space.LOCAL or src.buffer.dtype is not dst.buffer.dtype
+
+
+def _in_run(
+    ctx: Context, work: _Work, src: k.Operand, dst: k.Ref, width: int, lane: Symbol | None
+) -> tuple[k.Operand, list[k.Stmt]]:
+    """The elements of all lanes side by side in registers, of dst's type, and what brings them there."""
+    first = _first_lane(src, lane) if lane is not None and isinstance(src, k.Ref) else None
+    if first is not None and not _is_elsewhere(first, dst):
+        return first, []
+    register = ctx.register(f"{dst.buffer.name}_{len(ctx.registers)}", dst.buffer.dtype, width)
+    at = k.Ref(register, ZERO if lane is None else lane)
+    body = _assignment(ctx, work, at, src, k.operand_dtype(src))
+    if lane is not None:
+        body = [k.For(lane, const(width), tuple(body), unroll=True)]
+    return k.Ref(register, ZERO), body
+
+
 def _placed(node: Stored, indices: NodeIndices, work: _Work, lane: Symbol | None = None) -> _Work:
     """The work of a node that stores where its own predicate holds, too."""
     pred = indices.expression(node.map.pred)
@@ -303,7 +351,7 @@ def _padded(
 
 def _index_values(
     ctx: Context,
-    node: Indexed | Choose,
+    node: Indexed | Choose | Update,
     expressions: Sequence[Expr],
     indices: NodeIndices,
     pred: Expr,
@@ -312,7 +360,7 @@ def _index_values(
     """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
     vector.
     """
-    first = 1 if isinstance(node, Indexed) else 2  # of the index operands
+    first = 2 if isinstance(node, Choose) else 1  # of the index operands
     used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
     found: list[k.Stmt] = []
     for s in sorted(used, key=lambda s: s.name):
@@ -322,7 +370,7 @@ def _index_values(
         read = ctx.operand(node, first + number, indices)
         if lane is not None and isinstance(read, k.Ref):
             read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
-        found.append(k.LetValue(name, read, extent, pred))
+        found.append(k.LetValue(name, read, extent, pred, strict=isinstance(node, Update)))
     return found
 
 
@@ -411,6 +459,7 @@ RULES: dict[type[Node], Rule] = {
     Indexed: _indexed,
     Choose: _choose,
     Stored: _stored,
+    Update: _update,
     Full: _full,
     Iota: _iota,
     Random: _random,

@@ -11,6 +11,7 @@ Imports core, sym and ir only. Start with `elementwise`, then `registry` and `bu
 # Importing a builder's module fills the tables, in the order in which `OPS` lists them.
 from fusewright.ops import build_activation as _activation  # noqa: F401
 from fusewright.ops import build_arg_extrema as _arg_extrema  # noqa: F401
+from fusewright.ops import build_aten as _aten  # noqa: F401
 from fusewright.ops import build_attention as _attention  # noqa: F401
 from fusewright.ops import build_elementwise as _elementwise  # noqa: F401
 from fusewright.ops import build_embedding as _embedding  # noqa: F401

@@ -19,10 +19,12 @@ from fusewright.ir import TensorView
 from fusewright.ops.library import library_row
 from fusewright.sym import Expr
 
-__all__ = ["SDPFA_BWD", "SDPFA_FWD", "SEED_SIZE"]
+__all__ = ["RANKS", "SDPFA_BWD", "SDPFA_FWD", "SEED_SIZE"]
 
 Tensor = torch.Tensor
 
+#: [N, H, L, E], and with a leading dimension of devices.
+RANKS = (4, 5)
 #: What flash attention takes.
 ATTENDED = (DataType.Half, DataType.BFloat16)
 # Elements that the rows of flash attention's operands, and of a bias, are a multiple of.
@@ -223,6 +225,7 @@ SDPFA_FWD = library_row(
     _attended,
     reference=lambda device, terms, scaled: _forward(_formula, terms, scaled),
     draws=True,
+    strided_rank=max(RANKS),
 )
 SDPFA_BWD = library_row(
     "sdpfa_bwd",
@@ -230,4 +233,5 @@ SDPFA_BWD = library_row(
     _backward_on,
     lambda inputs: _attended(inputs[1:]),
     reference=lambda device, scaled: _backward(_formula_backward, scaled),
+    strided_rank=max(RANKS),
 )

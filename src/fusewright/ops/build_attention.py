@@ -7,15 +7,12 @@ from collections.abc import Mapping
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ArgumentTypeError, DtypeError, RankError
 from fusewright.ir import Fusion, Scalar, TensorView, Val
-from fusewright.ops.attention import SDPFA_BWD, SDPFA_FWD, SEED_SIZE
+from fusewright.ops.attention import RANKS, SDPFA_BWD, SDPFA_FWD, SEED_SIZE
 from fusewright.ops.build_elementwise import convert
 from fusewright.ops.build_factory import scalar_of
 from fusewright.ops.build_library import call_library, check_same_dtype
 from fusewright.ops.registry import ScalarLike, op
 from fusewright.sym import const
-
-#: [N, H, L, E], and with a leading dimension of devices.
-RANKS = (4, 5)
 
 
 def _scalar(fusion: Fusion, value: ScalarLike, dtype: DataType) -> Scalar:

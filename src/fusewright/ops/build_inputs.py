@@ -14,7 +14,7 @@ from fusewright.ir import Fusion, IterKind, Output, Scalar, TensorView
 from fusewright.ops.build_elementwise import check_has_values, constant, convert_tensor, copy_tensor
 from fusewright.ops.build_pairs import packed, unpacked
 from fusewright.ops.build_shape import check_extent, memory_order, vector_of
-from fusewright.ops.memory_format import keep_memory_format
+from fusewright.ops.memory_format import keep_memory_format, lay_out
 from fusewright.ops.registry import Contiguity, OpDef, Operand, ScalarLike, ScalarVector, Values, op
 from fusewright.sym import Expr, const
 
@@ -260,11 +260,7 @@ def add_aliased_output(fusion: Fusion, output: TensorView, alias: TensorView) ->
     taken = next((o.alias for o in fusion.outputs if o.tensor is written and o.alias is not None), None)
     if fusion.is_input(written) or taken not in (None, alias):
         written = copy_tensor(fusion, written)
-    order = [alias.shape.index(axis) for axis in alias.allocation]
-    written.allocation = tuple(written.shape[i] for i in order)
-    written.contiguity = tuple(
-        None if axis.is_broadcast else bool(flag) for axis, flag in zip(written.allocation, alias.contiguity)
-    )
+    lay_out(written, [alias.shape.index(axis) for axis in alias.allocation], alias.contiguity)
     # Plain outputs of the same tensor share the input's memory.
     fusion.outputs = [Output(o.tensor, alias, o.hidden) if o.tensor is written else o for o in fusion.outputs]
     fusion.add_output(written, alias, hidden=True)

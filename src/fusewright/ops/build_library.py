@@ -27,11 +27,19 @@ def call_library(
     inputs: Sequence[Val],
     results: Sequence[Result],
     options: Mapping[str, object] | None = None,
+    orders: Sequence[Sequence[int]] = (),
 ) -> list[TensorView]:
-    """The node and its outputs, which are contiguous and have these sizes and types."""
+    """The node and its outputs, which are dense and have these sizes and types.
+
+    orders: of each output its dimensions in memory, outermost first; none: row-major.
+    """
     # A library finds all operands on the device.
     operands = [copy_tensor(fusion, v) if isinstance(v, TensorView) and v.is_cpu else v for v in inputs]
-    outputs = [fusion.new_tensor(factory_axes(fusion, sizes), dtype) for sizes, dtype in results]
+    outputs = []
+    for i, (sizes, dtype) in enumerate(results):
+        axes = factory_axes(fusion, sizes)
+        allocation = [axes[dim] for dim in orders[i]] if orders else None
+        outputs.append(fusion.new_tensor(axes, dtype, allocation=allocation))
     fusion.add_node(LibraryCall(row, operands, outputs, options or {}))
     return outputs
 

@@ -233,13 +233,20 @@ def ordered_copy(fusion: Fusion, arg: TensorView, stride_order: Sequence[int]) -
 @op()
 def size(fusion: Fusion, arg: TensorView, dim: int) -> Scalar:
     """The size of one dimension, an Int scalar; of an expanded one, what it is expanded to."""
-    return scalar_of_extent(fusion, arg.extents[wrap_index(dim, arg.ndim)])
+    return _size_of(fusion, arg.shape[wrap_index(dim, arg.ndim)])
+
+
+def _size_of(fusion: Fusion, axis: IterDomain) -> Scalar:
+    """What is seen of an axis as a scalar, which `Fusion.size_axes` leads back from."""
+    scalar = scalar_of_extent(fusion, axis.visible_extent)
+    fusion.size_axes[scalar] = axis
+    return scalar
 
 
 @op()
 def shape(fusion: Fusion, arg: TensorView) -> ScalarVector:
     """All sizes, as a vector."""
-    return ScalarVector(scalar_of_extent(fusion, extent) for extent in arg.extents)
+    return ScalarVector(_size_of(fusion, axis) for axis in arg.shape)
 
 
 @op()

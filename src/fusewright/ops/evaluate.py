@@ -27,6 +27,7 @@ from fusewright.ir import (
     Fusion,
     Indexed,
     Iota,
+    IterDomain,
     LibraryCall,
     Node,
     Permute,
@@ -40,6 +41,7 @@ from fusewright.ir import (
     Squeeze,
     Stored,
     TensorView,
+    Update,
     Val,
     position_of,
     value_extent,
@@ -49,7 +51,7 @@ from fusewright.ops.elementwise import CAST
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import Expr, Symbol, as_int, evaluate, fold
 
-__all__ = ["RULES", "bind_sizes", "evaluate_fusion", "evaluate_values"]
+__all__ = ["RULES", "bind_sizes", "evaluate_fusion", "evaluate_values", "updated"]
 
 Value = torch.Tensor | PyScalar
 Values = dict[Val, torch.Tensor]
@@ -249,11 +251,15 @@ def _expand(run: _Evaluation, node: Expand) -> Sequence[torch.Tensor]:
     return [run.get(node.inputs[0]).expand(run.shape(node.output))]
 
 
-def _positions(run: _Evaluation, out: TensorView) -> list[torch.Tensor]:
+def _sizes(run: _Evaluation, axes: Sequence[IterDomain]) -> list[int]:
+    return [evaluate(axis.visible_extent, run.sizes) for axis in axes]
+
+
+def _positions(run: _Evaluation, axes: Sequence[IterDomain]) -> list[torch.Tensor]:
     """The position of every element along each dimension, zero along broadcasts; they broadcast together."""
-    shape, rank = run.shape(out), out.ndim
+    shape, rank = _sizes(run, axes), len(axes)
     places = []
-    for dim, (size, axis) in enumerate(zip(shape, out.shape)):
+    for dim, (size, axis) in enumerate(zip(shape, axes)):
         counted = torch.arange(0 if axis.is_broadcast and not size else size, device=run.device)
         line = torch.zeros_like(counted) if axis.is_broadcast else counted
         places.append(line.reshape([size if i == dim else 1 for i in range(rank)]))
@@ -262,7 +268,7 @@ def _positions(run: _Evaluation, out: TensorView) -> list[torch.Tensor]:
 
 def _indexed(run: _Evaluation, node: Indexed) -> Sequence[torch.Tensor]:
     source, shape = run.get(node.source), run.shape(node.output)
-    places, values = _positions(run, node.output), [run.get(v).long() for v in node.index_tensors]
+    places, values = _positions(run, node.output.shape), [run.get(v).long() for v in node.index_tensors]
     found = [_index_values(run, e, places, values) for e in node.map.expressions]
     *indices, pred = [e.expand(shape) for e in found]
     fill = run.get(node.fill) if node.fill is not None else source.new_zeros(())
@@ -277,7 +283,7 @@ def _indexed(run: _Evaluation, node: Indexed) -> Sequence[torch.Tensor]:
 def _stored(run: _Evaluation, node: Stored) -> Sequence[torch.Tensor]:
     source = node.inputs[0]
     assert isinstance(source, TensorView)
-    size, places = run.shape(source), _positions(run, source)
+    size, places = run.shape(source), _positions(run, source.shape)
     *indices, pred = [_index_values(run, e, places, []).expand(size) for e in node.map.expressions]
     taken, out = pred.bool(), run.get(source).new_zeros(run.shape(node.output))
     elements = run.get(source).expand(size)[taken]
@@ -287,10 +293,51 @@ def _stored(run: _Evaluation, node: Stored) -> Sequence[torch.Tensor]:
     return [out]
 
 
+def _update(run: _Evaluation, node: Update) -> Sequence[torch.Tensor]:
+    return [_updated(run, node, *(run.get(v) for v in node.inputs if isinstance(v, TensorView)))]
+
+
+def updated(node: Update, sizes: Mapping[Symbol, int], *operands: torch.Tensor) -> torch.Tensor:
+    """The output of a node, from its operands: the source, the index tensors, the base, none of them changed.
+
+    The same from run to run where torch's deterministic algorithms are in use. RuntimeError for an index out
+    of range on the CPU; on a GPU what it names is dropped.
+    """
+    return _updated(_Evaluation({}, dict(sizes), operands[0].device, None), node, *operands)
+
+
+def _updated(run: _Evaluation, node: Update, *operands: torch.Tensor) -> torch.Tensor:
+    source, *indices, base = operands
+    root = node.output.maybe_root
+    shape, places = _sizes(run, root), _positions(run, root)
+    for symbol in {s for e in node.map.expressions for s in e.free_symbols}:
+        number = value_of(symbol)
+        if number is not None and base.device.type == "cpu":
+            _check_range(indices[number], evaluate(value_extent(symbol), run.sizes))
+    values = [index.long() for index in indices]
+    found = [_index_values(run, e, places, values).expand(shape) for e in node.map.expressions]
+    *at, pred = found
+    flat: torch.Tensor = torch.zeros(shape, dtype=torch.int64, device=run.device)
+    for index, size in zip(at, base.shape):
+        flat = flat * size + index
+    # What is dropped goes to a place behind the last, as selecting the rest would wait for the device.
+    line = torch.cat([movable(base).reshape(-1), movable(base).new_zeros(1)])
+    flat = torch.where(pred.bool(), flat, base.numel()).reshape(-1)
+    elements = movable(source).expand(shape).reshape(-1)
+    line = line.index_put((flat,), elements, accumulate=node.op is not None)
+    return line[:-1].reshape(base.shape).view(base.dtype)
+
+
+def _check_range(index: torch.Tensor, size: int) -> None:
+    outside = index[(index < 0) | (index >= size)]
+    if outside.numel():
+        raise RuntimeError(f"index {outside[0]} is out of bounds for a dimension with size {size}")
+
+
 def _choose(run: _Evaluation, node: Choose) -> Sequence[torch.Tensor]:
     shape = run.shape(node.output)
     values = [run.get(v).long() for v in node.index_tensors]
-    pred = _index_values(run, node.pred, _positions(run, node.output), values).bool()
+    pred = _index_values(run, node.pred, _positions(run, node.output.shape), values).bool()
     first, second = (run.get(v).expand(shape) for v in node.inputs[:2])
     return [selected(pred.expand(shape), first, second)]
 
@@ -382,6 +429,7 @@ RULES: Mapping[type[Node], Rule] = {
     Expand: _expand,
     Indexed: _indexed,
     Stored: _stored,
+    Update: _update,
     Choose: _choose,
     Full: _full,
     Iota: _iota,

@@ -107,11 +107,14 @@ def _topk(device: str, dim: int, largest: bool, sorted: bool) -> Callable[..., A
     return lambda x, k: torch.topk(x, k, dim, largest, sorted)
 
 
-MATMUL = library_row("matmul", CONTRACTED, _matmul, contracted, switch="matmul_expr_eval")
-LINEAR = library_row("linear", CONTRACTED, _linear, contracted, switch="matmul_expr_eval")
+# Leading dimensions beyond a batch are merged into it, which torch copies for where strides forbid it.
+MATMUL = library_row("matmul", CONTRACTED, _matmul, contracted, switch="matmul_expr_eval", strided_rank=3)
+LINEAR = library_row("linear", CONTRACTED, _linear, contracted, switch="matmul_expr_eval", strided_rank=2)
 #: [M, K] x [K, N], or [N, K] if `transposed`: the sums over `parts` equal parts of K, [parts, M, N]. What is
 #: left of K counts to the first one. `rewrite.split_k` makes it, and no user.
-MATMUL_PARTS = LibraryOp("matmul_parts", CONTRACTED, _matmul_parts, contracted, switch="matmul_expr_eval")
+MATMUL_PARTS = LibraryOp(
+    "matmul_parts", CONTRACTED, _matmul_parts, contracted, switch="matmul_expr_eval", strided_rank=2
+)
 ARGSORT = library_row("argsort", SORTED, _argsort)
 SORT = library_row("sort", SORTED, _sort)
 TOPK = library_row("topk", tuple(t for t in SORTED if t is not DataType.Bool), _topk)

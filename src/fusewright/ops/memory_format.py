@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir import Copy, IterDomain, Node, TensorView
+from fusewright.ir import Copy, IterDomain, Node, TensorView, Update
 
-__all__ = ["keep_memory_format"]
+__all__ = ["keep_memory_format", "lay_out"]
 
 #: Of each dimension how far outside it lies in memory, 0 for the innermost; None for one without strides.
 Order = tuple[int | None, ...]
@@ -24,13 +24,25 @@ def keep_memory_format(tensor: TensorView) -> None:
     if tensor.definition is None or _states_order(tensor.definition):
         return
     order = _order(tensor, {})
-    axes = tensor.shape
-    tensor.allocation = tuple(axes[dim] for dim in reversed(_sorted([order], len(axes))))
-    tensor.contiguity = tuple(None if axis.is_broadcast else True for axis in tensor.allocation)
+    lay_out(tensor, list(reversed(_sorted([order], tensor.ndim))), [True] * tensor.ndim)
+
+
+def lay_out(tensor: TensorView, order: Sequence[int], contiguity: Sequence[bool | None]) -> None:
+    """Has a tensor lie in memory with its dimensions in this order, the outermost first.
+
+    What is written where another tensor lies has that lie in the same way.
+    """
+    node = tensor.definition
+    base = node.base if isinstance(node, Update) else None
+    for each in (tensor,) if base is None else (tensor, base):
+        each.allocation = tuple(each.shape[dim] for dim in order)
+        flags = zip(each.allocation, contiguity)
+        each.contiguity = tuple(None if axis.is_broadcast else bool(flag) for axis, flag in flags)
 
 
 def _states_order(node: Node) -> bool:
-    return isinstance(node, Copy) and node.ordered
+    """Whether the order of its outputs in memory is part of what the definition says of it."""
+    return node.traits.whole or (isinstance(node, Copy) and node.ordered)
 
 
 def _permutes(node: Node) -> bool:

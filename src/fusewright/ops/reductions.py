@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -49,6 +49,7 @@ def _single(
     combine: dict[Category, CombineSpelling],
     reduce: Callable[[Tensor, Dims], Tensor],
     scan: Callable[[Tensor, int], Tensor],
+    atomic: Iterable[DataType] = (),
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -61,6 +62,7 @@ def _single(
         combine=MappingProxyType(combine),
         reduce=lambda given, dims: (reduce(given[0], dims),),
         scan=scan,
+        atomic=frozenset(atomic),
     )
 
 
@@ -89,12 +91,23 @@ _INT_ADD = _combine("fw::wrapping_add({a0}, {b0})", torch.add, ("wrapping",))
 _MULTIPLY = _combine("{a0} * {b0}", torch.mul)
 _INT_MULTIPLY = _combine("fw::wrapping_mul({a0}, {b0})", torch.mul, ("wrapping",))
 
+#: Complex numbers are two floats, each of which is added by itself.
+_ADDED_AT_ONCE = (
+    DataType.Int32,
+    DataType.Int,
+    DataType.Float,
+    DataType.Double,
+    DataType.ComplexFloat,
+    DataType.ComplexDouble,
+)
+
 SUM = _single(
     "sum",
     lambda dtype: _typed(0, dtype),
     {INT: _INT_ADD, FLOAT: _ADD, COMPLEX: _combine("{a0} + {b0}", complex_functions.add, ("complex",))},
     _sum,
     lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype),  # torch would widen int32
+    atomic=_ADDED_AT_ONCE,
 )
 PROD = _single(
     "prod",

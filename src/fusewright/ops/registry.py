@@ -78,6 +78,13 @@ _is_extents = _sequence_of(lambda v: isinstance(v, Scalar) or _is_int(v))
 _is_flags = _sequence_of(lambda v: v is None or isinstance(v, bool))
 
 
+def _is_arguments(value: object) -> bool:
+    """What an operator of torch may be given, lists of it included."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_arguments, value))
+    return value is None or _is_number(value) or isinstance(value, (TensorView, Scalar, str, DataType))
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What an argument may be. `is_operand`: a value of the fusion, printed without its keyword."""
@@ -104,6 +111,10 @@ KINDS: Mapping[object, Kind] = {
     Sequence[TensorView]: Kind(
         "list of Tensors", _sequence_of(lambda v: isinstance(v, TensorView)), is_operand=True
     ),
+    Sequence[object]: Kind("list of Tensors, Scalars, plain values and lists of these", _is_arguments),
+    Sequence[Shape]: Kind("list of shapes", _sequence_of(_is_extents)),
+    Sequence[DataType]: Kind("list of DataTypes", _sequence_of(lambda v: isinstance(v, DataType))),
+    Sequence[Sequence[int]]: Kind("list of lists of ints", _sequence_of(_is_ints)),
     Sequence[int]: Kind("list of ints", _is_ints),
     Sequence[bool]: Kind("list of bools", _sequence_of(lambda v: isinstance(v, bool))),
     int: Kind("int", _is_int),

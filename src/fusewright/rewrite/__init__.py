@@ -2,9 +2,10 @@
 
 What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores),
 `implied` (choices by the position that are made already), `separate` (small tensors that are read before a
-reduction and elsewhere), REWRITES, the list of all rewrites, and `canonicalize`, which runs them; and
-`two_pass`, which a scheduler may propose. A rewrite changes a fusion in place, keeps its inputs and
-outputs, and returns it. It may import core, sym, ir, ops and analyze.
+reduction and elsewhere), REWRITES, the list of these rewrites, and `canonicalize`, which runs them: each
+changes a fusion in place, keeps its inputs and outputs, and returns it. `two_pass` is one that a scheduler
+may propose, `operand_views` is of a whole fusion before it is cut: a library reads what its operands are
+views of. It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fusewright.ir.text import fusion_text
 from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
+from fusewright.rewrite.operand_views import with_viewed_operands
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.sink import sink_views
 
@@ -46,4 +48,5 @@ __all__ = [
     "separate_small_tensors",
     "simplify_choices",
     "sink_views",
+    "with_viewed_operands",
 ]

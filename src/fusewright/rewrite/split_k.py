@@ -19,8 +19,8 @@ def is_plain_product(node: Node) -> bool:
     """Whether a node is a product of two matrices, plus a row of the result's length at most."""
     if not isinstance(node, LibraryCall) or node.op not in (MATMUL, LINEAR):
         return False
-    a, b, *bias = node.tensor_inputs
-    return a.ndim == b.ndim == 2 and all(row.extents == (node.output.extents[1],) for row in bias)
+    a, b, *bias = (node.seen(i) for i in range(len(node.inputs)))
+    return a.ndim == b.ndim == 2 and all(row.extents == node.output.extents[1:] for row in bias)
 
 
 def split_k(fusion: Fusion, node: LibraryCall, parts: int) -> dict[TensorView, TensorView]:
@@ -29,13 +29,16 @@ def split_k(fusion: Fusion, node: LibraryCall, parts: int) -> dict[TensorView, T
     Reduced floats are summed in Float and rounded once, as a library does. Adds its nodes, beside those
     there are; returns what the product became.
     """
-    a, b, *bias = node.tensor_inputs
     old = node.output
     options = {"parts": parts, "transposed": node.op is LINEAR}
     dtype = DataType.Float if old.dtype in (DataType.Half, DataType.BFloat16) else old.dtype
-    (partial,) = call_library(fusion, MATMUL_PARTS, (a, b), [((const(parts), *old.extents), dtype)], options)
+    sizes = const(parts), *old.extents
+    (partial,) = call_library(fusion, MATMUL_PARTS, node.inputs[:2], [(sizes, dtype)], options)
+    call = partial.definition
+    assert isinstance(call, LibraryCall)
+    call.views = node.views[:2]
     (total,) = reduce_states(fusion, SUM, [partial], [0])
-    for row in bias:
-        wide = broadcast(fusion, convert_tensor(fusion, row, dtype), [True, False])
+    for i in range(2, len(node.inputs)):
+        wide = broadcast(fusion, convert_tensor(fusion, node.seen(i), dtype), [True, False])
         total = apply_to_tensor(fusion, "add", total, wide)
     return {old: convert_tensor(fusion, total, old.dtype)}

@@ -37,8 +37,8 @@ from fusewright.sym import Symbol
 
 # Kernels compiled at a time: a compilation in NVRTC keeps a core busy.
 MAX_COMPILES = max(2, os.cpu_count() or 1)
-# Machine code kept in memory, by kernel and architecture.
-MAX_CUBINS = 4096
+# Machine code kept in memory for definitions to come: that of some thousand kernels.
+MAX_CUBIN_BYTES = 64 * 1024 * 1024
 # Nodes of the scheduled fusions of the kernels that are kept in memory for definitions to come: 5 KB each,
 # with all that was made of them. What a definition runs, it keeps itself.
 MAX_NODES = 20_000
@@ -129,7 +129,9 @@ _kernels: SharedCache[tuple[Any, ...], tuple[Scheduler, CompiledKernel]] = Share
     MAX_NODES, lambda entry: 1 + len(entry[1].schedule.fusion.nodes)
 )
 #: By text (or the kernel that dumps are asked of), options, and the directory of the disk cache.
-_cubins: SharedCache[tuple[str | CompiledKernel, NvrtcOptions, Path | None], Cubin] = SharedCache(MAX_CUBINS)
+_cubins: SharedCache[tuple[str | CompiledKernel, NvrtcOptions, Path | None], Cubin] = SharedCache(
+    MAX_CUBIN_BYTES, lambda cubin: len(cubin.image)
+)
 
 
 class KernelCompiler:

@@ -41,17 +41,25 @@ def is_contraction(node: Node) -> bool:
 
 def product_of(node: LibraryCall, facts: Facts) -> Product:
     """The sizes of a contraction in a call."""
-    a, b = node.tensor_inputs[:2]
+    a, b = node.seen(0).ndim, node.seen(1).ndim
     shape = [facts.value(extent) for extent in node.output.extents]
-    inner = facts.value(a.extents[-1])
     if node.op is MATMUL_PARTS:
         parts, rows, columns = shape
-        return Product(parts, rows, columns, ceil_div(inner, parts))
-    columns = shape.pop() if b.ndim > 1 else 1
-    rows = shape.pop() if a.ndim > 1 else 1
-    if b.ndim > 2 and node.op is MATMUL:
+        return Product(parts, rows, columns, ceil_div(_inner(node, facts, rows), parts))
+    columns = shape.pop() if b > 1 else 1
+    rows = shape.pop() if a > 1 else 1
+    inner = _inner(node, facts, prod(shape) * rows)
+    if b > 2 and node.op is MATMUL:
         return Product(prod(shape), rows, columns, inner)
     return Product(1, prod(shape) * rows, columns, inner)  # one matrix multiplies all rows
+
+
+def _inner(node: LibraryCall, facts: Facts, rows: int) -> int:
+    """The dimension that is summed over. Of an operand that is seen through views, all of whose elements are
+    taken to be seen, from how many there are.
+    """
+    extents = [facts.value(extent) for extent in node.tensor_inputs[0].extents]
+    return prod(extents) // max(1, rows) if node.seen_through(0) else extents[-1]
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,6 @@ class ContractionCost:
         """A product and a sum of what equal parts leave."""
         if self.node.op is not MATMUL_PARTS:
             return 0
-        parts = facts.value(self.node.output.extents[0])
-        inner = facts.value(self.node.tensor_inputs[0].extents[-1])
+        parts, rows = (facts.value(extent) for extent in self.node.output.extents[:2])
+        inner = _inner(self.node, facts, rows)
         return 2 if parts * part_length(inner, parts) < inner else 0

@@ -25,14 +25,17 @@ LEAST_PART = 512
 
 
 class ExprEvalScheduler:
-    """Takes a fusion of one node that a library computes. There is no kernel, so nothing to schedule."""
+    """Takes a fusion of one node that torch computes: one of a library, or an update where no kernel may be.
+
+    There is no kernel, so nothing to schedule.
+    """
 
     type = SchedulerType.expr_eval
     params_type = HeuristicParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         nodes = [node for node in fusion.nodes if not node.is_scalar]
-        others = [node for node in nodes if not node.traits.whole]
+        others = [node for node in nodes if not (node.traits.whole or node.traits.updates)]
         if others:
             node = others[0]
             return Reject(f"{node.label}, which computes {node.output.name}, belongs in a kernel")

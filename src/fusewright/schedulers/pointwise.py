@@ -20,6 +20,7 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_GRID, HardwareInfo
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -29,7 +30,12 @@ from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.merged_vectors import merged_vectors
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
-from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space, reference_tensor
+from fusewright.schedulers.pointwise_space import (
+    PointwiseSpace,
+    iteration_order,
+    pointwise_space,
+    reference_tensor,
+)
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
@@ -111,7 +117,7 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
     if dim == -1:
         return 1
     lanes = [axis for axis in space.axes[dim:] if not axis.is_broadcast]
-    if len(lanes) < 2 or lanes[0] is not space.axes[dim]:
+    if len(lanes) < 2 or lanes[0] is not space.axes[dim] or space.reference.is_placed:
         expected = f"-1, or a dimension of {space.reference.name} outside of the innermost"
         raise ParamsError(path="vectorized_dim", expected=expected, given=dim)
     position = space.reference.logical.index(space.axes[dim])
@@ -137,7 +143,7 @@ class _Planner:
 
     @cached_property
     def _vectors(self) -> VectorLimits | None:
-        inner = unit_stride_axis(self.space.reference)
+        inner = _innermost(self.space.reference)
         return VectorLimits(self.fusion, inner, self._accesses) if inner is not None else None
 
     @cached_property
@@ -190,6 +196,8 @@ class _Planner:
         accesses = [access for access in self._accesses if access.concrete]
         width = self._vectors.width(facts) if self._vectors is not None else 1
         best, best_cost = (width, -1), len(accesses) / width
+        if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
+            return best
         for merged in merged_vectors(self.fusion, self.space.axes, break_point, accesses, facts):
             if merged.cost < best_cost:
                 best, best_cost = (merged.width, merged.dim), merged.cost
@@ -207,9 +215,16 @@ class _Planner:
         return sizes if facts.stable.issuperset(symbols) and all(sizes) else ()
 
 
+def _innermost(reference: TensorView) -> IterDomain | None:
+    """The dimension along which vectors run."""
+    if not reference.is_placed:
+        return unit_stride_axis(reference)
+    return next((axis for axis in reversed(reference.maybe_root) if not axis.is_broadcast), None)
+
+
 def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParams) -> int:
     """Cuts and binds the reference's loops; returns the position of the first unrolled one."""
-    order = {reference.loop.index(axis): i for i, axis in enumerate(reference.allocation)}
+    order = {reference.loop.index(axis): i for i, axis in enumerate(iteration_order(reference))}
     if any(old != new for old, new in order.items()):
         schedule.reorder(reference, order)
     rank = len(reference.loop)

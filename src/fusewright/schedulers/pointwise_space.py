@@ -34,13 +34,19 @@ class PointwiseSpace:
 
 
 def _concrete(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in tensor.shape)
+    return sum(not axis.is_broadcast for axis in iterated_axes(tensor))
 
 
 def reference_tensor(fusion: Fusion) -> TensorView | None:
-    """The first output of most dimensions, of those that are stored where they are computed."""
-    candidates = [t for t in fusion.output_tensors() if t.definition is not None and not t.is_placed]
+    """The first output of most dimensions, of those that are stored where they are computed, if any are."""
+    computed = [t for t in fusion.output_tensors() if t.definition is not None]
+    candidates = [t for t in computed if not t.is_placed] or computed
     return max(candidates, key=_concrete, default=None)
+
+
+def iteration_order(tensor: TensorView) -> tuple[IterDomain, ...]:
+    """The dimensions that a tensor is computed along, outermost in memory first."""
+    return tuple(tensor.maybe_root if tensor.is_placed else tensor.allocation)
 
 
 def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> PointwiseSpace | str:
@@ -61,7 +67,7 @@ def iterated_axes(tensor: TensorView) -> Sequence[IterDomain]:
 
 def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
     """The space of the dimensions of `reference`, which is not reduced, or why another tensor lacks them."""
-    axes = tuple(a for a in reference.allocation)
+    axes = iteration_order(reference)
     maps = reference_maps(reference, axes)
     wanted = {a for a in axes if not a.is_broadcast}
     for tensor in fusion.tensors():

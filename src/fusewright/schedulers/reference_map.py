@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
-from fusewright.analyze.runs import expression_run, indexed_run, memory_run
+from fusewright.analyze.runs import expression_run, indexed_run, stored_run
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -125,7 +125,7 @@ def _store(tensor: TensorView, axes: AxisMap) -> Access:
         return Access(tensor, None, axes)
     unit = unit_stride_axis(tensor)
     position = {axis: dim for dim, axis in enumerate(tensor.maybe_root)}
-    runs = {axis: memory_run(tensor, node.map, position[ours], unit) for axis, ours in axes.items()}
+    runs = {axis: stored_run(node, position[ours], unit) for axis, ours in axes.items()}
     moved = {axis: run.sizes for axis, run in runs.items() if run is not None and run.moves}
     along = dict.fromkeys(moved, unit) if unit is not None else {}
     varying = frozenset(axis for axis, ours in axes.items() if not ours.is_broadcast)

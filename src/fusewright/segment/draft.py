@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.ir import Fusion, Node, TensorView, Val
+from fusewright.ir import Fusion, Node, TensorView, Update, Val
 from fusewright.schedulers.base import Planner, Rewrite, Scheduler, type_name
 from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
@@ -50,6 +50,10 @@ class Draft:
         self._segments: dict[tuple[object, ...], Segment | list[str]] = {}
         self._placed: dict[tuple[Segment, int], Segment] = {}
         self._look()
+
+    def defined_nodes(self) -> dict[Node, Node]:
+        """For nodes of the graph those of the definition that they are copies of."""
+        return {twin: node for node, twin in self._twins.items()}
 
     def translated(self, exclusions: Exclusions) -> Exclusions:
         """Exclusions of the definition's nodes, of the graph's."""
@@ -105,7 +109,7 @@ class Draft:
             def accepts(nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> bool:
                 return isinstance(self._segment(nodes, read_elsewhere, excluded), Segment)
 
-            cheaper = recompute_borders(self.graph, self.position, [list(group) for group in groups], accepts)
+            cheaper = recompute_borders(self.graph, [list(g) for g in groups], self.position, accepts)
             # A group that hands on less than when it was asked about may be refused after all.
             try:
                 return self._all_segments(cheaper, excluded)
@@ -186,9 +190,14 @@ class Draft:
             nodes=tuple(nodes),
             operands=self._named(nodes[0].inputs),
             results=self._named(nodes[0].outputs),
+            bases=self._bases(nodes),
             graph=self.graph,
             extraction=replace(known[0], values=self._named(known[0].values), outputs=self._named(outputs)),
         )
+
+    def _bases(self, nodes: Group) -> dict[TensorView, TensorView]:
+        changes = [(n.output, n.base) for n in nodes if isinstance(n, Update) and n.base is not None]
+        return dict(self._named(pair) for pair in changes)  # type: ignore[misc]
 
     def _named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:
         """The definition's, where it has them."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Val
+from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Update, Val
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.canonical import Describer, Description, canonical_sizes
 from fusewright.ir.fusion import copy_value
@@ -27,6 +27,9 @@ class Extractor:
         self._outputs: dict[TensorView, TensorView | None] = {}
         for output in whole.outputs:
             self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
+            node = output.tensor.definition
+            if isinstance(node, Update) and node.base is not None:  # what it changes is written there first
+                self._outputs[node.base] = self._outputs[output.tensor]
 
     def inputs_of(self, nodes: Sequence[Node]) -> tuple[Val, ...]:
         """What the group reads from outside, by first use.
@@ -34,7 +37,7 @@ class Extractor:
         Constants and sizes are no inputs: a kernel knows them otherwise.
         """
         made = {out for node in nodes for out in node.outputs}
-        read = dict.fromkeys([v for node in nodes for v in node.inputs if v not in made])
+        read = dict.fromkeys([v for node in _in_kernel(nodes) for v in node.inputs if v not in made])
         return tuple([v for v in read if not self._is_known(v)])
 
     def _is_known(self, value: Val) -> bool:
@@ -71,10 +74,11 @@ class Extractor:
         A tensor that comes from outside lies in memory as whoever makes it states (`allocation` and
         `contiguity`), without the axes that were reduced away. A `Copy(segment=True)` has done its work and
         becomes a plain copy. The fusion is rewritten to the form that schedulers expect (`canonicalize`).
+        An update of what others write is one of memory that holds it already.
         """
         outputs = self.outputs_of(nodes, read_elsewhere)
         found = self._describer.describe(
-            nodes, self.inputs_of(nodes), [(t, self._outputs.get(t)) for t in outputs]
+            _in_kernel(nodes), self.inputs_of(nodes), [(t, self._outputs.get(t)) for t in outputs]
         )
 
         def make() -> CanonicalSegment:
@@ -93,7 +97,7 @@ class Extractor:
         inputs = self.inputs_of(nodes)
         for value in inputs:
             values[value] = self._border_input(value, axes)
-        for node in nodes:
+        for node in _in_kernel(nodes):
             for value in (*node.inputs, *node.outputs):
                 if value not in values:
                     values[value] = copy_value(value, axes)
@@ -119,6 +123,8 @@ class Extractor:
         }
         sizes = canonical_sizes(found.sizes)
         new.renumber(sizes)
+        of_axes = {symbol for axis in new.axes() for symbol in axis.extent.free_symbols}
+        assert of_axes <= set(sizes.values()), "the text names all sizes, or two would have one name"
         if found.computes:
             new.name_computed_sizes()
         canonicalize(new, self._tracer)
@@ -138,6 +144,12 @@ class Extractor:
             allocation=[own[axis] for axis in value.allocation if axis in own],
             contiguity=value.contiguity,
         )
+
+
+def _in_kernel(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes as the kernel of their group has them: updates without the bases that others write."""
+    made = {out for node in nodes for out in node.outputs}
+    return [n.without_base() if isinstance(n, Update) and n.base not in made else n for n in nodes]
 
 
 def extract(whole: Fusion, nodes: Sequence[Node]) -> Extraction:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fusewright.ir import Copy, Node, TensorView, Val
+from fusewright.ir import Copy, Node, TensorView, Update, Val
+
+
+def is_boundary(value: TensorView, reader: Node) -> bool:
+    """Whether a kernel has to end between what computes a tensor and what reads it."""
+    if isinstance(reader, Copy) and reader.segment:
+        return True
+    if isinstance(reader, Update) and value is reader.base:
+        return True
+    return value.definition is not None and value.definition.traits.updates
 
 
 class GroupGraph:
@@ -40,7 +49,7 @@ class GroupGraph:
                     continue
                 self._consumers[producer].add(i)
                 self._producers[i].add(producer)
-                if isinstance(node, Copy) and node.segment:
+                if is_boundary(value, node):
                     self._separated[producer].add(i)
                     self._separated[i].add(producer)
 

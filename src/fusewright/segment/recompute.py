@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
+from fusewright.segment.groups import is_boundary
 
 Group = list[Node]
 
@@ -19,14 +20,14 @@ MAX_CHAIN = 16
 
 def recompute_borders(
     whole: Fusion,
-    position: Mapping[Node, int],
     groups: Sequence[Group],
+    position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
     """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
 
-    `position` says where a node stands, producers first. `accepts` says whether a scheduler takes a group of
-    nodes (in that order) that hands on these tensors.
+    `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
+    first) that hands on these tensors.
     """
     handed_on = owned_borders(groups)
     kept = set(whole.output_tensors())
@@ -69,8 +70,8 @@ def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
 
 
 def _stands_at_boundary(tensor: TensorView) -> bool:
-    """Whether the user forced a kernel boundary behind it."""
-    return any(isinstance(use, Copy) and use.segment for use in tensor.uses)
+    """Whether a kernel ends behind it: the user forced that, or what reads it changes it in memory."""
+    return any(is_boundary(tensor, use) for use in tensor.uses)
 
 
 def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from fusewright.ir import Fusion, LibraryCall, Node, Output, TensorView, Val
+from fusewright.core.enums import SchedulerType
+from fusewright.ir import Fusion, Node, Output, TensorView, Val
 from fusewright.schedulers.base import Planner, Scheduler, type_name
 from fusewright.segment.canonical import Extraction, Names
 from fusewright.sym import Symbol, evaluate
@@ -59,7 +60,8 @@ class Segment:
         scheduler, planner: who makes its kernel, and what decides how for given sizes.
         inputs: the whole fusion's values that the inputs of `fusion` stand for, in the same order.
         nodes: of `graph`, the copy of the whole fusion that was cut up. operands, results: what the first of
-            them reads and makes, as values of the whole fusion.
+            them reads and makes, as values of the whole fusion. bases: the outputs that changes of a tensor
+            in memory make, and that tensor.
         extraction: what it is without the names of the whole fusion, and which of its values are which.
 
     A value that a rewrite made is one of `graph`, as the whole fusion has none.
@@ -72,6 +74,7 @@ class Segment:
     nodes: tuple[Node, ...] = field(repr=False)
     operands: tuple[Val, ...] = field(repr=False)
     results: tuple[Val, ...] = field(repr=False)
+    bases: Mapping[TensorView, TensorView] = field(repr=False)
     graph: Fusion = field(repr=False)
     extraction: Extraction = field(repr=False)
 
@@ -100,6 +103,11 @@ class Segment:
         """From the names in `fusion` to those of the whole fusion."""
         return self.extraction.names
 
+    @property
+    def sizes(self) -> Sequence[tuple[Symbol, Symbol]]:
+        """The size symbols of `fusion`, each with that of the whole fusion that it stands for."""
+        return self.extraction.size_pairs
+
     def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
         """The values of the size symbols of `fusion`, from those of the whole fusion's."""
         own = {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
@@ -115,12 +123,9 @@ class Segment:
         return frozenset(own.union([name for name, e in computed if own.issuperset(e.free_symbols)]))
 
     @property
-    def library_call(self) -> LibraryCall | None:
-        """The node that a library computes, if that is what the segment is; it makes `results` of
-        `operands`.
-        """
-        node = self.nodes[0]
-        return node if isinstance(node, LibraryCall) else None
+    def evaluated(self) -> Node | None:
+        """The node that torch computes, if that is what the segment is; it makes `results` of `operands`."""
+        return self.nodes[0] if self.scheduler.type is SchedulerType.expr_eval else None
 
     def __str__(self) -> str:
         name = type_name(self.scheduler.type)

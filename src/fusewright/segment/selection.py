@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
 from fusewright.core.forks import renew_in_child
@@ -144,6 +144,19 @@ class Partitions:
         with self._lock, tracer.stage("segment"):
             draft = self._current_draft(tracer)
             return _excluding(draft, segment, draft.translated(required))
+
+    def as_defined(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        """Segments of the definition's own nodes, where no rewrite made them. Inputs are in its order."""
+        with self._lock:
+            assert self._draft is not None
+            own = self._draft.defined_nodes()
+        place = {value: i for i, value in enumerate(self._fusion.inputs)}
+        found = []
+        for segment in segments:
+            inputs = tuple(sorted(segment.inputs, key=lambda value: place.get(value, len(place))))
+            nodes = tuple([own.get(node, node) for node in segment.nodes])
+            found.append(replace(segment, nodes=nodes, inputs=inputs))
+        return tuple(found)
 
     def _current_draft(self, tracer: Tracer) -> Draft:
         if self._draft is None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, SimulationError
+from fusewright.core.op import CombineSpelling
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -215,6 +216,17 @@ class Machine:
             traffic = self.program.report.traffic[ref.buffer.space]
             traffic.stores += active.count
             traffic.bytes_stored += active.count * len(values) * values[0].element_size()
+
+    def scatter(
+        self, ref: Ref, values: Sequence[Tensor], combine: CombineSpelling | None, active: Activity
+    ) -> None:
+        """Store adjacent elements in the active lanes, or combine them with what is there, lane by lane."""
+        memory = self.memory(ref.buffer)
+        assert isinstance(memory, LinearMemory), f"{ref.buffer.name} is in no memory that threads share"
+        memory.scatter(self.index(ref.index), values, combine, self.access(active))
+        traffic = self.program.report.traffic[ref.buffer.space]
+        traffic.stores += active.count
+        traffic.bytes_stored += active.count * len(values) * values[0].element_size()
 
     def filled(self, operand: Operand, width: int, active: Activity) -> list[Filled]:
         """Which elements of an operand are fills, or made from some."""

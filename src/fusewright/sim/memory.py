@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
-from fusewright.core.op import movable, selected
+from fusewright.core.op import CombineSpelling, movable, selected
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
@@ -251,6 +251,22 @@ class LinearMemory:
             vectors = torch.stack([movable(value) for value in compressed], dim=-1)
             movable(self._rows(width))[_divide(positions, width)] = vectors
 
+    def scatter(
+        self, index: Lanes, values: Sequence[Tensor], combine: CombineSpelling | None, access: Access
+    ) -> None:
+        """Elements that several lanes may name: the value of one stays, or those of all are combined."""
+        width = len(values)
+        for value in values:
+            check_dtype(self.name, self.dtype, value)
+        positions = access.active.compress(self._positions(index, width, access))
+        if self._members is not None:
+            self._check_members(self._members, positions, width, access)
+        flat = movable(self._flat)
+        for k, value in enumerate(values):
+            new = movable(access.active.compress(value).expand(positions.shape))
+            at, new = _one_of_each(positions + k, new, combine)
+            flat[at] = new if combine is None else combine.torch((flat[at],), (new,))[0]
+
     def clobber(self) -> None:
         """Undefine the contents, with a barrier before and after: a collective used them as scratch."""
         if self._region is None:
@@ -358,6 +374,26 @@ class LinearMemory:
 
 
 Memory = LocalMemory | LinearMemory
+
+
+def _one_of_each(places: Tensor, values: Tensor, combine: CombineSpelling | None) -> tuple[Tensor, Tensor]:
+    """The places, each once, with one of the values for it, or all of them combined, pair by pair."""
+    order = torch.argsort(places, stable=True)
+    places, values = places[order], values[order]
+    while places.numel() > 1:
+        count = torch.arange(places.numel())
+        starts = torch.ones_like(places, dtype=torch.bool)
+        starts[1:] = places[1:] != places[:-1]
+        if bool(starts.all()):
+            break
+        rank = count - torch.where(starts, count, 0).cummax(0).values
+        kept = rank == 0 if combine is None else rank % 2 == 0
+        if combine is not None:
+            paired = count[~kept]
+            values = values.clone()
+            values[paired - 1] = combine.torch((values[paired - 1],), (values[paired],))[0]
+        places, values = places[kept], values[kept]
+    return places, values
 
 
 def checked_index(

@@ -15,11 +15,13 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    Hold,
     If,
     Init,
     Kernel,
     Let,
     LetValue,
+    Scatter,
     Stmt,
     WorkspaceParam,
 )
@@ -42,10 +44,12 @@ from fusewright.sim.statements import (
     run_compute,
     run_copy,
     run_for,
+    run_hold,
     run_if,
     run_init,
     run_let,
     run_let_value,
+    run_scatter,
 )
 from fusewright.sim.usage import usage_of
 
@@ -56,6 +60,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     For: run_for,
     If: run_if,
     Copy: run_copy,
+    Scatter: run_scatter,
     Compute: run_compute,
     Init: run_init,
     Combine: run_combine,
@@ -63,6 +68,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
     Barrier: run_barrier,
+    Hold: run_hold,
 }
 
 DEFAULT_OPTIONS = SimOptions()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import SimulationError
+from fusewright.core.errors import OutOfBoundsError, SimulationError
 from fusewright.core.op import ReductionOp, converted, selected
 from fusewright.kernel.ir import (
     Alloc,
@@ -17,12 +17,14 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    Hold,
     If,
     Init,
     Let,
     LetValue,
     Operand,
     Ref,
+    Scatter,
     Space,
     reduced_dtype,
 )
@@ -49,10 +51,23 @@ def run_let_value(machine: Machine, stmt: LetValue) -> None:
         refuse_fills(machine, stmt.value, 1, active, "an index")
         value = machine.operand(stmt.value, active).to(torch.int64)
         valid = (value >= 0) & (value < torch.as_tensor(machine.index(stmt.extent)))
+        if stmt.strict:
+            _refuse_outside(machine, stmt, value, valid, active)
         if active.mask is not None:
             valid = valid & active.mask
         value = torch.where(valid, value, -1)
     machine.name_value(stmt.symbol, value)
+
+
+def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tensor, active: Activity) -> None:
+    """A Fault if an active lane has a value that names nothing."""
+    lane = active.first(~valid)
+    if lane is not None:
+        block, thread = divmod(lane, active.threads)
+        index = int(value.expand(active.blocks, active.threads)[block, thread])
+        extent = torch.as_tensor(machine.index(stmt.extent)).expand(active.blocks, active.threads)
+        problem = f"index {index} is out of bounds for a dimension with size {int(extent[block, thread])}"
+        raise Fault(OutOfBoundsError, problem, lane, index=index)
 
 
 def run_if(machine: Machine, stmt: If) -> None:
@@ -128,6 +143,19 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     store(machine, dst, values, filled, machine.active)
 
 
+def run_scatter(machine: Machine, stmt: Scatter) -> None:
+    active = machine.active.narrow(machine.index(stmt.pred))
+    if active is None:
+        return
+    refuse_fills(machine, stmt.src, stmt.width, active, f"stored to `{stmt.dst.buffer.name}`")
+    if isinstance(stmt.src, Ref):
+        values = machine.load(stmt.src, stmt.width, active)
+    else:
+        values = [machine.operand(stmt.src)]
+    combine = None if stmt.op is None else stmt.op.combining(input_dtype(stmt.op, (stmt.dst,)))
+    machine.scatter(stmt.dst, values, combine, active)
+
+
 def chosen_fills(mask: Tensor, one: Filled, other: Filled) -> Filled:
     """The marks of `one` in the lanes of `mask`, of `other` elsewhere."""
     if one is other:
@@ -157,6 +185,10 @@ def run_compute(machine: Machine, stmt: Compute) -> None:
         [mark] = machine.filled(arg, 1, machine.active)
         filled = mark if filled is False else filled if mark is False else torch.as_tensor(filled) | mark
     store(machine, stmt.dst, [converted(result, stmt.dst.buffer.dtype)], [filled], machine.active)
+
+
+def run_hold(machine: Machine, stmt: Hold) -> None:
+    """Changes no value."""
 
 
 def run_init(machine: Machine, stmt: Init) -> None:

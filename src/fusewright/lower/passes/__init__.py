@@ -3,8 +3,8 @@
 A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each is named,
 timed, dumped and verified by the pass manager (`core.passes`), which `lowering.lower` runs. In any other
 order they make a kernel that is as right, but slower or longer: conditions are not gathered across what
-barriers keep apart, nor into loops that are unrolled, and divisions are named once the statements that share
-them stand together.
+barriers keep apart, nor around loads, which stand before the computations by then, and divisions are named
+once the statements that share them stand together.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.barriers import insert_barriers
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
+from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.invariants import hoist_invariants
+from fusewright.lower.passes.loads import bring_loads_forward
+from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
     ("unroll", unroll_register_loops),
+    ("fill with neutral elements", fill_with_neutral_elements),
+    ("bring loads forward", bring_loads_forward),
     ("gather guards", gather_guards),
     ("hoist invariants", hoist_invariants),
+    ("hold rows", hold_rows),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),
 )

@@ -9,8 +9,12 @@ in common, which nothing in it changes, these become one `If` around it:
                                               y[i] = b
 
 Threads without work skip the arithmetic then, and a phase between two collectives is a region of its own,
-whose results the CUDA compiler does not hold in registers for the next. The bodies of unrolled loops
-stay free of branches, so that the loads of all iterations are in flight at once.
+whose results the CUDA compiler does not hold in registers for the next.
+
+Unrolled loops that load stay free of branches, so that the loads of all iterations are in flight at once.
+Those that reduce what was just loaded have a branch for each iteration with enough work. The CUDA compiler
+would otherwise move the work of one iteration between the loads of the next, which then wait for it. A fill
+that nobody reads any more goes.
 """
 
 from __future__ import annotations
@@ -18,32 +22,39 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import And, Expr, Symbol, land
+from fusewright.lower.guards import Conditions, conditions_of
+from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 
 _COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
-_PREDICATED = (k.Copy, k.Combine, k.LetValue)
+_PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
-Conditions = frozenset[Expr]
 _NONE: Conditions = frozenset()
+
+# Steps of an unrolled iteration, counted an element each, below which predicates are cheaper than a branch,
+# which is four instructions (sums of vectors of four and of eight, on an H200).
+MIN_BRANCH_STEPS = 16
 
 
 def gather_guards(kernel: k.Kernel) -> k.Kernel:
     tree = _Tree(kernel.body)
-    tree.gather(tree.top, _NONE, branches=True)
+    tree.gather(tree.top, _NONE, _Branches.ALL)
+    tree.drop_fills()
     return k.with_body(kernel, k.body_of(kernel.body, _statements(tree.top, _NONE)))
 
 
-def conditions_of(cond: Expr) -> Conditions:
-    """The parts that hold together where `cond` does."""
-    if cond is k.TRUE:
-        return _NONE
-    return frozenset(cond.args) if isinstance(cond, And) else frozenset((cond,))
-
-
 # ---- the tree ----------------------------------------------------------------------------------------------
+
+
+class _Branches(Enum):
+    """Which branches may be made in a body: all, those around much work, or none."""
+
+    ALL = 0
+    LARGE = 1
+    NONE = 2
 
 
 @dataclass(eq=False)
@@ -55,6 +66,8 @@ class _Node:
         conditions: of a branch, or of the predicate of a leaf.
         body: the nodes in it.
         around: of a leaf, the conditions of the branches around it.
+        loops: of a leaf, the loops around it, outermost first.
+        is_fresh: whether a leaf works with what was loaded since the threads last waited for each other.
         is_collective: whether threads wait for each other in it.
     """
 
@@ -63,6 +76,8 @@ class _Node:
     body: list[_Node] = field(default_factory=list)
     around: Conditions = _NONE
     is_collective: bool = False
+    loops: tuple[k.For, ...] = ()
+    is_fresh: bool = False
 
     @property
     def is_leaf(self) -> bool:
@@ -88,11 +103,17 @@ class _Node:
         inner = [found for node in self.body if (found := node._common(given, effects)) is not None]
         if not inner:
             return None
-        shared = frozenset.intersection(*inner)
+        own = {symbol for node in self.body if (symbol := _named(node.stmt)) is not None}
         if isinstance(self.stmt, k.For):
-            symbol = self.stmt.symbol
-            return frozenset(c for c in shared if symbol not in c.free_symbols)
-        return (self.conditions - given) | shared
+            own.add(self.stmt.symbol)
+        # What is named inside is not known outside.
+        shared = frozenset(c for c in frozenset.intersection(*inner) if own.isdisjoint(c.free_symbols))
+        return shared if isinstance(self.stmt, k.For) else (self.conditions - given) | shared
+
+
+def _named(stmt: k.Stmt | None) -> Symbol | None:
+    """The symbol that a statement names for those that follow it."""
+    return stmt.symbol if isinstance(stmt, (k.LetValue, k.Let)) else None
 
 
 def _has_effect(stmt: k.Stmt | None) -> bool:
@@ -113,35 +134,47 @@ class _Tree:
         self._accesses: dict[k.Buffer, list[_Node]] = {}
         self._users: dict[Symbol, list[_Node]] = {}
         self._varying: set[Symbol] = set()  # symbols whose values change while a thread runs
-        self.top = [self._node(stmt, _NONE) for stmt in body]
+        self._phase = 0  # how many times the threads have waited for each other
+        self._fresh: dict[k.Buffer, int] = {}  # the phase in which they got what was loaded
+        self.top = [self._node(stmt, _NONE, ()) for stmt in body]
 
-    def _node(self, stmt: k.Stmt, around: Conditions) -> _Node:
+    def _node(self, stmt: k.Stmt, around: Conditions, loops: tuple[k.For, ...]) -> _Node:
         if isinstance(stmt, (k.For, k.LetValue)):
             self._varying.add(stmt.symbol)
         if not k.children(stmt):
             own = conditions_of(stmt.pred) if isinstance(stmt, _PREDICATED) else _NONE
-            node = _Node(stmt, own, around=around, is_collective=isinstance(stmt, _COLLECTIVE))
+            node = _Node(stmt, own, [], around, isinstance(stmt, _COLLECTIVE), loops)
+            self._note_loads(node)
             for buffer in dict.fromkeys((*access.read_buffers(stmt), *access.written_buffers(stmt))):
                 self._accesses.setdefault(buffer, []).append(node)
         else:
             own = conditions_of(stmt.cond) if isinstance(stmt, k.If) else _NONE
-            body = [self._node(inner, around | own) for inner in k.children(stmt)]
+            within = (*loops, stmt) if isinstance(stmt, k.For) else loops
+            body = [self._node(inner, around | own, within) for inner in k.children(stmt)]
             node = _Node(stmt, own, body, is_collective=any(inner.is_collective for inner in body))
         for expr in access.expressions(stmt):
             for symbol in expr.free_symbols:
                 self._users.setdefault(symbol, []).append(node)
         return node
 
+    def _note_loads(self, leaf: _Node) -> None:
+        """Notes whether a leaf works with what was loaded in its phase."""
+        assert leaf.stmt is not None
+        self._phase += leaf.is_collective
+        read, written = access.read_buffers(leaf.stmt), access.written_buffers(leaf.stmt)
+        leaf.is_fresh = any(self._fresh.get(buffer) == self._phase for buffer in read)
+        if leaf.is_fresh or any(buffer.space is k.Space.GLOBAL for buffer in read):
+            self._fresh.update((b, self._phase) for b in written if b.space is k.Space.LOCAL)
+
     # ---- gathering
 
-    def gather(self, body: list[_Node], given: Conditions, branches: bool) -> None:
+    def gather(self, body: list[_Node], given: Conditions, branches: _Branches) -> None:
         """Makes branches in `body` and what it nests. Readers come first: a branch around them allows one
-        around what they read. `given`: the conditions of the branches around it. `branches`: whether any may
-        stand in this body.
+        around what they read. `given`: the conditions of the branches around it.
         """
         end = len(body)
         while end > 0:
-            start, shared = self._group(body, end, given) if branches else (end, _NONE)
+            start, shared = self._group(body, end, given, branches)
             if start < end:
                 branch = _Node(None, shared, body[start:end])
                 for leaf in branch.leaves():
@@ -153,13 +186,16 @@ class _Tree:
             end -= 1
             node = body[end]
             if not node.is_leaf:
-                unrolled = isinstance(node.stmt, k.For) and node.stmt.unroll
-                self.gather(node.body, given | node.conditions, not unrolled)
+                self.gather(node.body, given | node.conditions, _branches_in(node, branches))
 
-    def _group(self, body: list[_Node], end: int, given: Conditions) -> tuple[int, Conditions]:
+    def _group(
+        self, body: list[_Node], end: int, given: Conditions, branches: _Branches
+    ) -> tuple[int, Conditions]:
         """(start, conditions) of the longest run of nodes before `end` that can stand in one branch."""
         last = body[end - 1]
-        shared = None if last.is_collective else last.common(given)
+        if branches is _Branches.NONE or last.is_collective:
+            return end, _NONE
+        shared = last.common(given)
         if not shared:
             return end, _NONE
         best, group = end - 1, body[end - 1 : end]
@@ -179,6 +215,8 @@ class _Tree:
         lone = body[best] if best == end - 1 else None
         if lone is not None and (lone.is_leaf or lone.conditions >= shared):
             return end, _NONE
+        if branches is _Branches.LARGE and not _pays(body[best:end]):
+            return end, _NONE
         return best, shared
 
     def _may_branch(self, group: Sequence[_Node], shared: Conditions) -> bool:
@@ -186,7 +224,7 @@ class _Tree:
         symbols = {symbol for condition in shared for symbol in condition.free_symbols}
         leaves = [leaf for node in group for leaf in node.leaves()]
         inside = set(leaves)
-        defined = {node.stmt.symbol for node in group if isinstance(node.stmt, (k.LetValue, k.Let))}
+        defined = {symbol for node in group if (symbol := _named(node.stmt)) is not None}
         if defined & symbols or any(
             not _within(user, group) for symbol in defined for user in self._users.get(symbol, ())
         ):
@@ -207,6 +245,27 @@ class _Tree:
                     return False
         return True
 
+    # ---- fills
+
+    def drop_fills(self) -> None:
+        """Takes the fill from loads into registers that are read only where there was something to load."""
+        for accesses in self._accesses.values():
+            for leaf in accesses:
+                stmt = leaf.stmt
+                if not isinstance(stmt, k.Copy) or stmt.fill is None or leaf.conditions <= leaf.around:
+                    continue
+                buffer = stmt.dst.buffer
+                others = [other for other in self._accesses[buffer] if other is not leaf]
+                if (
+                    buffer.space is k.Space.LOCAL
+                    and others
+                    and all(
+                        leaf.conditions <= leaf.around | _read_back_under(leaf, other, buffer)
+                        for other in others
+                    )
+                ):
+                    leaf.stmt = dataclasses.replace(stmt, fill=None, fill_is_value=False)
+
 
 def _within(node: _Node, group: Sequence[_Node]) -> bool:
     return any(node is each or _within(node, each.body) for each in group)
@@ -214,6 +273,62 @@ def _within(node: _Node, group: Sequence[_Node]) -> bool:
 
 def _reads(leaf: _Node, buffer: k.Buffer) -> bool:
     return leaf.stmt is not None and buffer in access.read_buffers(leaf.stmt)
+
+
+def _read_back_under(writer: _Node, other: _Node, buffer: k.Buffer) -> Conditions:
+    """Conditions without which another leaf does not read what the writer wrote, in terms of the writer's
+    loops; none if it reads or writes anything else of the buffer.
+
+    Loops of as many iterations at the same depth count as the same: for i: a[i] = ...; for j: ... a[j].
+    """
+    assert writer.stmt is not None and other.stmt is not None
+    if buffer in access.written_buffers(other.stmt):
+        return _NONE
+    ours = [loop for loop in writer.loops if loop not in other.loops]
+    theirs = [loop for loop in other.loops if loop not in writer.loops]
+    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+        return _NONE
+    table = {b.symbol: a.symbol for a, b in zip(ours, theirs)}
+    first = next(ref.index for ref in access.written_refs(writer.stmt) if ref.buffer is buffer)
+    written, read = getattr(writer.stmt, "width", 1), getattr(other.stmt, "width", 1)
+    for ref in access.read_refs(other.stmt):
+        if ref.buffer is buffer:
+            low, high = bounds(substitute(ref.index, table) - first)
+            if low is None or high is None or low < 0 or high + read > written:
+                return _NONE
+    return frozenset(substitute(condition, table) for condition in _read_under(other, buffer))
+
+
+def _branches_in(node: _Node, around: _Branches) -> _Branches:
+    """Which branches may be made in a loop or branch that stands where `around` may."""
+    if around is _Branches.NONE or not (isinstance(node.stmt, k.For) and node.stmt.unroll):
+        return around
+    loads = (
+        buffer.space is k.Space.GLOBAL
+        for leaf in node.leaves()
+        if leaf.stmt is not None
+        for buffer in access.read_buffers(leaf.stmt)
+    )
+    return _Branches.NONE if any(loads) else _Branches.LARGE
+
+
+def _pays(group: Sequence[_Node]) -> bool:
+    """Whether to make a branch around a part of an unrolled iteration: it reduces what was just loaded, and
+    has so much work that the branch is cheaper than predicates.
+    """
+    leaves = [leaf for node in group for leaf in node.leaves()]
+    reduces = any(isinstance(leaf.stmt, k.Combine) for leaf in leaves)
+    return reduces and any(leaf.is_fresh for leaf in leaves) and sum(map(_steps, group)) >= MIN_BRANCH_STEPS
+
+
+def _steps(node: _Node) -> int:
+    """How many elements a node computes or reduces."""
+    if node.is_leaf:
+        if isinstance(node.stmt, k.Compute):
+            return 1
+        return node.stmt.width if isinstance(node.stmt, k.Combine) else 0
+    times = as_int(node.stmt.extent) if isinstance(node.stmt, k.For) else 1
+    return (times or 1) * sum(map(_steps, node.body))
 
 
 def _read_under(leaf: _Node, buffer: k.Buffer) -> Conditions:
@@ -267,5 +382,5 @@ def _without(stmt: k.Stmt, own: Conditions, given: Conditions) -> k.Stmt:
         return dataclasses.replace(
             stmt, pred=pred, fill=stmt.fill if kept else None, fill_is_value=kept and stmt.fill_is_value
         )
-    assert isinstance(stmt, (k.Combine, k.LetValue))
+    assert isinstance(stmt, (k.Scatter, k.Combine, k.LetValue))
     return dataclasses.replace(stmt, pred=pred)

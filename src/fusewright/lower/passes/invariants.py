@@ -3,23 +3,30 @@
     for j: if guard: a = s / n; y[j] = x[j] * a      becomes      a = s / n; for j: if guard: y[j] = x[j] * a
 
 What follows from a reduction alone is inlined into the loops of its readers, and stands under their guards,
-which no division is moved out of by the CUDA compiler.
+which no division is moved out of by the CUDA compiler. A value that a thread has only under a guard, as of a
+load without a fill, keeps what reads it there:
+
+    a = x[i] if guard; for j: if guard: b = a % 3; ...
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import as_int
+from fusewright.lower.guards import Conditions, conditions_of
+from fusewright.sym import Expr, as_int
+
+# Registers that have values, and the conditions under which a thread has them beyond those that hold here.
+_Known = Mapping[k.Buffer, Conditions]
 
 
 def hoist_invariants(kernel: k.Kernel) -> k.Kernel:
     writers = Counter(buffer for stmt in k.walk(kernel.body) for buffer in access.written_buffers(stmt))
-    return k.with_body(kernel, _Hoister(writers).body(kernel.body, frozenset()))
+    return k.with_body(kernel, _Hoister(writers).body(kernel.body, {}))
 
 
 class _Hoister:
@@ -28,24 +35,26 @@ class _Hoister:
     def __init__(self, writers: Counter[k.Buffer]) -> None:
         self._writers = writers
 
-    def body(self, body: tuple[k.Stmt, ...], known: frozenset[k.Buffer]) -> tuple[k.Stmt, ...]:
+    def body(self, body: tuple[k.Stmt, ...], known: _Known) -> tuple[k.Stmt, ...]:
         """`body` with what is invariant in its statements before them; `known` is written before it."""
+        known = dict(known)
         result: list[k.Stmt] = []
         for stmt in body:
             if k.children(stmt):
                 changed = {b for inner in k.walk(k.children(stmt)) for b in access.written_buffers(inner)}
+                always = {buffer for buffer, conditions in known.items() if not conditions}
                 moved: list[k.Stmt] = []
-                stmt = self._without(stmt, set(known), changed, moved)
+                stmt = self._without(stmt, always, changed, moved)
                 result += moved
-                known |= {buffer for each in moved for buffer in access.written_buffers(each)}
-                stmt = k.with_children(stmt, partial(self.body, known=known))
+                for each in moved:
+                    _note_values(each, known)
+                inside = _under(stmt.cond, known) if isinstance(stmt, k.If) else known
+                stmt = k.with_children(stmt, partial(self.body, known=inside))
                 if k.children(stmt):
                     result.append(stmt)
                 continue
             result.append(stmt)
-            written = set(access.written_buffers(stmt))
-            # One block alone holds the result of a reduction across blocks.
-            known = known - written if isinstance(stmt, k.GridReduce) else known | written
+            _note_values(stmt, known)
         return k.body_of(body, result)
 
     def _without(
@@ -88,6 +97,25 @@ class _Hoister:
             else not isinstance(arg, k.IndexValue)
             for arg in args
         )
+
+
+def _note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions]) -> None:
+    """Adds the registers that a leaf gives values."""
+    written = access.written_buffers(stmt)
+    if isinstance(stmt, k.GridReduce):  # one block alone holds the result of a reduction across blocks
+        for buffer in written:
+            known.pop(buffer, None)
+        return
+    without_fill = stmt.pred if isinstance(stmt, k.Copy) and stmt.fill is None else k.TRUE
+    conditions = conditions_of(without_fill)
+    for buffer in written:
+        known[buffer] = min(conditions, known.get(buffer, conditions), key=len)
+
+
+def _under(cond: Expr, known: _Known) -> _Known:
+    """`known` where `cond` holds."""
+    given = conditions_of(cond)
+    return {buffer: conditions - given for buffer, conditions in known.items()}
 
 
 def _is_register(ref: k.Ref) -> bool:

@@ -1,0 +1,388 @@
+"""`fd.segment`: the kernels of a definition as definitions of their own, and calls that run these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, ScheduleError
+from fusewright.core.once import OnceCache
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.frontend.fusion_schedules import FusionSchedules
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
+from fusewright.frontend.params import EditableParams
+from fusewright.frontend.segment_borders import borders_at_states
+from fusewright.frontend.segment_records import (
+    SegmentOutput,
+    Whole,
+    WrittenSegment,
+    parent_map,
+    write_segment,
+)
+from fusewright.host import FusionExecutor, SegmentSchedules
+from fusewright.host.binding import Binder
+from fusewright.host.plan import copy_into
+from fusewright.host.profile import FusionProfile, combined_profile
+from fusewright.ir import RandomState, TensorView, Val
+from fusewright.ops import describe_argument
+from fusewright.runtime.random_states import random_states
+from fusewright.schedulers import Registry
+from fusewright.segment import Segment
+from fusewright.sym import Expr
+
+if TYPE_CHECKING:
+    from fusewright.frontend.definition import FusionDefinition
+
+__all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
+
+#: For a segment, by its place or its definition: params of its scheduler, or a function of a `Schedule`.
+GivenSchedules = Mapping[Any, Any]
+
+# Signatures of calls whose inputs are known to fit, kept for each segmented definition.
+MAX_CHECKED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One segment of a call.
+
+    Attributes:
+        reads, writes: where its arguments and what it returns are kept; frees: what nobody reads after it.
+        views: whether its outputs may be views of what it reads.
+        placed: whether its arguments tell where it runs.
+    """
+
+    definition: FusionDefinition
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+    views: bool
+    placed: bool
+
+
+class _Partition:
+    """The segments that a definition is cut into, while definitions are made of them."""
+
+    def __init__(self, leaf: FusionSchedules, segments: Sequence[Segment]) -> None:
+        self.leaf = leaf
+        self.fusion = leaf.fusion
+        self.whole = Whole(leaf)
+        segments = borders_at_states(segments, leaf.fusion, leaf.state.index.__contains__)
+        self.segments = tuple(segments)
+        self.definitions: list[FusionDefinition] = []
+        self.written: list[WrittenSegment] = []
+        self.outputs: list[list[SegmentOutput]] = []
+        self.maps: list[Mapping[int, int]] = []
+        #: the last segment that reads a tensor
+        self.last_read = {v: i for i, s in enumerate(segments) for v in s.inputs if isinstance(v, TensorView)}
+        self.home = {o.tensor: o.alias for o in self.fusion.outputs if o.alias is not None}
+        visible = [o.tensor for o in self.fusion.outputs]
+        self.in_place = {
+            tensor: home
+            for i, s in enumerate(segments)
+            for tensor in s.outputs
+            if (home := self.home.get(tensor)) is not None
+            # Whoever comes later reads what was there before.
+            and self.last_read.get(home, -1) <= i
+        }
+        self._final = frozenset(visible)
+
+    def handed_on(self, index: int) -> list[SegmentOutput]:
+        """What a segment hands on, and how."""
+        return [
+            SegmentOutput(
+                tensor, self.in_place.get(tensor), tensor in self._final and tensor not in self.last_read
+            )
+            for tensor in self.segments[index].outputs
+        ]
+
+    def add(self, definition: FusionDefinition, written: WrittenSegment, index: int) -> None:
+        outputs = self.handed_on(index)
+        made = definition._complete().fusion.outputs
+        for output, own in zip(outputs, made):
+            if output.alias is not None:
+                self.whole.tensors[output.tensor] = self.whole.tensors[output.alias]
+            else:
+                self.whole.keep_layout(output.tensor, own.tensor)
+        self.definitions.append(definition)
+        self.written.append(written)
+        self.outputs.append(outputs)
+        self.maps.append(parent_map(self.whole, written, outputs))
+
+
+class Segmentation:
+    """The segments of one definition, and the program of calls that run them one after another.
+
+    Attributes:
+        definitions: one a segment, in execution order.
+        maps: for each of them, from the states of its inputs and outputs to those of the whole definition.
+        last_used: for each state that is passed to a segment, the number of the last one that takes it.
+    """
+
+    def __init__(self, partition: _Partition) -> None:
+        self.definitions = tuple(partition.definitions)
+        self.maps = dict(zip(self.definitions, partition.maps))
+        self.last_used = {
+            partition.whole.index(argument): i
+            for i, written in enumerate(partition.written)
+            for argument in written.arguments
+        }
+        self._leaf = partition.leaf
+        self._binder = Binder(partition.fusion)
+        #: where a call whose inputs fit runs, by its signature
+        self._checked: OnceCache[Hashable, torch.device] = OnceCache(MAX_CHECKED)
+        self._lay_out(partition)
+
+    def _lay_out(self, partition: _Partition) -> None:
+        """Gives everything that a call holds a place: inputs, then sizes and scalars, then tensors."""
+        fusion = partition.fusion
+        slots: dict[Val | Expr, int] = {value: i for i, value in enumerate(fusion.inputs)}
+        axes = [
+            (i, d) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView) for d in range(v.ndim)
+        ]
+        #: (slot, input, dimension) of sizes
+        self._sizes: list[tuple[int, int, int]] = []
+        for argument in (a for written in partition.written for a in written.arguments):
+            if isinstance(argument, Expr) and argument not in slots:
+                slots[argument] = len(slots)
+                self._sizes.append((slots[argument], *axes[-1 - partition.leaf.state.index[argument]]))
+        #: slots of the seed and the offset of each state that is drawn
+        self._random: list[tuple[int, int]] = []
+        wanted = {a for written in partition.written for a in written.arguments}
+        for node in fusion.nodes:
+            if isinstance(node, RandomState) and wanted.intersection(node.outputs):
+                slots.update({v: len(slots) + i for i, v in enumerate(node.outputs)})
+                self._random.append((slots[node.outputs[0]], slots[node.outputs[1]]))
+        for segment in partition.segments:
+            for tensor in segment.outputs:
+                home = partition.in_place.get(tensor)
+                slots[tensor] = len(slots) if home is None else slots[home]
+        self._count = max(slots.values(), default=-1) + 1
+        #: what is returned, and which inputs are written at the end: (to, from)
+        copied = {t: home for t, home in partition.home.items() if t not in partition.in_place}
+        inputs = set(fusion.inputs)
+        self._returned = [
+            slots[copied.get(o.tensor, o.tensor) if o.tensor not in inputs else o.tensor]
+            for o in fusion.outputs
+            if not o.hidden
+        ]
+        self._copies = [(slots[home], slots[tensor]) for tensor, home in copied.items()]
+        #: inputs that are copied to others, and written
+        written = set(partition.home.values())
+        self._snapshots = [slots[t] for t in copied if t in inputs and t in written]
+        kept = {*self._returned, *(source for _, source in self._copies), *range(len(fusion.inputs))}
+        last = {slots[a]: i for i, text in enumerate(partition.written) for a in text.arguments}
+        self._steps = []
+        for i, (definition, text) in enumerate(zip(partition.definitions, partition.written)):
+            outputs = partition.outputs[i]
+            reads = tuple([slots[argument] for argument in text.arguments])
+            writes = tuple([slots[o.tensor] for o in outputs if o.alias is None])
+            frees = [s for s in dict.fromkeys((*reads, *writes)) if s not in kept and last.get(s, i) <= i]
+            # A view shares memory with what the call was given, and with nothing that it returns.
+            tensors = [a for a in text.arguments if isinstance(a, TensorView)]
+            shared = [t for t in tensors if (t in written if t in inputs else slots[t] in kept)]
+            views = not shared and not any(o.tensor in partition.last_read for o in outputs)
+            placed = any(isinstance(a, TensorView) and not a.is_cpu for a in text.arguments)
+            self._steps.append(_Step(definition, reads, writes, tuple(frees), views, placed))
+
+    def by_definition(self, schedules: GivenSchedules) -> dict[FusionDefinition, Any]:
+        """Schedules by the definitions of their segments. ScheduleError for what is no segment."""
+        found: dict[FusionDefinition, Any] = {}
+        for key, value in schedules.items():
+            if type(key) is int and 0 <= key < len(self.definitions):
+                key = self.definitions[key]
+            if not any(key is definition for definition in self.definitions):
+                raise ScheduleError(
+                    "schedules: there is no such segment",
+                    expected=f"one of fd.segments, or its place among these {len(self.definitions)}",
+                    given=key if isinstance(key, int) else describe_argument(key),
+                )
+            found[key] = value
+        return found
+
+    # ---- calls
+
+    def check(self, inputs: Inputs, place: torch.device | None) -> tuple[Sequence[Any], torch.device]:
+        """The inputs one by one, and where they run; raises what is wrong with them."""
+        try:
+            signature = place, self._leaf.executor.signature(inputs)
+            device = self._checked.find(signature)
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            device = None
+        if device is None:
+            inputs = self._binder.flatten(inputs)
+            device = self._binder.bind(inputs, place).device
+            self._checked.put((place, self._leaf.executor.signature(inputs)), device)
+        return inputs, device
+
+    def run(
+        self,
+        inputs: Inputs,
+        place: torch.device | None,
+        views: bool,
+        call: Callable[[FusionDefinition, list[Any], torch.device | None, bool], list[torch.Tensor]],
+    ) -> list[torch.Tensor]:
+        """The outputs of the whole definition. `call(segment, inputs, device, views)` runs a segment."""
+        inputs, device = self.check(inputs, place)
+        held: list[Any] = [*inputs, *[None] * (self._count - len(inputs))]
+        for slot, position, dim in self._sizes:
+            held[slot] = held[position].shape[dim]
+        for seed, offset in self._random:
+            held[seed], held[offset] = random_states(device).take()
+        old = {slot: held[slot].clone() for slot in self._snapshots}
+        for step in self._steps:
+            arguments = [held[slot] for slot in step.reads]
+            made = call(step.definition, arguments, None if step.placed else device, views and step.views)
+            for slot, tensor in zip(step.writes, made):
+                held[slot] = tensor
+            arguments = made = tensor = None  # type: ignore[assignment]  # nothing but `held` holds them
+            for slot in step.frees:
+                held[slot] = None
+        for target, source in self._copies:
+            copy_into(held[target], old.get(source, held[source]))
+        return [held[slot] for slot in self._returned]
+
+
+def segment_schedules(schedules: GivenSchedules) -> SegmentSchedules:
+    """What a user asks of the segments of a call that is not segmented by `fd.segment`.
+
+    Raises:
+        ArgumentTypeError: not a dict of segments. ScheduleError: a segment of another definition.
+    """
+    if not isinstance(schedules, Mapping):
+        raise ArgumentTypeError(
+            function="execute", expected="schedules: a dict", given=describe_argument(schedules)
+        )
+    found: list[tuple[int, Any]] = []
+    for key, value in schedules.items():
+        if type(key) is not int:
+            raise ScheduleError(
+                "schedules: the definition was not segmented",
+                expected="the place of a kernel in launch order",
+                given=describe_argument(key),
+                hint="fd.segment(inputs) makes definitions of kernels",
+            )
+        found.append((key, value.freeze() if isinstance(value, EditableParams) else value))
+    return SegmentSchedules(tuple(sorted(found, key=lambda pair: pair[0])))
+
+
+class Segmented:
+    """The segments of a `FusionDefinition`."""
+
+    if TYPE_CHECKING:  # FusionDefinition's
+        _options: Options
+        _registry: Registry | None
+        _tracer: Tracer
+        _writing: Any
+        _complete: Callable[[], FusionSchedules]
+        _empty_like: Callable[[], FusionDefinition]
+
+    def _begin_segments(self) -> None:
+        self._partition: _Partition | None = None
+        self._segmentation: Segmentation | None = None
+
+    @property
+    def segments(self) -> list[FusionDefinition]:
+        """The definitions that `segment` made last, in execution order."""
+        return [] if self._segmentation is None else list(self._segmentation.definitions)
+
+    @property
+    def segment_index_space_maps(self) -> dict[FusionDefinition, dict[int, int]]:
+        """Of each segment: from the states of its inputs and outputs to those of this definition.
+
+        The size of an input's dimension has its negative index (`FusionState`). What is inside a composite
+        operation of this definition, and so no state of it, has a number beyond all states.
+        """
+        found = self._segmentation
+        return {} if found is None else {fd: dict(states) for fd, states in found.maps.items()}
+
+    @property
+    def map_value_to_last_used_segment(self) -> dict[int, int]:
+        """For each state that is passed to a segment, the number of the last segment that takes it."""
+        return {} if self._segmentation is None else dict(self._segmentation.last_used)
+
+    def segment(self, inputs: Inputs, *, device: Device | None = None) -> list[FusionDefinition]:
+        """The kernels that serve these inputs as definitions of their own, in execution order.
+
+        Each may be printed, scheduled and run by itself. From now on `execute` runs them one after another,
+        as the user scheduled them, for inputs of any size; a tensor that passes between them is freed after
+        its last use. An empty list, after which `execute` is as before: one kernel computes it all.
+
+        Raises:
+            UserError: inputs that do not fit. DefinitionError: a segment that no definition can say.
+        """
+        with self._writing:
+            try:
+                for i in range(self._setup_segmentation(inputs, device=device)):
+                    self._build_segment(self._empty_like(), i)
+                self._finalize_segmentation()
+            finally:
+                self._partition = None
+        return self.segments
+
+    def _setup_segmentation(self, inputs: Inputs, *, device: Device | None = None) -> int:
+        """Cuts the definition for these inputs: the number of segments, 0 where one is enough."""
+        leaf = self._complete()
+        place = None if device is None else device_named(device)
+        # The definition's own nodes are what a segment's definition says, so none is rewritten here.
+        executor = FusionExecutor(leaf.fusion, self._registry, repro=leaf.repro_script, as_defined=True)
+        segments = executor.segments_for(
+            flattened(inputs), device=place, options=self._options, tracer=self._tracer
+        )
+        self._partition = _Partition(leaf, segments) if len(segments) > 1 else None
+        return len(segments) if len(segments) > 1 else 0
+
+    def _build_segment(self, definition: FusionDefinition, index: int) -> dict[int, int]:
+        """Writes a segment, the next in order, into an empty definition; its index map."""
+        partition = self._partition
+        if partition is None or index != len(partition.definitions) or index >= len(partition.segments):
+            raise ExecutionOrderError(
+                "_build_segment: segments are built in order, after _setup_segmentation"
+            )
+        if definition._leaf is not None:
+            raise ArgumentTypeError(
+                function="_build_segment", expected="an empty definition", given=describe_argument(definition)
+            )
+        written = write_segment(partition.whole, partition.segments[index], partition.handed_on(index))
+        definition._complete_from(written.records)
+        partition.add(definition, written, index)
+        return dict(partition.maps[index])
+
+    def _finalize_segmentation(self) -> None:
+        """From now on calls run the segments that were built."""
+        partition, self._partition = self._partition, None
+        if partition is not None and len(partition.definitions) < len(partition.segments):
+            raise ExecutionOrderError("_finalize_segmentation: not all segments are built")
+        self._segmentation = None if partition is None else Segmentation(partition)
+
+    def _execute_segments(
+        self,
+        inputs: Inputs,
+        place: torch.device | None,
+        views: bool,
+        options: Mapping[str, Any],
+        schedules: GivenSchedules | None,
+    ) -> tuple[list[torch.Tensor], FusionProfile | None]:
+        """The outputs and, if the options ask for it, where the time went."""
+        segmentation = self._segmentation
+        assert segmentation is not None
+        profiles: list[FusionProfile] = []
+        given = {} if schedules is None else segmentation.by_definition(schedules)
+
+        def call(
+            definition: FusionDefinition, arguments: list[Any], device: torch.device | None, may_view: bool
+        ) -> list[torch.Tensor]:
+            own = {0: given[definition]} if definition in given else None
+            made = definition._execute(arguments, device, views=may_view, schedules=own, **options)
+            if options["profile"] and definition._profile is not None:
+                profiles.append(definition._profile)
+            return made
+
+        outputs = segmentation.run(inputs, place, views, call)
+        if not options["profile"]:
+            return outputs, None
+        return outputs, combined_profile(profiles, inputs, outputs, self._complete().id)

@@ -1,0 +1,63 @@
+"""How the tensors of a call lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusewright.host.binding import Binding
+from fusewright.host.layout import Layout
+from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.ir import Fusion, TensorView, Val
+
+
+class Memory:
+    """Shape, strides and alignment of every tensor that kernels touch in one call.
+
+    `layouts` keeps those of tensors that the host allocates; it is filled on demand.
+    """
+
+    __slots__ = ("sizes", "_layouts", "_facts", "_homes")
+
+    def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
+        self.sizes = binding.sizes
+        self._layouts = layouts
+        self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
+            value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
+            for i, value in enumerate(fusion.inputs)
+        }
+        self._homes: Mapping[Any, TensorView] = {}
+
+    def place(self, homes: Mapping[TensorView, TensorView]) -> None:
+        """From now on each of these tensors lies where the input does that it is, or may be, written into."""
+        self._homes = homes
+
+    def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
+        """Whether memory of its own would have the shape and strides of the input `home`.
+
+        The stride of a dimension of one element makes no difference.
+        """
+        (shape, strides, _), (size, steps, _) = self._own(tensor), self._own(home)
+        return shape == size and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape))
+
+    def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """(shape, strides, alignment in bytes); empty for a scalar."""
+        return self._own(self._homes.get(value, value))
+
+    def stride(self, value: Val, dim: int) -> int:
+        """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
+        shape, strides, _ = self.of(value)
+        return 0 if 0 in shape else strides[dim]
+
+    def _own(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        found = self._facts.get(value)
+        if found is None:
+            shape: tuple[int, ...] = ()
+            strides: tuple[int, ...] = ()
+            if isinstance(value, TensorView):
+                layout = self._layouts.get(value)
+                if layout is None:
+                    layout = self._layouts[value] = Layout(value)
+                shape, strides = layout.at(self.sizes)
+            found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
+        return found

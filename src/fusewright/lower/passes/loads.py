@@ -1,0 +1,173 @@
+"""Brings loads from global memory forward: out of loops that do not change them, and ahead of computations.
+
+    for j: a[j] = x[j] if p(j) else 0           for j: a[j] = x[j] if p(j) else 0
+    for j: b[j] = exp(a[j])                     for j: c[j] = y[j] if p(j) else 0
+    for j: c[j] = y[j] if p(j) else 0     ->    r = z[i] if q else 0
+    for j: d[j] = z[i] if q else 0              for j: b[j] = exp(a[j])
+                                                for j: d[j] = r
+
+So the memory is busy with all of them at once. The CUDA compiler moves no load past a branch, and does not
+see that two loads under predicates are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.sym import ZERO, Symbol, as_int, const
+
+# Bytes that a thread loads at once: a quarter of its registers.
+MAX_BYTES_IN_FLIGHT = 256
+
+
+def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:
+    lifter = _Lifter()
+    body = _ahead(lifter.body(kernel.body))
+    allocations = tuple(k.Alloc(buffer) for buffer in lifter.registers)
+    return k.with_body(kernel, k.body_of(kernel.body, (*allocations, *body)))
+
+
+def _is_load(stmt: k.Stmt) -> bool:
+    """Whether a leaf brings elements from global memory into registers, and does nothing else."""
+    return (
+        isinstance(stmt, k.Copy)
+        and isinstance(stmt.src, k.Ref)
+        and stmt.src.buffer.space is k.Space.GLOBAL
+        and stmt.dst.buffer.space is k.Space.LOCAL
+        and not isinstance(stmt.fill, k.Ref)
+    )
+
+
+def _writes_memory(stmt: k.Stmt) -> bool:
+    return any(buffer.space is not k.Space.LOCAL for buffer in access.written_buffers(stmt))
+
+
+# ---- out of loops ------------------------------------------------------------------------------------------
+
+
+class _Lifter:
+    """Attributes:
+    registers: those that hold what is loaded once.
+    """
+
+    def __init__(self) -> None:
+        self.registers: list[k.Buffer] = []
+
+    def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        """`body` with the loads before its unrolled loops that are the same in all their iterations."""
+        result: list[k.Stmt] = []
+        for stmt in body:
+            stmt = k.with_children(stmt, self.body)
+            if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
+                lifted, stmt = self._without_invariant_loads(stmt)
+                result += lifted
+            result.append(stmt)
+        return k.body_of(body, result)
+
+    def _without_invariant_loads(self, loop: k.For) -> tuple[list[k.Stmt], k.For]:
+        inner = list(k.walk(loop.body))
+        if any(_writes_memory(stmt) or isinstance(stmt, (k.Barrier, k.LetValue)) for stmt in inner):
+            return [], loop
+        varying = {loop.symbol, *(s for stmt in inner if (s := access.defined_symbol(stmt)) is not None)}
+        lifted: list[k.Stmt] = []
+        kept: list[k.Stmt] = []
+        for stmt in loop.body:
+            if not _is_load(stmt) or not varying.isdisjoint(_symbols(stmt, written=False)):
+                kept.append(stmt)
+                continue
+            assert isinstance(stmt, k.Copy)
+            if stmt.dst.buffer in self.registers:  # it was lifted out of a loop inside this one
+                lifted.append(stmt)
+            elif stmt.width > 1 or (stmt.pred is not k.TRUE and stmt.fill is None):
+                kept.append(stmt)
+            else:
+                name = f"{stmt.dst.buffer.name}_once{len(self.registers)}"
+                register = k.Buffer(name, stmt.dst.buffer.dtype, k.Space.LOCAL, const(1))
+                self.registers.append(register)
+                lifted.append(dataclasses.replace(stmt, dst=k.Ref(register, ZERO)))
+                kept.append(k.Copy(stmt.dst, k.Ref(register, ZERO)))
+        return lifted, k.with_body(loop, k.body_of(loop.body, kept))
+
+
+# ---- ahead of computations ---------------------------------------------------------------------------
+
+
+def _ahead(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    """`body` with its loads before what precedes them, as far as they go."""
+    named = frozenset(stmt.symbol for stmt in body if isinstance(stmt, k.LetValue))
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if not (isinstance(stmt, k.For) and stmt.unroll):  # the CUDA compiler orders what has no branches
+            stmt = k.with_children(stmt, _ahead)
+        place = len(result)
+        if _loaded_bytes(stmt) is not None:
+            place = _place(result, stmt, named)
+        result.insert(place, stmt)
+    return k.body_of(body, result)
+
+
+def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> int:
+    """Where among the statements `before` it a load can stand. `named`: indices that are loaded values."""
+    symbols = _symbols(load)
+    place = len(before)
+    while place > 0 and _may_follow(
+        before[place - 1], load, symbols, waits=bool(_symbols(before[place - 1]) & named - symbols)
+    ):
+        place -= 1
+    in_flight = _loaded_bytes(load) or 0
+    for stmt in reversed(before[:place]):
+        size = _loaded_bytes(stmt)
+        if size is None:
+            break
+        in_flight += size
+    return place if in_flight <= MAX_BYTES_IN_FLIGHT else len(before)
+
+
+def _symbols(stmt: k.Stmt, written: bool = True) -> frozenset[Symbol]:
+    """The symbols of a statement's expressions; without `written`, but for those of where it stores."""
+    found: set[Symbol] = set()
+    for each in k.walk((stmt,)):
+        stored = () if written else access.written_refs(each)
+        operands = [ref.index for ref in access.read_refs(each) if ref not in stored]
+        for e in access.expressions(each) if written else (*access.conditions(each), *operands):
+            found |= e.free_symbols
+    return frozenset(found)
+
+
+def _loaded_bytes(stmt: k.Stmt) -> int | None:
+    """What a leaf or an unrolled loop loads, if it does nothing else."""
+    if isinstance(stmt, k.For):
+        extent = as_int(stmt.extent)
+        inner = [_loaded_bytes(each) for each in stmt.body]
+        if not stmt.unroll or extent is None or not inner or any(size is None for size in inner):
+            return None
+        return extent * sum(size for size in inner if size is not None)
+    if isinstance(stmt, k.Copy) and _is_load(stmt):
+        return stmt.width * stmt.dst.buffer.dtype.size
+    return None
+
+
+def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: bool) -> bool:
+    """Whether what stands before a load, which uses `symbols`, may as well come after it. `waits`: whether it
+    reads at an index that is loaded first.
+    """
+    if isinstance(stmt, k.LetValue):
+        return stmt.symbol not in symbols
+    if isinstance(stmt, (k.Alloc, k.Let, k.If)) or (_loaded_bytes(stmt) is not None and not waits):
+        return False
+    loaded = {buffer for each in k.walk((load,)) for buffer in access.written_buffers(each)}
+    for each in k.walk((stmt,)):
+        if isinstance(each, (k.Barrier, k.BlockReduce, k.BlockScan, k.GridReduce, k.LetValue)):
+            return False
+        if _writes_memory(each) or not loaded.isdisjoint(_touched(each)):
+            return False
+        if isinstance(each, k.For) and not each.unroll:
+            return False
+    return True
+
+
+def _touched(stmt: k.Stmt) -> Sequence[k.Buffer]:
+    return [*access.read_buffers(stmt), *access.written_buffers(stmt)]

@@ -1,0 +1,119 @@
+"""Fills loads with what changes nothing in the one place where they are used.
+
+    a = x[i] if p else 0                    a = x[i] if p else identity
+    b = float(a)                    ->      b = float(a)
+    c = b if p else identity                c = b
+
+The elements beyond the end of a row then need no predicate after the load, which is one for a vector. Only
+where a load is read by nothing else is its fill a value: elsewhere it stands for nothing, as ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.op import converted
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.ops.elementwise import CAST
+from fusewright.sym import bounds, substitute
+
+
+def fill_with_neutral_elements(kernel: k.Kernel) -> k.Kernel:
+    accesses: dict[k.Buffer, list[_Leaf]] = {}
+    for leaf in _leaves(kernel.body, ()):
+        for buffer in dict.fromkeys((*access.read_buffers(leaf.stmt), *access.written_buffers(leaf.stmt))):
+            accesses.setdefault(buffer, []).append(leaf)
+    changed: dict[k.Stmt, k.Stmt] = {}
+    for leaf in dict.fromkeys(each for listed in accesses.values() for each in listed):
+        found = _chosen(leaf.stmt)
+        if found is None:
+            continue
+        source, neutral, plain = found
+        load = _only_load(leaf, source, neutral, accesses)
+        if load is not None:
+            changed[leaf.stmt] = plain
+            fill = k.Imm(neutral.value, load.dst.buffer.dtype)
+            changed[load] = dataclasses.replace(load, fill=fill, fill_is_value=True)
+    return k.with_body(kernel, _replaced(kernel.body, changed)) if changed else kernel
+
+
+@dataclass(frozen=True, eq=False)
+class _Leaf:
+    stmt: k.Stmt
+    loops: tuple[k.For, ...]
+
+
+def _leaves(body: Iterable[k.Stmt], loops: tuple[k.For, ...]) -> Iterable[_Leaf]:
+    for stmt in body:
+        if not k.children(stmt):
+            yield _Leaf(stmt, loops)
+        yield from _leaves(k.children(stmt), (*loops, stmt) if isinstance(stmt, k.For) else loops)
+
+
+def _chosen(stmt: k.Stmt) -> tuple[k.Ref, k.Imm, k.Stmt] | None:
+    """(register, value, statement) of a move that takes the register's value where its predicate holds and
+    else this value; the statement is the move that always takes the register's.
+    """
+    if not isinstance(stmt, k.Copy) or stmt.width > 1 or stmt.pred is k.TRUE or not stmt.fill_is_value:
+        return None
+    if not isinstance(stmt.fill, k.Imm) or not isinstance(stmt.src, k.Ref):
+        return None
+    return stmt.src, stmt.fill, dataclasses.replace(stmt, pred=k.TRUE, fill=None, fill_is_value=False)
+
+
+def _only_load(
+    user: _Leaf, source: k.Ref, neutral: k.Imm, accesses: dict[k.Buffer, list[_Leaf]]
+) -> k.Copy | None:
+    """The load that `source` holds the value of, under the predicate of `user`, if nothing else reads it or
+    what is made of it on the way, and if the neutral element can be its fill.
+    """
+    reader, ref = user, source
+    while True:
+        touching = [leaf for leaf in accesses[ref.buffer] if leaf is not reader]
+        if ref.buffer.space is not k.Space.LOCAL or len(touching) != 1:
+            return None
+        [writer] = touching
+        stmt = writer.stmt
+        if isinstance(stmt, k.Compute) and stmt.op is CAST and isinstance(stmt.args[0], k.Ref):
+            exact = _is_exact(neutral, stmt.args[0].buffer.dtype)
+            if writer.loops != reader.loops or stmt.dst != ref or not exact:
+                return None
+            reader, ref = writer, stmt.args[0]
+            continue
+        if not isinstance(stmt, k.Copy) or stmt.fill is None or stmt.fill_is_value:
+            return None
+        return stmt if _is_filled_elsewhere(writer, reader, ref, user.stmt) else None
+
+
+def _is_exact(value: k.Imm, dtype: DataType) -> bool:
+    """Whether a number of type `dtype` becomes this value by a cast."""
+    given = torch.tensor(value.value, dtype=value.dtype.values)
+    return bool(converted(converted(given, dtype), value.dtype) == given)
+
+
+def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -> bool:
+    """Whether an element that is read is a fill exactly where the user's predicate does not hold."""
+    copy = load.stmt
+    assert isinstance(copy, k.Copy) and isinstance(user, k.Copy)
+    theirs = [loop for loop in reader.loops if loop not in load.loops]
+    ours = [loop for loop in load.loops if loop not in reader.loops]
+    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+        return False
+    table = {b.symbol: a.symbol for a, b in zip(ours, theirs)}
+    low, high = bounds(substitute(ref.index, table) - copy.dst.index)
+    if low is None or high is None or low < 0 or high >= copy.width:
+        return False
+    return substitute(user.pred, table) is copy.pred
+
+
+def _replaced(body: tuple[k.Stmt, ...], changed: dict[k.Stmt, k.Stmt]) -> tuple[k.Stmt, ...]:
+    result = [
+        k.with_children(changed.get(stmt, stmt), lambda inner: _replaced(inner, changed)) for stmt in body
+    ]
+    return k.body_of(body, result)

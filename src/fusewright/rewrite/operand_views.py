@@ -1,0 +1,107 @@
+"""Operands of library calls that only look at a tensor in another way: the call reads that tensor.
+
+A library takes strides, so a permuted weight, or heads that are slices of one product, need no kernel that
+copies them.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.dtype import DataType
+from fusewright.ir import Fusion, LibraryCall, Node, Placement, TensorView
+from fusewright.sym import as_int, product
+
+__all__ = ["with_viewed_operands"]
+
+# Strides of a tensor of which none are known: no dimension is a multiple of another.
+_PRIMES = (104729, 49999, 24989, 12497, 6247, 3121, 1559, 773, 389, 193, 97, 47, 23, 11, 5, 2)
+
+
+def with_viewed_operands(fusion: Fusion) -> Fusion:
+    """The same computation, in which calls read what their operands are views of; `fusion` if none are."""
+    if not any(isinstance(node, LibraryCall) and any(_chains(fusion, node)) for node in fusion.nodes):
+        return fusion
+    new, _ = fusion.clone()
+    for node in list(new.nodes):
+        if not isinstance(node, LibraryCall):
+            continue
+        views = _chains(new, node)
+        if any(views):
+            sources = [chain[0].inputs[0] if chain else value for chain, value in zip(views, node.inputs)]
+            new.remove_node(node)
+            node.inputs, node.views = tuple(sources), views
+            new.add_node(node)
+    return new
+
+
+def _chains(fusion: Fusion, call: LibraryCall) -> tuple[tuple[Node, ...], ...]:
+    return tuple(
+        _chain(fusion, value, call.op.strided_rank) if isinstance(value, TensorView) else ()
+        for value in call.inputs
+    )
+
+
+def _chain(fusion: Fusion, operand: TensorView, strided_rank: int) -> tuple[Node, ...]:
+    """The nodes from a tensor in memory to an operand that is a view of it; none, where it is no view."""
+    nodes: list[Node] = []
+    tensor = operand
+    while not fusion.is_input(tensor):
+        node = tensor.definition
+        if node is None or not (node.traits.view or node.traits.indexed) or len(node.inputs) > 1:
+            break
+        nodes.append(node)
+        source = node.inputs[0]
+        assert isinstance(source, TensorView)
+        tensor = source
+    nodes.reverse()
+    if not nodes or operand.ndim > strided_rank or tensor.is_cpu or tensor.dtype in _PAIRED:
+        return ()
+    shows_all = product(tensor.extents) is product(operand.extents)
+    if not (shows_all or _is_in_memory(fusion, tensor)) or not _are_strided(tensor, nodes):
+        return ()
+    return tuple(nodes)
+
+
+# Elements below a byte have no strides.
+_PAIRED = frozenset({DataType.Float4_e2m1fn, DataType.Float4_e2m1fn_x2})
+
+
+def _is_in_memory(fusion: Fusion, tensor: TensorView) -> bool:
+    """Whether it is there as a whole, even if the call does not read it."""
+    return (
+        fusion.is_input(tensor)
+        or isinstance(tensor.definition, LibraryCall)
+        or any(output.tensor is tensor for output in fusion.outputs)
+    )
+
+
+def _are_strided(source: TensorView, nodes: list[Node]) -> bool:
+    """Whether strides lead to what the nodes show, in whatever call.
+
+    Where elements are taken by an index, that is known if sizes are.
+    """
+    if not any(node.traits.indexed for node in nodes):
+        return True
+    tensors = [source, *(node.output for node in nodes)]
+    shapes = [tuple(as_int(extent) for extent in tensor.extents) for tensor in tensors]
+    known = [tuple(size for size in shape if size is not None) for shape in shapes]
+    if any(len(sizes) < len(shape) or 0 in sizes for sizes, shape in zip(known, shapes)):
+        return False
+    place: Placement | None = Placement(known[0], _strides(source, known[0]))
+    for node, shape in zip(nodes, known[1:]):
+        place = node.placement(place, shape, {}) if place is not None else None
+    return place is not None
+
+
+def _strides(tensor: TensorView, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Its strides if it is dense, else some that nothing may be concluded from."""
+    position = {axis: i for i, axis in enumerate(tensor.shape)}
+    order = [position[axis] for axis in tensor.allocation if axis in position]
+    is_dense = all(flag or shape[dim] == 1 for dim, flag in zip(order, tensor.contiguity, strict=True))
+    if not is_dense:
+        return _PRIMES[: len(shape)]
+    strides = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides)

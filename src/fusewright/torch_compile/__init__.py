@@ -1,0 +1,15 @@
+"""Graphs of torch as definitions: `from_fx` takes what torch.export, AOTAutograd or make_fx traced.
+
+Start with `convert`. `graphs` brings a graph into the form that is converted, `rows` and the `*_rows` modules
+are the table of ATen operators, `recording` writes them into a definition. It imports the front end and what
+stands below it; nothing imports it.
+"""
+
+from fusewright.torch_compile import elementwise_rows as _elementwise  # noqa: F401
+from fusewright.torch_compile import reduction_rows as _reductions  # noqa: F401
+from fusewright.torch_compile import shape_rows as _shapes  # noqa: F401
+from fusewright.torch_compile.convert import ConvertedGraph, from_fx
+from fusewright.torch_compile.graphs import decompositions
+from fusewright.torch_compile.report import Evaluated, Report
+
+__all__ = ["ConvertedGraph", "Evaluated", "Report", "decompositions", "from_fx"]

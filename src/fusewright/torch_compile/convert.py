@@ -1,0 +1,351 @@
+"""`from_fx`: a graph of ATen operators as definitions, and what runs them on tensors.
+
+A graph is one definition where that can be. What a definition cannot hold (types that it has none of, results
+whose sizes depend on values) torch computes between several of them: nodes get stages, even ones for
+definitions and odd ones for torch, so that a stage depends on earlier ones only.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fusewright.core.errors import ContiguityError, InputError, InternalError
+from fusewright.core.options import Options
+from fusewright.frontend.definition import FusionDefinition
+from fusewright.frontend.handles import Tensor
+from fusewright.schedulers import Registry
+from fusewright.torch_compile.graphs import PureGraph, pure_graph
+from fusewright.torch_compile.recording import (
+    Recording,
+    UnsupportedNode,
+    is_on_host,
+    meta_of,
+    restrided,
+    result_tensors,
+    takes_dtype,
+)
+from fusewright.torch_compile.report import Evaluated, Report
+from fusewright.torch_compile.result_views import ResultView, base_of, result_views
+from fusewright.torch_compile.rows import Overload, bound_arguments
+from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known, is_size
+
+__all__ = ["ConvertedGraph", "from_fx"]
+
+Environment = dict[fx.Node, Any]
+
+
+def from_fx(
+    graph: fx.GraphModule | ExportedProgram,
+    *,
+    options: Options | None = None,
+    registry: Registry | None = None,
+) -> ConvertedGraph:
+    """What computes the same as `graph`, by kernels of Fusewright where there is an operation for it.
+
+    Sizes that the graph has as numbers are constants of the definition; symbolic ones are not. In-place
+    updates of inputs (`copy_` at the end of a graph, or the mutations of an exported program) are done.
+    Operators round to the types that torch gives them, each by itself. Random numbers are Fusewright's own.
+
+    Args:
+        graph: over ATen operators, with sizes and types in `meta["val"]`: what make_fx, AOTAutograd or
+            torch.export return. Operators without a row that are made of others are decomposed.
+        options, registry: of the definitions.
+
+    Raises:
+        GraphError: it is no such graph.
+    """
+    pure = pure_graph(graph)
+    refused: dict[fx.Node, str] = {}
+    while True:
+        conversion = _Conversion(pure, refused, options, registry)
+        try:
+            return conversion.convert()
+        except UnsupportedNode as unsupported:
+            if unsupported.node in refused:
+                raise InternalError(problem=f"{unsupported.node} is refused twice") from unsupported
+            refused[unsupported.node] = unsupported.reason
+
+
+class ConvertedGraph:
+    """A graph as definitions: call it as the graph.
+
+    Attributes:
+        definitions: in the order in which they run; one, where the graph could be one.
+    """
+
+    def __init__(self, pure: PureGraph, steps: Sequence[_Step], evaluated: Sequence[Evaluated]) -> None:
+        self.definitions = tuple(step.fd for step in steps if isinstance(step, _Definition))
+        self._pure = pure
+        self._steps = steps
+        self._evaluated = tuple(evaluated)
+        self._known = dict(zip(pure.placeholders[pure.arguments :], pure.constants))
+        self._copies = tuple(pair for step in steps for pair in step.copies)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results of the graph, nested as the graph returns them.
+
+        Raises:
+            InputError, ShapeError, ...: arguments that are not as those that the graph was traced with.
+        """
+        return pytree.tree_unflatten(
+            self.flat_results(pytree.arg_tree_leaves(*arguments)), self._pure.structure
+        )
+
+    def flat_results(self, arguments: Sequence[Any]) -> list[Any]:
+        """The results as a flat list, for arguments that are one, too."""
+        if len(arguments) != self._pure.arguments:
+            raise InputError(f"Expected {self._pure.arguments} arguments, but got {len(arguments)}")
+        values: Environment = dict(zip(self._pure.placeholders, arguments))
+        values.update(self._known)
+        for step in self._steps:
+            step.run(values)
+        for source, home in self._copies:
+            with torch.no_grad():
+                values[home].copy_(values[source])
+        return [values[r] if isinstance(r, fx.Node) else r for r in self._pure.results]
+
+    def report(self) -> Report:
+        """What the definitions hold, and what torch evaluates and why."""
+        return Report(
+            definitions=len(self.definitions),
+            nodes=sum(node.op == "call_function" for node in self._pure.graph.nodes),
+            records=tuple(len(fd._finished().records) for fd in self.definitions),
+            evaluated=self._evaluated,
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.definitions))
+
+
+# ---- steps -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Definition:
+    """Runs a definition.
+
+    Attributes:
+        inputs: what it takes, and the strides of each that it was written for.
+        outputs: the nodes whose values it returns, in order.
+        copies: values and the inputs that they are written into once everything has run.
+        views: further results, which are views of outputs.
+    """
+
+    fd: FusionDefinition
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
+    views: tuple[ResultView, ...] = ()
+
+    def run(self, values: Environment) -> None:
+        inputs = [values[node] for node in self.inputs]
+        try:
+            made = self.fd.execute(inputs)
+        except ContiguityError:
+            made = self.fd.execute([restrided(v, node) for v, node in zip(inputs, self.inputs)])
+        values.update(zip(self.outputs, made))
+        for view in self.views:
+            values[view.node] = view.of(values[view.base])
+
+
+@dataclass(frozen=True, eq=False)
+class _Torch:
+    """Has torch compute nodes one after another."""
+
+    nodes: tuple[fx.Node, ...]
+    copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
+
+    def run(self, values: Environment) -> None:
+        with torch.no_grad():
+            for node in self.nodes:
+                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+_Step = _Definition | _Torch
+
+# ---- conversion --------------------------------------------------------------------------------------------
+
+
+class _Conversion:
+    """One attempt to convert a graph, with torch computing what was refused before."""
+
+    def __init__(
+        self,
+        pure: PureGraph,
+        refused: Mapping[fx.Node, str],
+        options: Options | None,
+        registry: Registry | None,
+    ) -> None:
+        self.pure = pure
+        self._make: Callable[[], FusionDefinition] = lambda: FusionDefinition(
+            max_length=_MANY_RECORDS, options=options, registry=registry
+        )
+        self.outside: dict[fx.Node, str] = dict(refused)
+        self._placeholders = frozenset(pure.placeholders)
+        self._results = frozenset(r for r in pure.results if isinstance(r, fx.Node))
+        self._on_gpu = any(t.device.type == "cuda" for n in pure.placeholders for t in result_tensors(n))
+        self._find_outside()
+        self.stages = self._stages()
+        #: values of nodes that are plain numbers, or nothing
+        self.numbers: Environment = {}
+
+    def convert(self) -> ConvertedGraph:
+        """UnsupportedNode: torch has to compute another node."""
+        by_stage: dict[int, list[fx.Node]] = {}
+        for node, stage in self.stages.items():
+            by_stage.setdefault(stage, []).append(node)
+        steps: list[_Step] = []
+        evaluated: list[Evaluated] = []
+        last = max(by_stage, default=0)
+        for stage in sorted(by_stage):
+            nodes = by_stage[stage]
+            if stage % 2:
+                steps.append(_Torch(tuple(nodes)))
+                evaluated += [_evaluated(n, self.outside[n], False) for n in nodes if n in self.outside]
+                continue
+            step, within = self._definition(stage, nodes, is_last=stage == last)
+            evaluated += [_evaluated(node, reason, True) for node, reason in within.items()]
+            if step is not None:
+                steps.append(step)
+        return ConvertedGraph(self.pure, steps, [e for e in evaluated if e.operator])
+
+    # ---- stages
+
+    def _find_outside(self) -> None:
+        for node in self.pure.graph.nodes:
+            if node.op != "call_function" or node in self.outside:
+                continue
+            tensors = [t for n in (node, *node.all_input_nodes) for t in result_tensors(n)]
+            for tensor in tensors:
+                if not takes_dtype(tensor.dtype):
+                    self.outside[node] = f"a definition has no tensors of {tensor.dtype}"
+            if node.target is operator.getitem and node.args[0] in self.outside:
+                self.outside[node] = ""
+            elif _has_state_on_host(node):
+                self.outside[node] = "its random state is in host memory"
+        # Where torch computes between definitions, or a size is a result, it computes the sizes, too.
+        if self.outside or any(is_size(meta_of(r)) for r in self._results):
+            for node in self.pure.graph.nodes:
+                if node.op == "call_function" and node.target in SIZE_FUNCTIONS:
+                    self.outside.setdefault(node, "")
+
+    def _stages(self) -> dict[fx.Node, int]:
+        """Of each node that computes something."""
+        stages: dict[fx.Node, int] = {}
+        for node in self.pure.graph.nodes:
+            if node.op != "call_function":
+                continue
+            parity = int(node in self.outside)
+            least = parity
+            for source in node.all_input_nodes:
+                stage = stages.get(source)
+                if stage is not None:
+                    least = max(least, stage + (stage % 2 != parity))
+            stages[node] = least
+        return stages
+
+    # ---- definitions
+
+    def _definition(
+        self, stage: int, nodes: Sequence[fx.Node], is_last: bool
+    ) -> tuple[_Definition | None, Mapping[fx.Node, str]]:
+        """What computes the nodes of a stage; None, where all of them are numbers."""
+        inside = set(nodes)
+        with self._make() as fd:
+            recording = Recording(fd, self.numbers, self._on_gpu)
+            read = [s for n in nodes for s in n.all_input_nodes if s not in inside]
+            written = [(v, self.pure.placeholders[p]) for v, p in self.pure.written if v in inside]
+            read += [home for _, home in written]
+            for source in sorted(set(read) - self.numbers.keys(), key=self._position):
+                recording.add_input(source)
+            for node in nodes:
+                recording.record(node)
+                made = recording.value(node)
+                if made is None or is_known(made):
+                    self.numbers[node] = made
+                elif isinstance(made, Tensor) and self._leaves(node, inside) and base_of(node) is node:
+                    recording.lay_out(node)
+            # Another stage may read what an input was before: then torch copies into it at the end.
+            in_place = [(v, home) for v, home in written if is_last and self._takes_result(home, stage)]
+            for value, home in in_place:
+                fd.add_output(recording.value(value), alias_input=recording.value(home))
+            copies = tuple(pair for pair in written if pair not in in_place)
+            outputs, views = self._outputs(recording, nodes, [value for value, _ in copies])
+        if not outputs and not in_place:
+            return None, recording.evaluated
+        return _Definition(fd, tuple(recording.inputs), outputs, copies, views), recording.evaluated
+
+    def _outputs(
+        self, recording: Recording, nodes: Sequence[fx.Node], more: Sequence[fx.Node]
+    ) -> tuple[tuple[fx.Node, ...], tuple[ResultView, ...]]:
+        """Adds what others read of these nodes as outputs: the nodes, in their order, and views of them."""
+        inside = set(nodes)
+        tensors = [node for node in nodes if isinstance(recording.value(node), Tensor)]
+        elsewhere = {node for node in tensors if self._is_read_elsewhere(node, inside)}
+        elsewhere.update(more)
+        results = [r for r in dict.fromkeys(self.pure.results) if isinstance(r, fx.Node) and r in inside]
+        results = [r for r in results if isinstance(recording.value(r), Tensor)]
+        views = result_views([r for r in results if r not in elsewhere], inside, recording.library)
+        wanted = elsewhere.union(results).difference(view.node for view in views)
+        wanted.update(view.base for view in views)
+        outputs = tuple(node for node in tensors if node in wanted)
+        for node in outputs:
+            recording.fd.add_output(recording.value(node))
+        return outputs, tuple(views)
+
+    def _leaves(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
+        return node in self._results or self._is_read_elsewhere(node, inside)
+
+    def _is_read_elsewhere(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
+        return any(user.op == "call_function" and user not in inside for user in node.users)
+
+    def _takes_result(self, home: fx.Node, stage: int) -> bool:
+        """Whether the definition of a stage may write into an input."""
+        if self._on_gpu and is_on_host(meta_of(home)):
+            return False
+        return all(self.stages.get(user, stage) <= stage for user in home.users)
+
+    def _position(self, node: fx.Node) -> tuple[int, int]:
+        if node in self._placeholders:
+            return 0, self.pure.placeholders.index(node)
+        return 1, list(self.stages).index(node)
+
+
+#: Attention whose backward pass reads the state of its dropout in host memory.
+_STATE_ON_HOST = frozenset(
+    {
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+    }
+)
+
+
+def _has_state_on_host(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, Overload) or str(target) not in _STATE_ON_HOST:
+        return False
+    return bool(bound_arguments(target, node.args, node.kwargs)["dropout_p"])
+
+
+# Of a graph, whose length is nobody's mistake.
+_MANY_RECORDS = 1_000_000
+
+
+def _evaluated(node: fx.Node, reason: str, within: bool) -> Evaluated:
+    tensors = result_tensors(node)
+    return Evaluated(
+        node=node.name,
+        operator=str(node.target) if reason else "",
+        reason=reason,
+        within=within,
+        results=tuple(f"{t.dtype} {list(t.shape)}" for t in tensors),
+    )

@@ -1,0 +1,242 @@
+"""Rows of elementwise operators, nearly all of them made from Fusewright's own table of operations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fusewright.core.dtype import Category, DataType, from_torch
+from fusewright.core.op import ElementwiseOp, Rule
+from fusewright.frontend.handles import Handle, Scalar, Tensor
+from fusewright.ops import OPS
+from fusewright.ops.binary import BINARY
+from fusewright.ops.ternary import TERNARY
+from fusewright.ops.unary import UNARY
+from fusewright.torch_compile.rows import ROWS, NotRecordable, Overload, add_row, row
+
+if TYPE_CHECKING:
+    from fusewright.torch_compile.recording import Recording
+
+# Operations whose torch namesake is another one: torch divides integers truly, and has no C-like division.
+RENAMED: Mapping[str, str] = {"truediv": "div"}
+NAMESAKES = frozenset({"div"})
+#: The type that a Python number of a category stands for where it decides the type of the result.
+DEFAULT_DTYPES: Mapping[Category, DataType] = {
+    Category.BOOL: DataType.Bool,
+    Category.INT: DataType.Int,
+    Category.FLOAT: DataType.Float,
+    Category.COMPLEX: DataType.ComplexFloat,
+}
+_NUMBER_CATEGORIES: Mapping[type, Category] = {
+    bool: Category.BOOL,
+    int: Category.INT,
+    float: Category.FLOAT,
+    complex: Category.COMPLEX,
+}
+# Rules that look at one operand, or at none.
+_UNPROMOTED = frozenset({Rule.LOGICAL, Rule.PREDICATE, Rule.KEEP, Rule.TO_REAL})
+_ELEMENTS = frozenset({"Tensor", "number", "Optional[Tensor]", "Optional[number]"})
+
+
+def result_dtype(operands: Sequence[Any]) -> DataType:
+    """torch's promoted type: of the highest category; tensors before tensors of rank 0 before numbers."""
+    ranked: list[tuple[int, Category, DataType]] = []
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            ranked.append((2 if operand.ndim else 1, operand.dtype.category, operand.dtype))
+        else:
+            category = (
+                operand.dtype.category if isinstance(operand, Scalar) else _NUMBER_CATEGORIES[type(operand)]
+            )
+            ranked.append((0, category, DEFAULT_DTYPES[category]))
+    highest = max(category for _, category, _ in ranked)
+    tier = max(tier for tier, category, _ in ranked if category is highest)
+    found = [dtype.torch for its, category, dtype in ranked if its == tier and category is highest]
+    return from_torch(functools.reduce(torch.promote_types, found))
+
+
+def promoted(recording: Recording, operands: Sequence[Any]) -> list[Any]:
+    """The operands, those of a lower category than the result's converted to its type as torch does.
+
+    Numbers count only where there is no tensor, and are of the type then that torch makes tensors of them.
+    """
+    common = result_dtype(operands)
+    if not any(isinstance(operand, Handle) for operand in operands):
+        return [recording.fd.define_scalar(operand, common) for operand in operands]
+    return [
+        recording.ops.cast(operand, common)
+        if isinstance(operand, Tensor) and operand.dtype.category < common.category
+        else operand
+        for operand in operands
+    ]
+
+
+def _record(op: ElementwiseOp, names: Sequence[str], recording: Recording, **values: Any) -> Any:
+    operands = [values[name] for name in names]
+    if "alpha" in values and values["alpha"] != 1 and "alpha" not in names:
+        operands[1] = _scaled(recording, operands[1], values["alpha"])
+    first = 1 if op.rule is Rule.SELECT else 0
+    if op.rule not in _UNPROMOTED and len(operands) > 1:
+        given = [value for value in operands[first:] if value is not None]
+        converted = iter(promoted(recording, given))
+        operands[first:] = [None if value is None else next(converted) for value in operands[first:]]
+    return getattr(recording.ops, op.name)(*operands)
+
+
+def _scaled(recording: Recording, operand: Any, factor: Any) -> Any:
+    return recording.ops.mul(operand, factor) if isinstance(operand, Handle) else operand * factor
+
+
+def _derived() -> Iterator[tuple[ElementwiseOp, Overload, list[str]]]:
+    """The overloads of ATen that are an operation of the table: their operands are its operands."""
+    for op in (*UNARY, *BINARY, *TERNARY):
+        packet = getattr(torch.ops.aten, RENAMED.get(op.name, op.name), None)
+        if packet is None or op.name in NAMESAKES or op.name not in OPS:
+            continue
+        for name in packet.overloads():
+            overload = getattr(packet, name)
+            if _fits(op, overload):
+                yield op, overload, [a.name for a in overload._schema.arguments[: op.arity]]
+
+
+def _fits(op: ElementwiseOp, overload: Overload) -> bool:
+    schema = overload._schema
+    if schema.is_mutable or [str(r.type) for r in schema.returns] != ["Tensor"]:
+        return False
+    if schema.returns[0].alias_info is not None or len(schema.arguments) < op.arity:
+        return False
+    operands, rest = schema.arguments[: op.arity], schema.arguments[op.arity :]
+    types = [str(argument.type) for argument in operands]
+    takes_tensor = [parameter.kind.is_operand for parameter in OPS[op.name].parameters]
+    return (
+        _ELEMENTS.issuperset(types)
+        and "Tensor" in types
+        and all(takes or "Tensor" not in its for takes, its in zip(takes_tensor, types))
+        and [argument.name for argument in rest] in ([], ["alpha"])
+    )
+
+
+for _op, _overload, _names in _derived():
+    _takes = frozenset(a.name for a in _overload._schema.arguments)
+    add_row(str(_overload), functools.partial(_record, _op, _names), _takes)
+
+# ---- by hand -----------------------------------------------------------------------------------------------
+
+
+@row("rsub.Tensor", "rsub.Scalar")
+def rsub(r: Recording, x: Any, other: Any, alpha: Any) -> Any:
+    a, b = promoted(r, (other, x))
+    return r.ops.sub(a, b if alpha == 1 else _scaled(r, b, alpha))
+
+
+@row("div.Tensor_mode", "div.Scalar_mode")
+def div_rounded(r: Recording, x: Any, other: Any, rounding_mode: str | None) -> Any:
+    a, b = promoted(r, (x, other))
+    if rounding_mode is None:
+        return r.ops.truediv(a, b)
+    if a.dtype.is_integral and rounding_mode == "trunc":
+        return r.ops.div(a, b)
+    if a.dtype.is_integral or rounding_mode == "floor":
+        raise NotRecordable("torch corrects the quotient where it is inexact")
+    return r.ops.trunc(r.ops.truediv(a, b))
+
+
+@row("clamp.Tensor")
+def clamp_tensors(r: Recording, x: Any, min: Any, max: Any) -> Any:
+    for name, bound in (("maximum", min), ("minimum", max)):
+        if bound is not None:
+            x = getattr(r.ops, name)(*promoted(r, (x, bound)))
+    return x
+
+
+@row("clamp_min.default", "clamp_min.Tensor")
+def clamp_min(r: Recording, x: Any, min: Any) -> Any:
+    return r.ops.maximum(*promoted(r, (x, min)))
+
+
+@row("clamp_max.default", "clamp_max.Tensor")
+def clamp_max(r: Recording, x: Any, max: Any) -> Any:
+    return r.ops.minimum(*promoted(r, (x, max)))
+
+
+@row("logical_xor.default")
+def logical_xor(r: Recording, x: Any, other: Any) -> Any:
+    return r.ops.ne(r.ops.cast(x, DataType.Bool), r.ops.cast(other, DataType.Bool))
+
+
+@row("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(r: Recording, x: Any, mask: Any, value: Any) -> Any:
+    fill = r.ops.cast(value, x.dtype) if isinstance(value, Tensor) else value
+    return r.ops.where(mask, fill, x)
+
+
+@row("gelu.default")
+def gelu(r: Recording, x: Any, approximate: str) -> Any:
+    return r.ops.gelu(x, approximate)
+
+
+@row("square.default")
+def square(r: Recording, x: Any) -> Any:
+    return r.ops.mul(x, x)
+
+
+@row("addcdiv.default")
+def addcdiv(r: Recording, x: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
+    quotient = r.ops.truediv(tensor1, tensor2)
+    return r.ops.add(x, quotient if value == 1 else r.ops.mul(quotient, value))
+
+
+# ---- lists of tensors --------------------------------------------------------------------------------------
+
+
+def _foreach(name: str, names: Sequence[str], recording: Recording, **values: Any) -> list[Any]:
+    """One operation for each place in the lists; what is no list serves all."""
+    lists = [value for value in values.values() if isinstance(value, (list, tuple))]
+    base = ROWS[name]
+    made = []
+    for i in range(len(lists[0])):
+        own = {n: v[i] if isinstance(v, (list, tuple)) else v for n, v in values.items()}
+        renamed = {base_name: own[n] for base_name, n in zip(names, own)}
+        made.append(base.record(recording, **renamed))
+    return made
+
+
+#: How the overloads of an operator on lists are called where it takes single tensors; the first that is.
+_LISTED: Mapping[str, Sequence[str]] = {
+    "default": ("default",),
+    "List": ("Tensor", "default", "Tensor_Tensor"),
+    "Scalar": ("Scalar", "Tensor_Scalar", "default"),
+    "ScalarList": ("Scalar", "Tensor_Scalar", "default"),
+    "Tensor": ("Tensor",),
+    "ScalarAndTensor": ("Scalar_Tensor",),
+}
+
+
+def _add_foreach_rows() -> None:
+    for qualified in torch._C._dispatch_get_all_op_names():
+        name, _, overload = qualified.removeprefix("aten::").partition(".")
+        overload = overload or "default"
+        if not qualified.startswith("aten::_foreach_") or overload not in _LISTED:
+            continue
+        bases = (f"aten.{name.removeprefix('_foreach_')}.{o}" for o in _LISTED[overload])
+        base = next((b for b in bases if b in ROWS), None)
+        if base is None:
+            continue
+        takes = [a.name for a in _schema_of(base).arguments]
+        if "x" in ROWS[base].takes:
+            takes[0] = "x"
+        own = [a.name for a in _schema_of(f"aten.{name}.{overload}").arguments]
+        if len(own) <= len(takes):
+            record = functools.partial(_foreach, base, takes)
+            add_row(f"aten.{name}.{overload}", record, frozenset(own))
+
+
+def _schema_of(name: str) -> Any:
+    namespace, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)._schema
+
+
+_add_foreach_rows()

@@ -1,0 +1,356 @@
+"""Graphs of torch in the form that is converted: pure, over ATen operators that have rows where that can be.
+
+Attributes of a module become inputs with known values, and copies into inputs become further results, with
+the input that each is written into.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from fusewright.core.errors import GraphError
+from fusewright.ops.aten import is_composed
+from fusewright.torch_compile.recording import meta_of
+from fusewright.torch_compile.rows import ROWS, Overload
+from fusewright.torch_compile.sizes import SIZE_FUNCTIONS
+
+__all__ = ["PureGraph", "decompositions", "pure_graph"]
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+#: Decomposed beside ATen's core: normalizations, activations and losses, which are then ordinary operations.
+EXTRA = (
+    "native_layer_norm.default",
+    "native_group_norm.default",
+    "native_batch_norm.default",
+    "_native_batch_norm_legit_functional.default",
+    "_native_batch_norm_legit_no_training.default",
+    "_native_batch_norm_legit.no_stats",
+    "leaky_relu.default",
+    "elu.default",
+    "hardtanh.default",
+    "hardsigmoid.default",
+    "hardswish.default",
+    "softplus.default",
+    "mish.default",
+    "glu.default",
+    "sum_to_size.default",
+    "new_full.default",
+    "linalg_vector_norm.default",
+    "norm.ScalarOpt_dim",
+    "nll_loss_forward.default",
+    "nll_loss_backward.default",
+    "mse_loss.default",
+)
+#: torch computes these as they are: it has a kernel of its own, which the steps of a decomposition are not.
+WHOLE = (
+    "_scaled_dot_product_flash_attention_for_cpu.default",
+    "_scaled_dot_product_flash_attention.default",
+    "_scaled_dot_product_efficient_attention.default",
+    "_scaled_dot_product_cudnn_attention.default",
+    "convolution_backward.default",
+    "max_pool2d_with_indices_backward.default",
+    "upsample_bilinear2d.default",
+)
+
+
+def _overloads(names: Iterable[str]) -> list[Overload]:
+    found = []
+    for name in names:
+        packet, _, overload = name.partition(".")
+        known = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+        if isinstance(known, Overload):
+            found.append(known)
+    return found
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The decompositions to trace with, as for `make_fx` or AOTAutograd: ATen's core, and what suits fusions.
+
+    What has an operation here, or a kernel of its own in torch, stays whole.
+    """
+    return dict(_decompositions())
+
+
+@functools.cache
+def _decompositions() -> Decompositions:
+    """Collecting torch's table takes a third of a second."""
+    table = dict(torch._decomp.core_aten_decompositions())
+    table.update({o: d for o in _overloads(EXTRA) if (d := torch._decomp.decomposition_table.get(o))})
+    whole = {*_overloads(WHOLE)}
+    return {o: d for o, d in table.items() if o not in whole and str(o) not in ROWS}
+
+
+@dataclass(frozen=True, eq=False)
+class PureGraph:
+    """A graph that writes into nothing.
+
+    Attributes:
+        graph: over placeholders, operators and functions of sizes.
+        placeholders: the arguments of a call, then those with known values.
+        constants: the values of the last placeholders.
+        results: what a call returns, flat: nodes of the graph, or values that are known.
+        structure: how the results nest.
+        written: nodes, and the arguments (by position) that they are written into.
+    """
+
+    graph: fx.Graph
+    placeholders: tuple[fx.Node, ...]
+    constants: tuple[Any, ...]
+    results: tuple[Any, ...]
+    structure: pytree.TreeSpec
+    written: tuple[tuple[fx.Node, int], ...]
+
+    @property
+    def arguments(self) -> int:
+        """How many a call has."""
+        return len(self.placeholders) - len(self.constants)
+
+
+def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
+    """The pure form of a graph, decomposed where it holds operators that have no row.
+
+    Raises:
+        GraphError: it is no graph of ATen operators, or writes into tensors within.
+    """
+    if isinstance(source, ExportedProgram):
+        found = _of_program(source.run_decompositions(dict(_decompositions())))
+    elif isinstance(source, fx.GraphModule):
+        found = _of_module(source)
+    else:
+        raise GraphError(
+            problem=f"a {type(source).__name__} is no graph",
+            hint="pass a GraphModule of make_fx or AOTAutograd, or what torch.export.export returns",
+        )
+    table = _decompositions()
+    if any(_can_be_split(node, table) for node in found.graph.nodes):
+        return _decomposed(found, table)
+    return found
+
+
+# ---- modules and exported programs -------------------------------------------------------------------------
+
+
+def _of_module(module: fx.GraphModule) -> PureGraph:
+    graph = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    output = graph.graph_copy(module.graph, copied)
+    arguments = [copied[n] for n in module.graph.nodes if n.op == "placeholder"]
+    results, structure = pytree.tree_flatten(output)
+    attributes, constants = _lifted(graph, module)
+    placeholders = [*arguments, *attributes]
+    _check(graph)
+    if _writes_within(graph, placeholders):
+        graph, placeholders, results = _traced_again(graph, placeholders, results, {}, functional=True)
+    written, results = _without_copies(graph, placeholders, results)
+    graph.output((list(results), [node for node, _ in written]))
+    graph.eliminate_dead_code()
+    return PureGraph(graph, tuple(placeholders), tuple(constants), tuple(results), structure, tuple(written))
+
+
+def _writes_within(graph: fx.Graph, placeholders: Sequence[fx.Node]) -> bool:
+    """Whether it writes into tensors in another way than by copies into inputs that it no longer reads."""
+    written: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        target = node.target
+        if target is torch.ops.aten.copy_.default and node.args[0] in placeholders:
+            written.add(node.args[0])
+            written.add(node)
+        elif written.intersection(node.all_input_nodes) or (
+            isinstance(target, Overload) and target._schema.is_mutable
+        ):
+            return True
+    return False
+
+
+def _of_program(program: ExportedProgram) -> PureGraph:
+    """Parameters, buffers and constants are inputs with known values; mutated ones are written."""
+    found = _of_module(program.graph_module)
+    signature = program.graph_signature
+    state = {**program.state_dict, **program.constants}
+    names = [node.target for node in found.placeholders]
+    own: list[fx.Node] = []
+    known: list[fx.Node] = []
+    constants: list[Any] = []
+    for spec, node in zip(signature.input_specs, found.placeholders):
+        if spec.kind is InputKind.USER_INPUT:
+            own.append(node)
+        else:
+            known.append(node)
+            constants.append(state[str(spec.target)])
+    order = [*own, *known]
+    results: list[Any] = []
+    written: list[tuple[fx.Node, int]] = []
+    homes = {spec.target: names.index(spec.arg.name) for spec in signature.input_specs if spec.target}
+    for result, made in zip(signature.output_specs, found.results):
+        if result.kind is OutputKind.USER_OUTPUT:
+            results.append(made)
+            continue
+        if result.kind is OutputKind.USER_INPUT_MUTATION:
+            home = found.placeholders[names.index(str(result.target))]
+        elif result.target in homes:
+            home = found.placeholders[homes[result.target]]
+        else:
+            raise GraphError(problem=f"an output of the kind {result.kind.name} has no place in a call")
+        written.append((made, order.index(home)))
+    _, structure = pytree.tree_flatten(list(results))
+    out_spec = program.call_spec.out_spec
+    structure = structure if out_spec is None else out_spec
+    constants += found.constants
+    order += found.placeholders[len(found.placeholders) - len(found.constants) :]
+    return PureGraph(found.graph, tuple(order), tuple(constants), tuple(results), structure, tuple(written))
+
+
+def _without_copies(
+    graph: fx.Graph, arguments: Sequence[fx.Node], results: Sequence[Any]
+) -> tuple[list[tuple[fx.Node, int]], list[Any]]:
+    """Removes the copies into arguments: what is written where, and the results without them.
+
+    A result that is such a copy is the argument itself.
+    """
+    position = {node: i for i, node in enumerate(arguments)}
+    written: dict[int, fx.Node] = {}
+    last = list(results)
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in position:
+            continue
+        home, value = node.args[:2]
+        written[position[home]] = value
+        last = [home if result is node else result for result in last]
+        node.replace_all_uses_with(value)
+        graph.erase_node(node)
+    return [(value, place) for place, value in written.items()], last
+
+
+def _lifted(graph: fx.Graph, module: fx.GraphModule) -> tuple[list[fx.Node], list[Any]]:
+    """Makes inputs of the attributes that a graph reads: the inputs, and their values."""
+    made: dict[str, fx.Node] = {}
+    values: list[Any] = []
+    first = next(iter(graph.nodes))
+    for node in list(graph.nodes):
+        if node.op != "get_attr":
+            continue
+        name = str(node.target)
+        if name not in made:
+            value = module
+            for part in name.split("."):
+                value = getattr(value, part)
+            with graph.inserting_before(first):
+                made[name] = graph.placeholder(f"constant_{len(made)}")
+            made[name].meta["val"] = node.meta.get("val", value)
+            values.append(value)
+        node.replace_all_uses_with(made[name])
+        graph.erase_node(node)
+    return list(made.values()), values
+
+
+# ---- checks ------------------------------------------------------------------------------------------------
+
+
+def _check(graph: fx.Graph) -> None:
+    """Raises GraphError for what is no operator of ATen, or nothing is known of."""
+    for node in graph.nodes:
+        is_function = node.op == "call_function"
+        known = isinstance(node.target, Overload) or node.target is operator.getitem
+        if node.op in ("call_module", "call_method") or (
+            is_function and not known and node.target not in SIZE_FUNCTIONS
+        ):
+            raise GraphError(problem=f"{node.op} {node.target} is no operator of ATen", hint=_HINT)
+    for node in graph.nodes:
+        if node.op in ("placeholder", "call_function") and "val" not in node.meta:
+            raise GraphError(problem=f"nothing is known of the sizes of {node.name}", hint=_HINT)
+
+
+_HINT = "trace with make_fx, AOTAutograd or torch.export, which note sizes and types in meta['val']"
+
+# ---- decomposition -----------------------------------------------------------------------------------------
+
+
+def _can_be_split(node: fx.Node, table: Decompositions) -> bool:
+    """Whether an operator without a row is made of others."""
+    target = node.target
+    if not isinstance(target, Overload) or str(target) in ROWS or target in SIZE_FUNCTIONS:
+        return False
+    return target in table or is_composed(target)
+
+
+def _decomposed(found: PureGraph, table: Decompositions) -> PureGraph:
+    """The same computation with operators split into others."""
+    wanted = [*found.results, *(node for node, _ in found.written)]
+    graph, placeholders, made = _traced_again(found.graph, found.placeholders, wanted, table)
+    results = made[: len(found.results)]
+    written = [(node, place) for node, (_, place) in zip(made[len(results) :], found.written)]
+    graph.output((list(results), [node for node, _ in written]))
+    graph.eliminate_dead_code()
+    return PureGraph(
+        graph, tuple(placeholders), found.constants, tuple(results), found.structure, tuple(written)
+    )
+
+
+def _traced_again(
+    graph: fx.Graph,
+    placeholders: Sequence[fx.Node],
+    results: Sequence[Any],
+    table: Decompositions,
+    functional: bool = False,
+) -> tuple[fx.Graph, list[fx.Node], list[Any]]:
+    """The graph traced with decompositions, and without writing into tensors if `functional`.
+
+    Returns the new graph, its placeholders, and the results in it; it ends in copies into inputs that the
+    old one writes into in other ways.
+    """
+    wanted = [result for result in results if isinstance(result, fx.Node)]
+    values, mode = _fake_values(placeholders)
+
+    def compute(*arguments: Any) -> list[Any]:
+        known = dict(zip(placeholders, arguments))
+        for node in graph.nodes:
+            if node.op == "call_function":
+                args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+                known[node] = node.target(*args, **kwargs)
+        return [known[node] for node in wanted]
+
+    trace = torch.func.functionalize(compute, remove="mutations") if functional else compute
+    with mode, torch.no_grad():
+        module = make_fx(trace, decomposition_table=dict(table), tracing_mode="real")(*values)
+    again = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    output = again.graph_copy(module.graph, copied)
+    assert isinstance(output, (list, tuple))
+    made = iter(output)
+    if any(node.op == "get_attr" for node in again.nodes):
+        raise GraphError(problem="tracing it again made a tensor of its own")
+    taken = [copied[node] for node in module.graph.nodes if node.op == "placeholder"]
+    return again, taken, [next(made) if isinstance(r, fx.Node) else r for r in results]
+
+
+def _fake_values(placeholders: Sequence[fx.Node]) -> tuple[list[Any], FakeTensorMode]:
+    """Fake values for a trace, all of one mode."""
+    values = [meta_of(node) for node in placeholders]
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    modes = {id(v.fake_mode): v.fake_mode for v in tensors if isinstance(v, FakeTensor)}
+    if len(modes) == 1 and all(isinstance(v, FakeTensor) for v in tensors):
+        return values, next(iter(modes.values()))
+    mode = FakeTensorMode()
+    with mode:
+        fakes = [
+            torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device)
+            if isinstance(v, torch.Tensor)
+            else v
+            for v in values
+        ]
+    return fakes, mode

@@ -1,0 +1,88 @@
+"""Results of a graph that are views of a tensor in memory: that tensor is returned, and seen so.
+
+A backward pass is handed views of what products read and made: rows as a matrix, heads of one projection.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from fusewright.torch_compile.recording import meta_of, restrided, result_tensors, stride_order
+from fusewright.torch_compile.rows import Overload
+
+__all__ = ["ResultView", "base_of", "result_views"]
+
+
+@dataclass(frozen=True, eq=False)
+class ResultView:
+    """A result that is a view of `base`, as torch.as_strided makes it."""
+
+    node: fx.Node
+    base: fx.Node
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, base: torch.Tensor) -> torch.Tensor:
+        """The view, of the value of its base."""
+        found = restrided(base, self.base)
+        return found.as_strided(self.shape, self.strides, found.storage_offset() + self.offset)
+
+
+def base_of(node: fx.Node) -> fx.Node:
+    """The node whose memory the value of `node` is in, if operators are views where torch says so."""
+    while isinstance(node.target, Overload) or node.target is operator.getitem:
+        source = node.args[0]
+        if not isinstance(source, fx.Node):
+            return node
+        maker = source if node.target is operator.getitem else node
+        if not isinstance(maker.target, Overload) or not _is_view(maker):
+            return node
+        node = source
+    return node
+
+
+def _is_view(node: fx.Node) -> bool:
+    target = node.target
+    assert isinstance(target, Overload)
+    if target is torch.ops.aten._unsafe_view.default:
+        return True
+    results = target._schema.returns
+    return bool(results) and results[0].alias_info is not None and not target._schema.is_mutable
+
+
+def result_views(
+    results: Collection[fx.Node], made: Collection[fx.Node], library: Collection[fx.Node]
+) -> list[ResultView]:
+    """The results that may be views of nodes that are in memory as they are.
+
+    Args:
+        results: nodes that are returned.
+        made: the nodes of the definition that returns them.
+        library: those that torch computes, and their parts: they, and what they read, are in memory.
+    """
+    held = {base_of(source) for node in library for source in node.all_input_nodes}
+    held.update(library)
+    held |= {node for node in results if base_of(node) is node}
+    found = []
+    for node in results:
+        base = base_of(node)
+        if base is node or base not in held or base not in made:
+            continue
+        tensor, (source, *_) = meta_of(node), result_tensors(base)
+        offset = tensor.storage_offset()
+        numbers = (*tensor.shape, *tensor.stride(), *source.shape, *source.stride(), offset)
+        is_alone = isinstance(meta_of(base), torch.Tensor) and tensor.dtype == source.dtype
+        if is_alone and all(isinstance(n, int) for n in numbers) and _is_dense(source):
+            found.append(ResultView(node, base, tuple(tensor.shape), tensor.stride(), offset))
+    return found
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    outermost_first = sorted(range(tensor.ndim), key=lambda dim: -stride_order(tensor)[dim])
+    return tensor.permute(outermost_first).is_contiguous() and tensor.storage_offset() == 0

@@ -1,0 +1,319 @@
+"""Rows of operators that move, copy or make elements: views, joins, indexing and factories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusewright.core.dtype import DataType
+from fusewright.frontend.handles import Tensor
+from fusewright.torch_compile.rows import NotRecordable, row
+
+if TYPE_CHECKING:
+    from fusewright.torch_compile.recording import Recording
+
+# ---- views -------------------------------------------------------------------------------------------------
+
+
+@row("view.default", "_unsafe_view.default", "view_copy.default", "reshape.default", "_reshape_copy.default")
+def view(r: Recording, x: Any, **_: Any) -> Any:
+    return r.ops.reshape(x, r.shape())
+
+
+@row("expand.default", "expand_copy.default")
+def expand(r: Recording, x: Any, **_: Any) -> Any:
+    return r.ops.expand(x, r.shape())
+
+
+@row("permute.default", "permute_copy.default")
+def permute(r: Recording, x: Any, dims: Sequence[int]) -> Any:
+    return r.ops.permute(x, dims)
+
+
+@row("transpose.int", "transpose_copy.int")
+def transpose(r: Recording, x: Any, dim0: int, dim1: int) -> Any:
+    dims = list(range(x.ndim))
+    if dims:
+        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+    return r.ops.permute(x, dims)
+
+
+@row("t.default", "t_copy.default")
+def t(r: Recording, x: Any) -> Any:
+    return r.ops.permute(x, list(range(x.ndim))[::-1])
+
+
+@row("unsqueeze.default", "unsqueeze_copy.default")
+def unsqueeze(r: Recording, x: Any, dim: int) -> Any:
+    place = dim % (x.ndim + 1)
+    return r.ops.broadcast(x, [i == place for i in range(x.ndim + 1)])
+
+
+@row(
+    "squeeze.default",
+    "squeeze.dim",
+    "squeeze.dims",
+    "squeeze_copy.default",
+    "squeeze_copy.dim",
+    "squeeze_copy.dims",
+)
+def squeeze(r: Recording, x: Any, **_: Any) -> Any:
+    return r.ops.reshape(x, r.shape())
+
+
+@row("slice.Tensor", "slice_copy.Tensor")
+def slice_(r: Recording, x: Any, dim: int, start: Any, end: Any, step: Any) -> Any:
+    place = dim % x.ndim
+    sizes = r.sizes(x)
+    starts, ends = [0] * x.ndim, list(sizes)
+    starts[place] = _from_the_end(r, 0 if start is None else start, sizes[place])
+    last = sizes[place] if end is None else _from_the_end(r, end, sizes[place])
+    ends[place] = max(last, starts[place]) if _are_ints(last, starts[place]) else last
+    return r.ops.slice(x, starts, ends, [step if i == place else 1 for i in range(x.ndim)])
+
+
+def _are_ints(*values: Any) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def _from_the_end(r: Recording, index: Any, size: Any) -> Any:
+    """A position that a negative index counts from the end."""
+    if isinstance(index, int) and index < 0:
+        return max(index + size, 0) if isinstance(size, int) else r.ops.add(size, index)
+    return min(index, size) if _are_ints(index, size) else index
+
+
+@row("select.int", "select_copy.int")
+def select(r: Recording, x: Any, dim: int, index: Any) -> Any:
+    return r.ops.select(x, _from_the_end(r, index, r.sizes(x)[dim % x.ndim]), dim)
+
+
+@row("split.Tensor", "split_copy.Tensor")
+def split(r: Recording, x: Any, split_size: Any, dim: int) -> Any:
+    return list(r.ops.split(x, split_size, dim))
+
+
+@row("split_with_sizes.default", "split_with_sizes_copy.default")
+def split_with_sizes(r: Recording, x: Any, split_sizes: Any, dim: int) -> Any:
+    return list(r.ops.split(x, split_sizes, dim))
+
+
+@row("unbind.int", "unbind_copy.int")
+def unbind(r: Recording, x: Any, dim: int) -> Any:
+    size = r.sizes(x)[dim % x.ndim]
+    if not isinstance(size, int):
+        raise NotRecordable("the number of its results is not known")
+    return [r.ops.select(x, i, dim) for i in range(size)]
+
+
+@row(
+    "alias.default", "detach.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default"
+)
+def alias(r: Recording, x: Any) -> Any:
+    return x
+
+
+@row("clone.default")
+def clone(r: Recording, x: Any) -> Any:
+    """A copy, which is needed where it lies in memory in another way."""
+    return r.ops.set(x) if r.changes_layout() else x
+
+
+@row("_to_copy.default")
+def to_copy(r: Recording, x: Any, dtype: Any) -> Any:
+    return r.ops.cast(x, r.dtype()) if x.dtype is not r.dtype() else clone(r, x)
+
+
+@row("prims.convert_element_type.default")
+def convert_element_type(r: Recording, x: Any, dtype: Any) -> Any:
+    return r.ops.cast(x, r.dtype())
+
+
+# ---- joins and turns ---------------------------------------------------------------------------------------
+
+
+@row("cat.default")
+def cat(r: Recording, tensors: Any, dim: int) -> Any:
+    # An empty tensor of rank 1 joins with anything, and adds nothing.
+    ranked = [t for t in tensors if t.ndim == r.rank()]
+    parts = [t for t in ranked if r.rank() > 1 or r.sizes(t) != [0]] or ranked[:1]
+    converted = [part if part.dtype is r.dtype() else r.ops.cast(part, r.dtype()) for part in parts]
+    return r.ops.cat(converted, dim) if len(converted) > 1 else converted[0]
+
+
+@row("stack.default")
+def stack(r: Recording, tensors: Any, dim: int) -> Any:
+    return r.ops.stack(tensors, dim)
+
+
+@row("constant_pad_nd.default")
+def constant_pad(r: Recording, x: Any, pad: Any, value: Any) -> Any:
+    return r.ops.pad(x, pad, value if r.dtype().is_floating or r.dtype().is_complex else int(value))
+
+
+@row("flip.default")
+def flip(r: Recording, x: Any, dims: Any) -> Any:
+    return r.ops.flip(x, dims)
+
+
+@row("roll.default")
+def roll(r: Recording, x: Any, shifts: Any, dims: Any) -> Any:
+    if not dims:
+        raise NotRecordable("no dimensions")
+    return r.ops.roll(x, shifts, dims)
+
+
+@row("repeat.default")
+def repeat(r: Recording, x: Any, repeats: Any) -> Any:
+    return r.ops.repeat(x, repeats)
+
+
+@row("tril.default")
+def tril(r: Recording, x: Any, diagonal: Any) -> Any:
+    return r.ops.tril(x, diagonal)
+
+
+@row("triu.default")
+def triu(r: Recording, x: Any, diagonal: Any) -> Any:
+    return r.ops.triu(x, diagonal)
+
+
+# ---- indexing ----------------------------------------------------------------------------------------------
+
+
+@row("index_select.default")
+def index_select(r: Recording, x: Any, dim: int, index: Any) -> Any:
+    return r.ops.index_select(x, index, dim)
+
+
+@row("gather.default")
+def gather(r: Recording, x: Any, dim: int, index: Any) -> Any:
+    return r.ops.gather(x, index, dim)
+
+
+@row("embedding.default")
+def embedding(r: Recording, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any) -> Any:
+    return r.ops.embedding_fwd(indices, weight)
+
+
+@row("embedding_dense_backward.default")
+def embedding_backward(
+    r: Recording, grad_output: Any, indices: Any, num_weights: Any, padding_idx: int, scale_grad_by_freq: bool
+) -> Any:
+    padding = padding_idx if padding_idx >= 0 else None
+    return r.ops.embedding_bwd(grad_output, indices, num_weights, padding, scale_grad_by_freq)
+
+
+@row("index.Tensor")
+def index(r: Recording, x: Any, indices: Sequence[Any]) -> Any:
+    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
+    if len(given) != 1 or not given[0][1].dtype.is_integral:
+        raise NotRecordable("several index tensors, or a mask")
+    dim, places = given[0]
+    size = r.sizes(x)[dim]
+    # torch counts negative indices from the end.
+    wrapped = r.ops.where(r.ops.lt(places, 0), r.ops.add(places, size), places)
+    if places.ndim == 1:
+        return r.ops.index_select(x, wrapped, dim)
+    if not places.ndim:
+        return r.ops.reshape(r.ops.index_select(x, r.ops.reshape(wrapped, [1]), dim), r.shape())
+    taken = r.ops.index_select(x, r.ops.flatten(wrapped), dim)
+    return r.ops.reshape(taken, r.shape())
+
+
+@row("scatter.src")
+def scatter(r: Recording, x: Any, dim: int, index: Any, src: Any) -> Any:
+    return r.ops.scatter(x, index, src, dim)
+
+
+@row("scatter.value")
+def scatter_value(r: Recording, x: Any, dim: int, index: Any, value: Any) -> Any:
+    return r.ops.scatter(x, index, value, dim)
+
+
+# ---- factories ---------------------------------------------------------------------------------------------
+
+
+@row("full.default", "full_like.default", "new_full.default")
+def full(r: Recording, fill_value: Any, **_: Any) -> Any:
+    return r.ops.full(r.shape(), fill_value, r.dtype())
+
+
+@row("scalar_tensor.default")
+def scalar_tensor(r: Recording, s: Any, **_: Any) -> Any:
+    return r.ops.full([], s, r.dtype())
+
+
+@row(
+    "zeros.default",
+    "zeros_like.default",
+    "new_zeros.default",
+    "empty.memory_format",
+    "empty_like.default",
+    "new_empty.default",
+)
+def zeros(r: Recording, **_: Any) -> Any:
+    """Zeros; also for tensors whose values do not matter."""
+    return r.ops.zeros(r.shape(), r.dtype())
+
+
+@row("ones.default", "ones_like.default", "new_ones.default")
+def ones(r: Recording, **_: Any) -> Any:
+    return r.ops.ones(r.shape(), r.dtype())
+
+
+@row("fill.Scalar", "fill.Tensor")
+def fill(r: Recording, x: Any, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return r.ops.expand(r.ops.cast(value, x.dtype), r.shape())
+    return r.ops.full(r.shape(), value, r.dtype())
+
+
+@row("arange.default")
+def arange(r: Recording, end: Any, dtype: Any) -> Any:
+    return _range(r, 0, 1)
+
+
+@row("arange.start")
+def arange_from(r: Recording, start: Any, end: Any, dtype: Any) -> Any:
+    return _range(r, start, 1)
+
+
+@row("arange.start_step")
+def arange_by(r: Recording, start: Any, end: Any, step: Any, dtype: Any) -> Any:
+    return _range(r, start, step)
+
+
+def _range(r: Recording, start: Any, step: Any) -> Any:
+    (length,) = r.shape()
+    if r.dtype().is_floating:
+        start, step = (float(v) if isinstance(v, int) else v for v in (start, step))
+    return r.ops.iota(length, start, step, r.dtype())
+
+
+# ---- random numbers ----------------------------------------------------------------------------------------
+
+
+@row("rand.default", "rand_like.default")
+def rand(r: Recording, **_: Any) -> Any:
+    return r.ops.uniform(0.0, 1.0, r.shape(), dtype=r.dtype())
+
+
+@row("randn.default", "randn_like.default")
+def randn(r: Recording, **_: Any) -> Any:
+    return r.ops.normal(0.0, 1.0, r.shape(), dtype=r.dtype())
+
+
+@row("bernoulli.p")
+def bernoulli(r: Recording, x: Any, p: float) -> Any:
+    return r.ops.cast(r.ops.lt(r.ops.uniform(0.0, 1.0, r.shape()), p), r.dtype())
+
+
+@row("native_dropout.default")
+def dropout(r: Recording, x: Any, p: float, train: bool | None) -> Any:
+    shape = r.shape(0)
+    if train is False or not p:
+        return x, r.ops.ones(shape, DataType.Bool)
+    kept = r.ops.ge(r.ops.uniform(0.0, 1.0, shape), p)
+    scaled = r.ops.mul(x, 1 / (1 - p)) if p < 1 else x
+    return r.ops.where(kept, scaled, 0.0), kept

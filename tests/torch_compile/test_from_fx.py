@@ -1,0 +1,202 @@
+"""`from_fx`: what it makes of whole graphs, run in the simulator."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import fx
+
+from fusewright.core.errors import GraphError, InputError, ShapeError
+from fusewright.torch_compile import from_fx
+from tests.torch_compile.graphs import traced
+
+
+def kernels(converted):
+    return [k for fd in converted.definitions for k in fd._finished().executor.last_program.kernels]
+
+
+def test_results_nest_and_repeat_as_in_the_graph():
+    def function(x, y):
+        total = x + y
+        return {"sum": total, "more": [total, x, None, 3]}
+
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    made = from_fx(traced(function, x, y))(x, y)
+    assert made["more"][0] is made["sum"] and made["more"][1] is x and made["more"][2:] == [None, 3]
+    torch.testing.assert_close(made["sum"], x + y)
+
+
+def test_a_symbolic_size_may_be_any():
+    def function(x):
+        return torch.softmax(x.reshape(x.shape[0] * x.shape[1], x.shape[2]), -1).sum(0)
+
+    converted = from_fx(traced(function, torch.randn(3, 4, 5), symbolic=True))
+    for shape in ((3, 4, 5), (2, 7, 9)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(converted(x), function(x))
+
+
+def test_a_size_that_is_a_number_must_be_that():
+    x = torch.randn(3, 4)
+    converted = from_fx(traced(lambda x: x * 2, x))
+    with pytest.raises(ShapeError):
+        converted(torch.randn(3, 5))
+    with pytest.raises(InputError):
+        converted(x, x)
+
+
+def test_a_size_may_be_a_result():
+    converted = from_fx(traced(lambda x: (x * 2, x.shape[0] + 1), torch.randn(3, 4), symbolic=True))
+    x = torch.randn(5, 4)
+    made = converted(x)
+    torch.testing.assert_close(made[0], x * 2)
+    assert made[1] == 6
+
+
+def test_updates_of_inputs_are_done_in_place():
+    def step(parameter, grad):
+        parameter.sub_(0.1 * grad)
+        return parameter.sum()
+
+    parameter, grad = torch.randn(8), torch.randn(8)
+    converted = from_fx(traced(torch.func.functionalize(step), parameter, grad))
+    mine, address = parameter.clone(), parameter.data_ptr()
+    total = converted(parameter, grad)
+    assert parameter.data_ptr() == address
+    torch.testing.assert_close(total, step(mine, grad))
+    torch.testing.assert_close(parameter, mine)
+
+
+def test_writing_into_tensors_within_is_done_as_written():
+    def function(x, total):
+        y = x.clone()
+        y[0].add_(1)
+        total.copy_(y)
+        total.mul_(2)
+        return y + total
+
+    x, total = torch.randn(3, 4), torch.randn(3, 4)
+    converted = from_fx(traced(function, x, total))
+    mine = total.clone()
+    torch.testing.assert_close(converted(x, total), function(x, mine))
+    torch.testing.assert_close(total, mine)
+
+
+class Counted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        self.register_buffer("calls", torch.zeros(1))
+        self.offset = torch.arange(3.0)
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return torch.nn.functional.layer_norm(self.linear(x), (3,)) + self.offset, self.calls * 2
+
+
+def test_an_exported_program_holds_its_parameters_and_updates_its_buffers():
+    module, x = Counted(), torch.randn(5, 4)
+    program = torch.export.export(module, (x,))
+    converted = from_fx(program)
+    for call in (1, 2):
+        made, twice = converted(x)
+        assert float(twice) == 2 * call
+        expected = torch.nn.functional.layer_norm(module.linear(x), (3,)) + module.offset
+        torch.testing.assert_close(made, expected.detach())
+
+
+def test_torch_computes_between_definitions_what_they_cannot_hold():
+    def function(x):
+        levels = ((x + 1) * 8).to(torch.uint8)
+        places = torch.nonzero(x[0] > 0)
+        return levels.to(torch.float32) * 2, places, x.exp()
+
+    x = torch.rand(4, 8)
+    converted = from_fx(traced(function, x, symbolic=True))
+    for a, b in zip(converted(x), function(x), strict=True):
+        torch.testing.assert_close(a, b)
+    assert len(converted.definitions) == 2
+    report = converted.report()
+    reasons = {e.operator: e.reason for e in report.evaluated}
+    assert "torch.uint8" in reasons["aten._to_copy.default"]
+    assert not any(e.within for e in report.evaluated)
+    assert json.loads(json.dumps(report.to_dict()))["definitions"] == 2
+    assert "torch computes aten.nonzero.default (1x, between definitions)" in str(report)
+
+
+def test_what_has_no_operation_is_part_of_the_definition():
+    def function(x, w):
+        return torch.nn.functional.conv2d(x * 2, w, padding=1).relu()
+
+    x, w = torch.randn(1, 2, 4, 4), torch.randn(3, 2, 3, 3)
+    converted = from_fx(traced(function, x, w))
+    torch.testing.assert_close(converted(x, w), function(x, w))
+    (evaluated,) = converted.report().evaluated
+    assert (evaluated.operator, evaluated.within) == ("aten.convolution.default", True)
+    assert len(converted.definitions) == 1
+
+
+def test_views_of_what_is_in_memory_are_no_kernels():
+    """The heads of a projection are slices of one product, as a result and for the attention."""
+
+    def function(x, w):
+        query, key = (x @ w.t()).view(2, 4, 2, 8).permute(2, 0, 1, 3).unbind(0)
+        return query.transpose(1, 2), torch.bmm(query, key.transpose(1, 2))
+
+    x, w = torch.randn(8, 4), torch.randn(16, 4)
+    converted = from_fx(traced(function, x, w))
+    made, expected = converted(x, w), function(x, w)
+    assert not kernels(converted)
+    for a, b in zip(made, expected):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
+
+
+def test_inputs_in_another_memory_order_are_copied():
+    x = torch.randn(4, 8)
+    converted = from_fx(traced(lambda x: x.sum(0), x))
+    torch.testing.assert_close(converted(x.t().contiguous().t()), x.sum(0))
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: 3, "a int is no graph"),
+        (lambda: fx.symbolic_trace(torch.nn.Linear(2, 2)), "is no operator of ATen"),
+        (lambda: fx.symbolic_trace(lambda x: x.relu()), "call_method relu is no operator of ATen"),
+        (
+            lambda: fx.symbolic_trace(lambda x: torch.ops.aten.relu.default(x)),
+            "nothing is known of the sizes",
+        ),
+    ],
+)
+def test_a_graph_that_is_none_of_aten_operators_is_refused(make, message):
+    with pytest.raises(GraphError, match=message):
+        from_fx(make())
+
+
+def test_random_numbers_are_drawn_anew():
+    x = torch.ones(64, 64)
+    converted = from_fx(traced(lambda x: torch.dropout(x, 0.25, True), x))
+    first, second = converted(x), converted(x)
+    assert not torch.equal(first, second)
+    assert 0.2 < float((first == 0).float().mean()) < 0.3
+    assert first.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+
+
+def test_attention_with_a_state_on_the_host_runs_between_definitions():
+    """Its backward pass reads the state where the forward pass left it; without dropout nobody reads it."""
+    x = torch.randn(1, 2, 8, 8)
+
+    def attend(dropout):
+        def function(x):
+            attention = torch.ops.aten._scaled_dot_product_efficient_attention.default
+            return attention(x * 2, x, x, None, True, dropout)[0] + 1
+
+        return from_fx(traced(function, x)).report()
+
+    assert attend(0.0).definitions == 1
+    (evaluated,) = attend(0.5).evaluated
+    assert not evaluated.within and evaluated.reason == "its random state is in host memory"
