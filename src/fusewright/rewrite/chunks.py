@@ -83,10 +83,8 @@ def chunked(fusion: Fusion, x: TensorView, dim: int, length: int, fill: Scalar) 
     places = positions([axis.extent for axis in axes])
     place = places[dim] * length + places[dim + 1]
     forth = IndexMap((*places[:dim], place, *places[dim + 2 :]), lt(place, extent))
-    inverse = None
-    if all(axis.expanded is None for axis in x.shape):
-        inverse = IndexMap(tuple(_cut(own_positions(x), dim, length)))
-    return indexed(fusion, "Chunks", x, axes, forth, fill=fill, inverse=inverse)
+    # There is no inverse: what fills up the last chunk comes from nowhere.
+    return indexed(fusion, "Chunks", x, axes, forth, fill=fill)
 
 
 def joined(fusion: Fusion, x: TensorView, dim: int, extent: Expr) -> TensorView:
