@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fusewright.core.errors import SimulationError
-from fusewright.kernel.access import read_refs, written_buffers, written_refs
+from fusewright.kernel.access import read_buffers, read_refs, written_buffers, written_refs
 from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
@@ -198,11 +198,34 @@ def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:
     return executed
 
 
+def discards_a_state(trial: Trial, mutant: Mutant) -> bool:
+    """A reduction puts a state that nothing else reads where it puts another afterwards; both begin alike."""
+    right, [wrong] = mutant.stmt, mutant.replacement
+    if not isinstance(right, (BlockReduce, GridReduce)) or not isinstance(wrong, (BlockReduce, GridReduce)):
+        return False
+    places = [i for i, (old, new) in enumerate(zip(right.dst, wrong.dst)) if old.buffer is not new.buffer]
+    others = [stmt for stmt in walk(trial.launch.kernel.body) if stmt is not right]
+    if len(places) != 1 or wrong.src != right.src:
+        return False
+    lost, taken = right.dst[places[0]], wrong.dst[places[0]]
+    if any(lost.buffer in read_buffers(stmt) for stmt in others) or taken not in wrong.dst[places[0] + 1 :]:
+        return False
+    alike: list[bool] = []
+
+    def watch(machine: Machine) -> None:
+        begun = [machine.active.compress(machine.load(ref)[0]) for ref in (lost, taken)]
+        alike.append(torch.equal(*begun))
+
+    _watch(trial.launch, mutant, watch)
+    return all(alike)
+
+
 Explanation = Callable[[Trial, Mutant], bool]
 # Any other mistake loses or misplaces something that a result is made from, so that nothing explains it.
 EXPLANATIONS: dict[str, Sequence[Explanation]] = {
     "predicate dropped": (is_implied, writes_the_block_alone, contributes_the_identity, repeats_stores),
     "loop too long": (works_in_registers_alone, repeats_stores),
+    "wrong buffer": (discards_a_state,),
 }
 
 

@@ -1,11 +1,11 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
-What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores),
-`implied` (choices by the position that are made already), `separate` (small tensors that are read before a
-reduction and elsewhere), REWRITES, the list of these rewrites, and `canonicalize`, which runs them: each
-changes a fusion in place, keeps its inputs and outputs, and returns it. `two_pass` is one that a scheduler
-may propose, `operand_views` is of a whole fusion before it is cut: a library reads what its operands are
-views of. It may import core, sym, ir, ops and analyze.
+What lives here: `powers` (small ones as products), `lift` (changes of shape and order move up to the
+loads), `sink` (or down to the stores), `implied` (choices by the position that are made already),
+`separate` (small tensors that are read before a reduction and elsewhere), REWRITES, the list of these
+rewrites, and `canonicalize`, which runs them: each changes a fusion in place, keeps its inputs and outputs,
+and returns it. `two_pass` is one that a scheduler may propose, `operand_views` is of a whole fusion before
+it is cut: a library reads what its operands are views of. It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
 from fusewright.rewrite.operand_views import with_viewed_operands
+from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.sink import sink_views
 
@@ -28,6 +29,7 @@ REWRITES: tuple[tuple[str, Callable[[Fusion], Fusion]], ...] = (
     ("sink views", sink_views),
     ("simplify choices", simplify_choices),
     ("separate small tensors", separate_small_tensors),
+    ("expand powers", expand_powers),
 )
 _MANAGER = PassManager("rewrite", REWRITES, fusion_text, verify_fusion, lambda fusion: fusion.edits)
 
@@ -44,6 +46,7 @@ def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
 __all__ = [
     "REWRITES",
     "canonicalize",
+    "expand_powers",
     "lift_views",
     "separate_small_tensors",
     "simplify_choices",

@@ -1,0 +1,34 @@
+"""Powers by small constants are products, and right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright import FusionDefinition
+
+
+def definition(dtype: torch.dtype, exponent: float) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(torch.empty(4, 64, dtype=dtype))
+        fd.add_output(fd.ops.pow(x, exponent))
+    return fd
+
+
+@pytest.mark.parametrize("exponent, products", [(2, 1), (3, 2), (2.0, 1), (2.5, 0), (4, 0)])
+def test_small_powers_are_products(exponent: float, products: int, target: torch.device) -> None:
+    fd = definition(torch.float32, exponent)
+    x = torch.randn(4, 64, device=target).abs()
+    torch.testing.assert_close(fd.execute([x])[0], x**exponent)
+    code = fd.last_cuda_code()
+    assert ("pow(" in code) == (products == 0)
+    assert fd.last_scheduled_fusion_ir().count("\n   * ") == products
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32, torch.bool, torch.complex64])
+def test_products_are_right_in_other_types(dtype: torch.dtype, target: torch.device) -> None:
+    x = torch.randn(4, 64, device=target).mul(5).to(dtype)
+    for exponent in (2, 3):
+        out = definition(dtype, exponent).execute([x])[0]
+        # Reduced floats compute in Float, which is their result's type.
+        torch.testing.assert_close(out, x.to(out.dtype) ** exponent)
