@@ -170,7 +170,8 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
-    reference = max((node.output for node in reversed(nodes)), key=_dimensions)
+    computed = (node.output for node in reversed(nodes) if not node.output.is_placed)
+    reference = max(computed, key=_dimensions)
     space = covering_space(fusion, reference)
     if isinstance(space, str):
         return space
