@@ -285,6 +285,13 @@ def torch_gelu_bwd_bias(dy: torch.Tensor, x: torch.Tensor) -> Tensors:
     return dx, wide(dx).sum(0).to(x.dtype)
 
 
+# ---- products ----------------------------------------------------------------------------------------------
+
+
+def matmul_long(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
+    return [fd.ops.matmul(x, y)]
+
+
 # ---- scans -------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +314,8 @@ def torch_cumsum_outer(x: torch.Tensor) -> torch.Tensor:
 # ---- the table ---------------------------------------------------------------------------------------------
 
 MIDDLE, WIDE, LONG, NARROW, TINY = (16384, 4096), (8192, 16384), (2048, 65536), (32768, 1024), (512, 768)
+# So few rows that a block for each of them leaves most of a GPU idle.
+FEW = (2, 16777216)
 # As many classes as a well-known tokenizer has: no vector divides them.
 VOCABULARY = (8192, 50257)
 ROWS = (MIDDLE, WIDE, LONG, NARROW, TINY)
@@ -406,7 +415,7 @@ OPERATIONS: tuple[Operation, ...] = (
         cumsum_inner,
         torch_cumsum_inner,
         lambda s, r: (r(*s),),
-        (MIDDLE, LONG, NARROW),
+        (MIDDLE, LONG, NARROW, FEW),
         summed=lambda s: s[1],
     ),
     Operation(
@@ -416,6 +425,14 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda s, r: (r(*s),),
         (MIDDLE, LONG),
         summed=_row_count,
+    ),
+    Operation(
+        "matmul_long",
+        matmul_long,
+        torch.matmul,
+        lambda s, r: (r(*s), r(s[1], s[0])),
+        ((64, 65536), (256, 16384)),
+        summed=lambda s: s[1],
     ),
     Operation(
         "gelu_bwd_bias",

@@ -97,3 +97,15 @@ def test_a_scan_beside_reductions_and_normalizations(target: torch.device) -> No
     expected = given.double().softmax(1).cumsum(1)
     for out, value in zip(fd.execute([given]), (expected, expected.amax(0))):
         assert_close(out, value, 33 * 33)
+
+
+def test_a_part_of_a_scan_is_stored_by_its_kernel(target: torch.device) -> None:
+    """What is stored elsewhere than where it is computed is no measure of the loops."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([1, -1], [None, True])
+        fd.add_output(fd.ops.slice(fd.ops.cumsum(x, 1), [0, 0], [1, 1 << 40]))
+    for length in (50, 3):
+        given = torch.randn(1, length, device=target)
+        [out] = fd.execute([given])
+        assert_close(out, given.double().cumsum(1), length)
+        assert [kernel.scheduler for kernel in fd._last_kernels()] == ["scan"]

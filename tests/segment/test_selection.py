@@ -184,13 +184,15 @@ def test_neighbours_fuse_with_what_a_rewrite_made():
     assert labels(planned) == [["add", "fast", "add"]]
 
 
-@pytest.mark.parametrize("kind", ["of another node", "of another type"])
+@pytest.mark.parametrize("kind", ["of another node", "of another type", "by what reads it"])
 def test_a_rewrite_that_replaces_wrongly_is_an_error_of_its_scheduler(kind):
     def propose(part) -> Rewrite:
         def replace(graph: Fusion) -> dict:
             node = next(iter(part.nodes))
             if kind == "of another node":
                 return {node.inputs[0]: node.output}
+            if kind == "by what reads it":
+                return {node.output: apply_to_tensor(graph, "neg", node.output)}
             return {node.output: graph.new_tensor([], node.output.dtype)}
 
         return Rewrite("wrong", replace, "it is", "pointwise")

@@ -5,7 +5,7 @@ device that is there, and a CPU target takes one from the table.
 
 Sources of the table. Per-architecture limits: CUDA C++ Programming Guide, "Technical Specifications per
 Compute Capability". Sizes, clocks and bandwidths: NVIDIA's data sheets of H200 SXM, H100 SXM5, A100 SXM4
-80 GB, L4, B200 (HGX).
+80 GB, L4, B200 (HGX): arithmetic without sparsity, which some of them state with it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ BANKS, BANK_BYTES = 32, 4
 class HardwareInfo:
     """A GPU's limits and speeds. Memory in bytes, the clock in MHz, bandwidth in GB/s (1e9 bytes).
 
+    `tensor_tflops` is the speed of matrix instructions on 16-bit floats with sums in Float, `float_tflops`
+    that of Float arithmetic, in 1e12 operations a second; a multiplication with an addition is two.
+
     `shared_memory_per_block` is what a launch gets without asking; `shared_memory_per_block_optin` what a
     kernel may ask for (static and dynamic together); `shared_memory_reserved` is taken by the system from the
     SM's shared memory for each resident block.
@@ -51,6 +54,8 @@ class HardwareInfo:
     max_blocks_per_sm: int
     shared_memory_per_sm: int
     shared_memory_per_block_optin: int
+    tensor_tflops: float
+    float_tflops: float
     shared_memory_per_block: int = 48 * KIB
     shared_memory_reserved: int = KIB
     max_threads_per_block: int = MAX_THREADS_PER_BLOCK
@@ -81,6 +86,8 @@ _H100 = HardwareInfo(
     max_blocks_per_sm=32,
     shared_memory_per_sm=228 * KIB,
     shared_memory_per_block_optin=227 * KIB,
+    tensor_tflops=989.5,
+    float_tflops=67.0,
 )
 
 DESCRIBED: Mapping[str, HardwareInfo] = {
@@ -98,6 +105,8 @@ DESCRIBED: Mapping[str, HardwareInfo] = {
         max_blocks_per_sm=32,
         shared_memory_per_sm=164 * KIB,
         shared_memory_per_block_optin=163 * KIB,
+        tensor_tflops=312.0,
+        float_tflops=19.5,
     ),
     "l4": HardwareInfo(
         name="NVIDIA L4",
@@ -111,6 +120,8 @@ DESCRIBED: Mapping[str, HardwareInfo] = {
         max_blocks_per_sm=24,
         shared_memory_per_sm=100 * KIB,
         shared_memory_per_block_optin=99 * KIB,
+        tensor_tflops=121.0,
+        float_tflops=30.3,
     ),
     "b200": HardwareInfo(
         name="NVIDIA B200",
@@ -124,6 +135,8 @@ DESCRIBED: Mapping[str, HardwareInfo] = {
         max_blocks_per_sm=32,
         shared_memory_per_sm=228 * KIB,
         shared_memory_per_block_optin=227 * KIB,
+        tensor_tflops=2250.0,
+        float_tflops=75.0,
     ),
 }
 

@@ -586,7 +586,7 @@ def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset
         tuple([strides for _, strides, _ in known]),
         tuple([alignment for _, _, alignment in known]),
         binding.index_dtype,
-        frozenset([own for own, theirs in segment.sizes if theirs in stable]) if stable else stable,
+        segment.own_stable(stable) if stable else stable,
     )
 
 

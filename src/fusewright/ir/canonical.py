@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -25,7 +25,7 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, position_of, value_of
+from fusewright.ir.index_map import IndexMap, is_computed_size, position_of, value_of
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
@@ -51,11 +51,13 @@ class Description:
         text: the canonical text.
         values: the group's values, by their numbers in the text.
         sizes: its size symbols, likewise.
+        computes: whether it has sizes that are quotients and the like of these.
     """
 
     text: str
     values: tuple[Val, ...]
     sizes: tuple[Symbol, ...]
+    computes: bool = False
 
 
 class Describer:
@@ -99,7 +101,7 @@ class Describer:
         for tensor, alias in outputs:
             target = "" if alias is None or alias not in numbers else f" in {numbers[alias]}"
             lines.append(f"out {numbers[tensor]}{target}")
-        return Description("\n".join(lines), tuple(numbers), tuple(sizes.numbers))
+        return Description("\n".join(lines), tuple(numbers), tuple(sizes.numbers), sizes.computes)
 
     def _value_form(self, value: Val, at_border: bool) -> _Form:
         known = self._border if at_border else self._values
@@ -121,7 +123,7 @@ def fusion_description(fusion: Fusion) -> Description:
     number = {size: i for i, size in enumerate(found.sizes)}
     facts = [f"range {number.get(s)} {low} {high}" for s, (low, high) in fusion.ranges.items()]
     facts += [f"multiple {number.get(s)} {factor}" for s, factor in fusion.multiples.items()]
-    return Description("\n".join([found.text, *facts]), found.values, found.sizes)
+    return replace(found, text="\n".join([found.text, *facts]))
 
 
 def canonical_sizes(sizes: Sequence[Symbol]) -> dict[Symbol, Symbol]:
@@ -138,6 +140,7 @@ class _Sizes:
 
     def __init__(self) -> None:
         self.numbers: dict[Symbol, int] = {}
+        self.computes = False
         self._texts: dict[Expr, str] = {}
         self._filled: dict[int, str] = {}
 
@@ -160,6 +163,7 @@ class _Sizes:
         if value is not None:
             return str(value)
         if not isinstance(e, Symbol):
+            self.computes = self.computes or is_computed_size(e)
             operands = [self._text(arg) for arg in e.args]
             if e.kind in _UNORDERED:  # operands are in the order of names
                 operands.sort()

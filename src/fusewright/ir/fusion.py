@@ -254,6 +254,10 @@ class Fusion:
         if self._equal:
             self._rename_sizes(lambda e: substitute(self._representative(e), table))
             self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
+        self.name_computed_sizes()
+
+    def name_computed_sizes(self) -> None:
+        """Gives a symbol to each size that is no constant, symbol or sum of products of these."""
         # A size that follows from one which got a symbol is known to be a size only then.
         while computed := self._computed():
             names = {e: self.new_extent() for e in computed}

@@ -148,9 +148,14 @@ class IndexMap:
         return text if self.pred is TRUE else f"{text} if {self.pred}"
 
 
+def is_computed_size(e: Expr) -> bool:
+    """Whether it is a minimum, a quotient or the like of sizes, which a kernel takes as one number."""
+    return e.kind in _COMPUTED_KINDS and is_size(e)
+
+
 def computed_parts(e: Expr) -> list[Expr]:
     """The outermost minima, quotients and the like of sizes in `e` that are known not to be negative."""
-    if e.kind in _COMPUTED_KINDS and is_size(e):
+    if is_computed_size(e):
         return [e] if is_nonneg(e) else []
     return [part for arg in e.args for part in computed_parts(arg)]
 

@@ -602,6 +602,13 @@ class LibraryCall(Node):
         """The nodes that the operation sees an input through."""
         return self.views[operand] if self.views else ()
 
+    def seen(self, operand: int) -> TensorView:
+        """A tensor operand as the operation sees it; of a part of a graph, in the sizes of the whole."""
+        views = self.seen_through(operand)
+        tensor = views[-1].output if views else self.inputs[operand]
+        assert isinstance(tensor, TensorView)
+        return tensor
+
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
         return (None,) * self.output.ndim
 

@@ -21,7 +21,7 @@ from fusewright.ops.reductions import MAX, MIN, PROD, SUM, reduction_dtypes
 from fusewright.ops.registry import ScalarLike, op
 
 # The elementwise operation that combines two elements as the reduction does.
-_COMBINING: Mapping[ReductionOp, str] = {SUM: "add", PROD: "mul", MAX: "maximum", MIN: "minimum"}
+COMBINING: Mapping[ReductionOp, str] = {SUM: "add", PROD: "mul", MAX: "maximum", MIN: "minimum"}
 
 
 def _start(fusion: Fusion, row: ReductionOp, init: ScalarLike, dtype: DataType) -> Scalar:
@@ -47,7 +47,7 @@ def _scanned(
     if axis.is_broadcast and axis.expanded is None:
         if start is None:
             return copy_tensor(fusion, arg)
-        return convert_tensor(fusion, apply_to_tensor(fusion, _COMBINING[row], source, start), result)
+        return convert_tensor(fusion, apply_to_tensor(fusion, COMBINING[row], source, start), result)
     axes = copied_axes(fusion, source)
     axes[position] = fusion.new_axis(axis.visible_extent)
     out = fusion.new_tensor(axes, computed)

@@ -15,6 +15,9 @@ KILO = 1000
 BITS_PER_BYTE = 8
 # Memory transfers twice a clock on every type that the driver reports a clock for.
 TRANSFERS_PER_CLOCK = 2
+# Of an SM that no table describes, operations a clock: 128 lanes that multiply and add (CUDA C++ Programming
+# Guide, arithmetic instructions), and matrix instructions, which are 4 (L4) to 30 times (B200) as fast.
+FLOAT_OPERATIONS_PER_CLOCK, TENSOR_SPEEDUP = 256, 8
 
 
 def hardware_of(device: torch.device, options: Options) -> HardwareInfo:
@@ -47,23 +50,27 @@ def from_device(index: int) -> HardwareInfo:
     def attribute(suffix: str) -> int:
         return driver.device_attribute(index, suffix)
 
+    sm_count, clock_mhz = attribute("MULTIPROCESSOR_COUNT"), attribute("CLOCK_RATE") // KILO
+    tensor_tflops, float_tflops = _speeds(name, sm_count, clock_mhz)
     return HardwareInfo(
         name=name,
         compute_capability=(
             attribute("COMPUTE_CAPABILITY_MAJOR"),
             attribute("COMPUTE_CAPABILITY_MINOR"),
         ),
-        sm_count=attribute("MULTIPROCESSOR_COUNT"),
+        sm_count=sm_count,
         memory_bytes=driver.device_memory(index),
         memory_bandwidth_gbs=_bandwidth(
             name, attribute("MEMORY_CLOCK_RATE"), attribute("GLOBAL_MEMORY_BUS_WIDTH")
         ),
         l2_bytes=attribute("L2_CACHE_SIZE"),
-        clock_mhz=attribute("CLOCK_RATE") // KILO,
+        clock_mhz=clock_mhz,
         max_threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
         max_blocks_per_sm=attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
         shared_memory_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         shared_memory_per_block_optin=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        tensor_tflops=tensor_tflops,
+        float_tflops=float_tflops,
         shared_memory_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
         shared_memory_reserved=attribute("RESERVED_SHARED_MEMORY_PER_BLOCK"),
         max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
@@ -79,3 +86,12 @@ def _bandwidth(name: str, memory_clock_khz: int, bus_bits: int) -> float:
         if info.name == name:
             return info.memory_bandwidth_gbs
     return memory_clock_khz * KILO * TRANSFERS_PER_CLOCK * bus_bits / BITS_PER_BYTE / 1e9
+
+
+def _speeds(name: str, sm_count: int, clock_mhz: int) -> tuple[float, float]:
+    """(tensor, float) operations, in 1e12 a second: the data sheet's, else from SMs and clock."""
+    for info in DESCRIBED.values():
+        if info.name == name:
+            return info.tensor_tflops, info.float_tflops
+    speed = FLOAT_OPERATIONS_PER_CLOCK * sm_count * clock_mhz * 1e6 / 1e12
+    return TENSOR_SPEEDUP * speed, speed

@@ -83,7 +83,7 @@ class Part(Protocol):
 
     Attributes:
         graph: the whole graph. nodes: those of it that the part is made of, producers first.
-        fusion: the part by itself, as the scheduler accepted it.
+        fusion: the part by itself, as the scheduler accepted it. planner: what it said of that.
     """
 
     @property
@@ -92,6 +92,8 @@ class Part(Protocol):
     def nodes(self) -> tuple[Node, ...]: ...
     @property
     def fusion(self) -> Fusion: ...
+    @property
+    def planner(self) -> Planner: ...
 
 
 @dataclass(frozen=True, slots=True)

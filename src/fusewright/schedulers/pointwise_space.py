@@ -34,7 +34,7 @@ class PointwiseSpace:
 
 
 def _concrete(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in _iterated(tensor))
+    return sum(not axis.is_broadcast for axis in iterated_axes(tensor))
 
 
 def reference_tensor(fusion: Fusion) -> TensorView | None:
@@ -60,7 +60,7 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     return covering_space(fusion, reference)
 
 
-def _iterated(tensor: TensorView) -> Sequence[IterDomain]:
+def iterated_axes(tensor: TensorView) -> Sequence[IterDomain]:
     """The dimensions that a tensor is computed along."""
     return tensor.maybe_root if tensor.is_placed else tensor.shape
 
@@ -80,7 +80,7 @@ def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | st
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
         if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in _iterated(tensor)):
+        if any(not a.is_broadcast and a not in covered.values() for a in iterated_axes(tensor)):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
         if sizes_differ(covered):
             return f"{tensor.name} has other sizes than the reference tensor {reference.name}"

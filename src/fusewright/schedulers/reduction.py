@@ -19,10 +19,22 @@ from functools import cached_property
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
+from fusewright.rewrite.chunks import can_be_chunked, chunked_reduction
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.base import (
+    Facts,
+    Part,
+    Planner,
+    Proposal,
+    Reject,
+    Rewrite,
+    accepted,
+    check_start,
+    type_name,
+)
+from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -33,7 +45,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
 # occupancy.
@@ -59,6 +71,9 @@ OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
 # trip: at least so many times that all of a block's loads in flight are issued.
 OUTER_BLOCKS_A_SM = 4
 MIN_OUTER_STEPS = 2
+# Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
+# elements at least: a block of any width has work for them.
+CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
 # Of a copy's speed, what reading alone reaches (measured on an H200, 128 MB to 512 MB).
 REDUCTION_SPEED = 0.93
 
@@ -90,6 +105,30 @@ class ReductionScheduler:
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         partials = distribute(schedule, space, reference, ports, moved, width)
         inline(schedule, space, partials, width, load_position=moved[0] + 1)
+
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
+        nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
+        space = reduction_space(part.fusion)
+        if not nodes or isinstance(space, str):
+            return None
+        proposal = part.planner(facts, hardware)
+        if isinstance(proposal, Reject) or proposal.estimate is None:
+            return None
+        cost = proposal.estimate()
+        slower = power_of_two_at_most(int(cost.seconds / cost.least_seconds))
+        if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
+            return None
+        size = power_of_two_at_most(space.reduction_size(facts))
+        length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
+        if size <= length:
+            return None
+
+        def replace(graph: Fusion) -> dict[TensorView, TensorView]:
+            return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
+
+        reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
+        return Rewrite("reduction in two kernels", replace, reason, type_name(self.type))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,13 @@ Outer: threads x lie along the contiguous dimension, threads y down the scanned 
 
     [I, S] -> [I blocks, I threads x, S serial, S threads y, unroll, I vector]
 
-A kernel takes rows of any length. Blocks do not share one, so a few very long rows leave most of a GPU idle.
+A kernel takes rows of any length. Blocks do not share one, so a few very long rows leave most of a GPU idle:
+for these the scheduler proposes a scan in chunks (`rewrite.chunks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -27,14 +28,25 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Scan
 from fusewright.ir.value import TensorView
+from fusewright.rewrite.chunks import can_be_chunked, chunked_scan
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.base import (
+    Cost,
+    Facts,
+    Part,
+    Planner,
+    Proposal,
+    Reject,
+    Rewrite,
+    accepted,
+    check_start,
+)
+from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, ScanParams
-from fusewright.schedulers.pointwise_space import covering_space
+from fusewright.schedulers.pointwise_space import covering_space, iterated_axes
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of loads that a thread has in flight: as many as a reduction's.
 BYTES_IN_FLIGHT = 64
@@ -53,6 +65,10 @@ MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
 LEAST_ROW_BYTES = 64
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
+# Chunks for each SM that few long rows are cut into, each of which a block scans; and their least length, for
+# which a block of any width has work. The kernels that it then takes.
+CHUNKS_A_SM, LEAST_CHUNK = 4, 1024
+CHUNKED_KERNELS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +132,26 @@ class ScanScheduler:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)
 
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        """Chunks in place of rows that are too few for the GPU. They are of one length for all calls of a
+        class, so that what is rounded does not depend on which of them came first.
+        """
+        scans = [node for node in part.nodes if isinstance(node, Scan) and can_be_chunked(node)]
+        if not scans or not isinstance(part.planner, _Planner):
+            return None
+        blocks, cost = part.planner.occupied(facts, hardware)
+        chunks = CHUNKS_A_SM * hardware.sm_count // power_of_two_at_most(blocks)
+        size = power_of_two_at_most(facts.value(part.planner.space.scanned.extent))
+        length = max(LEAST_CHUNK, size // power_of_two_at_least(chunks))
+        if chunks <= CHUNKS_A_SM or size <= length or cost.seconds <= CHUNKED_KERNELS * KERNEL_SECONDS:
+            return None
+
+        def replace(graph: Fusion) -> dict[TensorView, TensorView]:
+            return {old: new for node in scans for old, new in chunked_scan(graph, node, length).items()}
+
+        reason = f"{blocks} block(s) leave most of the GPU idle: chunks of {length}"
+        return Rewrite("scan in chunks", replace, reason, self.type.name)
+
 
 def _check_single_row(params: ScanParams) -> None:
     """Raises ParamsError for params that need rows where there is one dimension."""
@@ -134,7 +170,8 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
-    reference = max((node.output for node in reversed(nodes)), key=_dimensions)
+    computed = (node.output for node in reversed(nodes) if not node.output.is_placed)
+    reference = max(computed, key=_dimensions)
     space = covering_space(fusion, reference)
     if isinstance(space, str):
         return space
@@ -144,7 +181,7 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
             names = f"{scans[0].output.name} and {node.output.name}"
             return f"scans {names} run along different dimensions"
     for tensor in (node.output for node in nodes):
-        if not set(tensor.shape) <= set(space.maps[tensor].values()):
+        if not set(iterated_axes(tensor)) <= set(space.maps[tensor].values()):
             return f"{tensor.name} has a dimension of one point that {reference.name} lacks"
     accesses = [*loads(fusion, space.maps), *stores(fusion, space.maps)]
     main = _main_access(accesses, reference)
@@ -201,17 +238,29 @@ class _Planner:
         return max(1, sum(tensor.dtype.size for tensor in read))
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        space = self.space
+        params = self._params(facts, hardware)
+        return Proposal(params, self._estimate(facts, hardware, self._blocks(facts, params)))
+
+    def occupied(self, facts: Facts, hardware: HardwareInfo) -> tuple[int, Cost]:
+        """How many blocks the kernel has, and what it costs."""
+        blocks = self._blocks(facts, self._params(facts, hardware))
+        return blocks, self._estimate(facts, hardware, blocks)()
+
+    def _rows(self, facts: Facts) -> int:
+        return max(1, prod(facts.value(axis.extent) for axis in self.space.iteration))
+
+    def _params(self, facts: Facts, hardware: HardwareInfo) -> ScanParams:
         width = self._vectors.width(facts)
-        rows = max(1, prod(facts.value(axis.extent) for axis in space.iteration))
-        length = max(1, facts.value(space.scanned.extent))
-        make = _inner_params if space.is_inner else _outer_params
-        params = make(rows, length, width, self._loaded_bytes, hardware)
-        rows_a_block = (
-            params.lparams.bdimy if space.is_inner else params.lparams.bdimx * params.vectorization_factor
-        )
-        speed = SCAN_SPEED * busy_share(ceil_div(rows, rows_a_block), hardware)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
+        length = max(1, facts.value(self.space.scanned.extent))
+        make = _inner_params if self.space.is_inner else _outer_params
+        return make(self._rows(facts), length, width, self._loaded_bytes, hardware)
+
+    def _blocks(self, facts: Facts, params: ScanParams) -> int:
+        columns = params.lparams.bdimx * params.vectorization_factor
+        return ceil_div(self._rows(facts), params.lparams.bdimy if self.space.is_inner else columns)
+
+    def _estimate(self, facts: Facts, hardware: HardwareInfo, blocks: int) -> Callable[[], Cost]:
+        return self._cost.estimate(facts, hardware, speed=SCAN_SPEED * busy_share(blocks, hardware))
 
 
 # ---- inner ------------------------------------------------------------------------------------

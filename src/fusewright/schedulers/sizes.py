@@ -10,3 +10,8 @@ def ceil_div(size: int, parts: int) -> int:
 def power_of_two_at_least(size: int) -> int:
     """The least power of two that is not below `size`; 1 for no elements."""
     return 1 << max(0, size - 1).bit_length()
+
+
+def power_of_two_at_most(size: int) -> int:
+    """The greatest power of two that is not above `size`; 1 for no elements."""
+    return 1 << max(0, size.bit_length() - 1)

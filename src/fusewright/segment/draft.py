@@ -231,12 +231,8 @@ class Draft:
                 or old.extents != new.extents
             ):
                 change.undo()
-                raise SchedulerError(
-                    scheduler=rewrite.scheduler,
-                    step="propose_redefinition",
-                    problem=f"{rewrite.name} replaces {old} by {new}: expected a tensor that the segment "
-                    "computes, and a new one of its type and sizes",
-                )
+                expected = "a tensor that the segment computes, and a new one of its type and sizes"
+                raise _misused(rewrite, old, new, expected)
         change.redirect(replaced)
         for old, new in replaced.items():
             # Whoever reads it, the user included, finds it where and as the old one would be.
@@ -250,6 +246,10 @@ class Draft:
         self._look()
         change.dead = tuple(node for node in alive if node not in self.position)
         self._forget(change)
+        for old, new in replaced.items():
+            if any(use in self.position for use in old.uses):
+                self.undo(change)
+                raise _misused(rewrite, old, new, "one that is not computed from it")
         return change
 
     def undo(self, change: Change) -> None:
@@ -271,6 +271,11 @@ class Draft:
         for cache in caches:
             for key in [key for key in cache if not touched.isdisjoint(key[0])]:
                 del cache[key]
+
+
+def _misused(rewrite: Rewrite, old: TensorView, new: TensorView, expected: str) -> SchedulerError:
+    problem = f"{rewrite.name} replaces {old} by {new}: expected {expected}"
+    return SchedulerError(scheduler=rewrite.scheduler, step="propose_redefinition", problem=problem)
 
 
 class Change:
@@ -297,10 +302,13 @@ class Change:
         self.made = tuple(node for node in self._graph.nodes if node not in self._before)
 
     def redirect(self, replaced: Mapping[TensorView, TensorView]) -> None:
-        """Lets whatever was there before read the new tensors, and the outputs be them."""
-        new = set(self.made)
+        """Lets whatever reads the old tensors read the new ones, and the outputs be them.
+
+        What a new tensor is computed from goes on reading the old one.
+        """
         for old, tensor in replaced.items():
-            for user in [use for use in old.uses if use not in new]:
+            above = _ancestors(tensor)
+            for user in [use for use in old.uses if use not in above]:
                 self.inputs.setdefault(user, user.inputs)
                 self._graph.replace_inputs(user, {old: tensor})
         self._graph.outputs[:] = [
@@ -316,6 +324,18 @@ class Change:
             self._graph.remove_node(node)
         self._graph.outputs[:] = self._outputs
         self._graph.numbering = self._numbering
+
+
+def _ancestors(tensor: TensorView) -> set[Node]:
+    """The nodes that a tensor is computed by."""
+    found: set[Node] = set()
+    stack = [tensor.definition]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            stack += [value.definition for value in node.inputs]
+    return found
 
 
 def _unschedulable_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:

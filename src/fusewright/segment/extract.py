@@ -125,6 +125,8 @@ class Extractor:
         new.renumber(sizes)
         of_axes = {symbol for axis in new.axes() for symbol in axis.extent.free_symbols}
         assert of_axes <= set(sizes.values()), "the text names all sizes, or two would have one name"
+        if found.computes:
+            new.name_computed_sizes()
         canonicalize(new, self._tracer)
         return CanonicalSegment(
             found.text, new, tuple([values[v] for v in found.values]), tuple(sizes.values())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.core.enums import SchedulerType
 from fusewright.ir import Fusion, Node, Output, TensorView, Val
 from fusewright.schedulers.base import Planner, Scheduler, type_name
 from fusewright.segment.canonical import Extraction, Names
-from fusewright.sym import Symbol
+from fusewright.sym import Symbol, evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,17 @@ class Segment:
 
     def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
         """The values of the size symbols of `fusion`, from those of the whole fusion's."""
-        return {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
+        own = {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
+        computed = self.fusion.computed_sizes
+        if computed:
+            own.update([(name, evaluate(e, own)) for name, e in computed.items()])
+        return own
+
+    def own_stable(self, stable: Collection[Symbol]) -> frozenset[Symbol]:
+        """The size symbols of `fusion` whose values follow from these sizes of the whole fusion."""
+        own = {own for own, theirs in self.extraction.size_pairs if theirs in stable}
+        computed = self.fusion.computed_sizes.items()
+        return frozenset(own.union([name for name, e in computed if own.issuperset(e.free_symbols)]))
 
     @property
     def evaluated(self) -> Node | None:

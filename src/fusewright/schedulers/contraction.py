@@ -1,0 +1,101 @@
+"""What a matrix product costs that a library computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import LibraryCall, Node
+from fusewright.ops.library import LINEAR, MATMUL, MATMUL_PARTS, part_length
+from fusewright.schedulers.base import Cost, Facts
+from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, Traffic, busy_share
+from fusewright.schedulers.sizes import ceil_div
+
+# The part of the result that a block computes, where the result is as large. Libraries have tiles up to 128 x
+# 256, which are the most efficient, and take smaller ones where these are few (NVIDIA, Matrix Multiplication
+# Background User's Guide, "Tile Quantization"): the smallest counts here, so that nothing is taken to be slow
+# which a library has blocks enough for.
+TILE_ROWS, TILE_COLUMNS = 64, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products [rows, inner] x [inner, columns]."""
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+
+    @property
+    def tiles(self) -> int:
+        return self.batch * ceil_div(self.rows, TILE_ROWS) * ceil_div(self.columns, TILE_COLUMNS)
+
+
+def is_contraction(node: Node) -> bool:
+    return isinstance(node, LibraryCall) and node.op in (MATMUL, LINEAR, MATMUL_PARTS)
+
+
+def product_of(node: LibraryCall, facts: Facts) -> Product:
+    """The sizes of a contraction in a call."""
+    a, b = node.seen(0).ndim, node.seen(1).ndim
+    shape = [facts.value(extent) for extent in node.output.extents]
+    if node.op is MATMUL_PARTS:
+        parts, rows, columns = shape
+        return Product(parts, rows, columns, ceil_div(_inner(node, facts, rows), parts))
+    columns = shape.pop() if b > 1 else 1
+    rows = shape.pop() if a > 1 else 1
+    inner = _inner(node, facts, prod(shape) * rows)
+    if b > 2 and node.op is MATMUL:
+        return Product(prod(shape), rows, columns, inner)
+    return Product(1, prod(shape) * rows, columns, inner)  # one matrix multiplies all rows
+
+
+def _inner(node: LibraryCall, facts: Facts, rows: int) -> int:
+    """The dimension that is summed over. Of an operand that is seen through views, all of whose elements are
+    taken to be seen, from how many there are.
+    """
+    extents = [facts.value(extent) for extent in node.tensor_inputs[0].extents]
+    return prod(extents) // max(1, rows) if node.seen_through(0) else extents[-1]
+
+
+@dataclass(frozen=True)
+class ContractionCost:
+    """The cost of a fusion of one contraction.
+
+    Each SM computes one tile at a time, at its share of the GPU's speed: the only tile takes as
+    long as one of many, and few tiles leave both the memory and the arithmetic of other SMs idle.
+    """
+
+    fusion: Fusion
+    node: LibraryCall
+
+    @cached_property
+    def _traffic(self) -> Traffic:
+        return Traffic(self.fusion)
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Cost:
+        product = product_of(self.node, facts)
+        bytes_ = self._traffic.read(facts) + self._traffic.written(facts)
+        bandwidth = hardware.memory_bandwidth_gbs * 1e9 * COPY_SHARE
+        is_reduced = self.node.tensor_inputs[0].dtype.size <= 2
+        speed = (hardware.tensor_tflops if is_reduced else hardware.float_tflops) * 1e12
+        tile = min(product.rows, TILE_ROWS) * min(product.columns, TILE_COLUMNS)
+        waves = ceil_div(product.tiles, hardware.sm_count)
+        computing = waves * 2 * tile * product.inner / (speed / hardware.sm_count)
+        moving = bytes_ / (bandwidth * busy_share(product.tiles, hardware))
+        operations = 2 * product.batch * product.rows * product.columns * product.inner
+        least = max(operations / speed, bytes_ / bandwidth)
+        launches = KERNEL_SECONDS * (1 + self._kernels_for_rest(facts))
+        return Cost(bytes_, launches + max(computing, moving), KERNEL_SECONDS + least)
+
+    def _kernels_for_rest(self, facts: Facts) -> int:
+        """A product and a sum of what equal parts leave."""
+        if self.node.op is not MATMUL_PARTS:
+            return 0
+        parts, rows = (facts.value(extent) for extent in self.node.output.extents[:2])
+        inner = _inner(self.node, facts, rows)
+        return 2 if parts * part_length(inner, parts) < inner else 0

@@ -1,0 +1,169 @@
+"""What the built-in redefinitions make of a call is right, and in as many kernels as they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.enums import ParallelType
+from fusewright.ir import Fusion
+from fusewright.ops.library import MATMUL_PARTS
+from fusewright.schedulers import Facts, Proposal, ReductionScheduler, Registry, Reject, default_registry
+from tests.integration.tolerance import assert_close
+
+
+def steps(fd: FusionDefinition) -> list[str]:
+    """What computes each segment: a library's function, or a scheduler's kernel."""
+    plans = fd._last_program().plans
+    return [
+        plan.segment.evaluated.label
+        if plan.segment.evaluated is not None
+        else getattr(plan.segment.scheduler.type, "name", plan.segment.scheduler.type)
+        for plan in plans
+    ]
+
+
+IN_CHUNKS = ["reduction", "scan", "scan"]
+
+
+def test_a_scan_in_chunks_serves_all_sizes_of_a_class(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.BFloat16)
+        y = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.cumsum(fd.ops.cast(x, DataType.Float) * 2.0, 1) + y)
+    made = []
+    for length in (200_001, 262_143, 201_728):
+        given = torch.randn(2, length, device=target)
+        rounded = given.bfloat16()
+        (out,) = fd.execute([rounded, given])
+        expected = (2 * rounded.double()).cumsum(1) + given.double()
+        assert_close(out, expected, length)
+        assert steps(fd) == IN_CHUNKS
+        made.append(fd._last_kernels())
+    assert made[0] == made[1]  # the third one has vectors
+    (out,) = fd.execute([rounded[:, :900].contiguous(), given[:, :900].contiguous()])
+    assert_close(out, expected[:, :900], 900)
+    assert steps(fd) == ["scan"]
+
+
+def test_every_scan_along_a_middle_dimension(target: torch.device) -> None:
+    given = torch.randint(-3, 4, (2, 70_001, 3), device=target)
+    with FusionDefinition() as fd:
+        x, start = fd.from_pytorch(given), fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.cumsum(x, 1, init=start))
+        fd.add_output(fd.ops.cumprod(fd.ops.add(fd.ops.abs(x), 1), 1))
+        values = fd.ops.cast(x, DataType.Float)
+        fd.add_output(fd.ops.cummax(fd.ops.log(values), 1))
+    total, powers, most = fd.execute([given, 7])
+    assert torch.equal(total, given.cumsum(1) + 7)
+    assert torch.equal(powers, (given.abs() + 1).cumprod(1))
+    expected = given.float().log().cummax(1).values
+    assert most.isnan().any() and not most.isnan().all()
+    assert_close(most, expected.double(), 1)
+    assert [steps(fd).count(name) for name in ("reduction", "scan")] == [3, 6]
+
+
+def test_a_scan_of_a_scan(target: torch.device) -> None:
+    """What one replaces the other reads."""
+    given = torch.randint(-2, 3, (180_001,), device=target)
+    with FusionDefinition() as fd:
+        first = fd.ops.cumsum(fd.from_pytorch(given), 0)
+        fd.add_output(first)
+        fd.add_output(fd.ops.cummin(first, 0))
+    total, least = fd.execute([given])
+    assert torch.equal(total, given.cumsum(0))
+    assert torch.equal(least, given.cumsum(0).cummin(0).values)
+    assert steps(fd) == 2 * IN_CHUNKS
+
+
+# ---- reductions --------------------------------------------------------------------------------------------
+
+
+class OneBlockReductions(ReductionScheduler):
+    """The built-in reductions without those that blocks share."""
+
+    type = "one_block"  # type: ignore[assignment]
+
+    def prepare(self, fusion: Fusion) -> Any:
+        planner = super().prepare(fusion)
+
+        def plan(facts: Facts, hardware: Any) -> Proposal:
+            shared = planner(facts, hardware)
+            estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
+            params = replace(
+                shared.params,
+                cross_grid_inner_reduction=False,
+                grid_dim_inner_reduction=ParallelType.serial,
+                lparams=replace(shared.params.lparams, gdimy=1),
+            )
+            return Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
+
+        return planner if isinstance(planner, Reject) else plan
+
+
+def test_a_reduction_in_two_kernels_where_blocks_cannot_share_one(target: torch.device) -> None:
+    """The built-in scheduler's blocks can, so that its own kernels leave nothing to gain."""
+    given = torch.randn(2, 300_001, device=target)
+    for schedulers, expected in (
+        ([OneBlockReductions()], ["one_block"] * 3),
+        ([], ["reduction"]),
+    ):
+        kept = [s for s in default_registry() if not schedulers or s.type.name != "reduction"]
+        with FusionDefinition(registry=Registry([*schedulers, *kept])) as fd:
+            e = fd.ops.exp(fd.from_pytorch(given))
+            fd.add_output(fd.ops.sum(e, [1]))
+            fd.add_output(fd.ops.max(e, [1]))
+        total, most = fd.execute([given])
+        assert_close(total, given.double().exp().sum(1), 300_001)
+        assert_close(most, given.double().exp().amax(1), 1)
+        assert steps(fd) == expected
+
+
+# ---- products ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_product_in_parts(dtype: torch.dtype, target: torch.device) -> None:
+    """Whatever the parts leave of the dimension that is summed over; what follows is fused with their sum."""
+    with FusionDefinition() as fd:
+        kind = DataType.Float if dtype is torch.float32 else DataType.BFloat16
+        a, b = (fd.define_tensor([-1, -1], True, kind) for _ in range(2))
+        fd.add_output(fd.ops.relu(fd.ops.matmul(a, b)))
+    for inner in (65536, 65539):
+        rows, columns = (torch.randn(s, device=target).to(dtype) for s in ((40, inner), (inner, 48)))
+        (out,) = fd.execute([rows, columns])
+        assert out.dtype is dtype
+        assert_close(out, (rows.double() @ columns.double()).relu(), inner)
+        assert steps(fd) == ["matmul_parts", "reduction"]
+
+
+def test_a_linear_layer_in_parts(target: torch.device) -> None:
+    x, w, bias = (torch.randn(s, device=target).half() for s in ((30, 40000), (20, 40000), (20,)))
+    with FusionDefinition() as fd:
+        handles = [fd.from_pytorch(t, static_sizes=True) for t in (x, w, bias)]
+        fd.add_output(fd.ops.linear(*handles))
+    (out,) = fd.execute([x, w, bias])
+    expected = torch.nn.functional.linear(x.double(), w.double(), bias.double())
+    assert_close(out, expected, 40000)
+    assert steps(fd) == ["matmul_parts", "reduction"]
+
+
+def test_operands_are_cut_as_they_lie(target: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is copied, whatever its strides."""
+    a, b = torch.randn(4096, 9, device=target).t(), torch.randn(11, 8192, device=target)[:, ::2]
+    before = [t.untyped_storage().data_ptr() for t in (a, b)]
+    seen: list[Tensor] = []
+
+    def bmm(left: Tensor, right: Tensor) -> Tensor:
+        seen.extend((left, right))
+        return torch.matmul(left, right)
+
+    monkeypatch.setattr(torch, "bmm", bmm)
+    out = MATMUL_PARTS.function(target.type, parts=4, transposed=True)(a, b)
+    assert [t.untyped_storage().data_ptr() for t in seen] == before
+    assert_close(out.sum(0), a.double() @ b.double().t(), 4096)

@@ -1,0 +1,131 @@
+"""The built-in redefinitions for given sizes, by their estimates: where they stay, where they are undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import pytest
+
+from fusewright.core.dtype import DataType
+from fusewright.core.hardware import described
+from fusewright.core.tracing import Tracer
+from fusewright.ir import Fusion, TensorView
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_library import linear, matmul
+from fusewright.ops.build_scan import cummax, cumsum
+from fusewright.schedulers import Facts, default_registry
+from fusewright.segment import Call, Partitions, Planned
+
+H200 = described("h200")
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def select(
+    build: Callable[..., list[TensorView]], *shapes: tuple[int, ...], dtype: DataType = DataType.Float
+) -> Planned:
+    """The partition for inputs of these shapes, which are contiguous."""
+    fusion = Fusion()
+    inputs = [define_tensor(fusion, [-1] * len(shape), True, dtype) for shape in shapes]
+    for tensor in build(fusion, *inputs):
+        add_output(fusion, tensor)
+    fusion.unify_extents()
+    sizes = {a.extent: n for t, shape in zip(inputs, shapes) for a, n in zip(t.logical, shape)}
+
+    def facts(segment) -> Facts:
+        own = segment.own_sizes(sizes)
+        tensors = [v for v in segment.fusion.inputs if isinstance(v, TensorView)]
+        known = Facts(own)
+        laid_out = [strides(tuple(known.value(a.extent) for a in t.shape)) for t in tensors]
+        return Facts(own, tuple(laid_out), tuple(256 for _ in tensors))
+
+    call = Call(tuple(shapes), lambda segments: None, facts, H200)
+    return Partitions(fusion, default_registry()).select(call, Tracer())
+
+
+def schedulers(planned: Planned) -> list[str]:
+    return [segment.scheduler.type.name for segment in planned.partition.segments]
+
+
+def tried(planned: Planned, name: str) -> list[bool]:
+    """Whether the redefinition stayed, each time that it was tried."""
+    return [trial.kept for trial in planned.partition.trials if f": {name}, as" in trial.change]
+
+
+def sums(fusion: Fusion, x: TensorView) -> list[TensorView]:
+    return [cumsum(fusion, x, 1)]
+
+
+IN_CHUNKS = ["reduction", "scan", "scan"]
+
+
+def test_few_long_scans_are_computed_in_chunks():
+    planned = select(sums, (2, 2**24))
+    assert schedulers(planned) == IN_CHUNKS and tried(planned, "scan in chunks") == [True]
+    [trial] = planned.partition.trials
+    assert trial.after < trial.before / 10
+    # Whichever call of a class comes first.
+    lengths = {
+        segment.fusion.tensors()[1].extents[-1]
+        for size in (2**24, 2**25 - 1)
+        for segment in select(sums, (2, size)).partition.segments[:1]
+    }
+    assert len(lengths) == 1
+
+
+@pytest.mark.parametrize(
+    "shape, is_tried", [((60, 400_000), True), ((4096, 4096), False), ((2, 5000), False)]
+)
+def test_scans_that_fill_the_gpu_are_not(shape, is_tried):
+    planned = select(sums, shape)
+    assert schedulers(planned) == ["scan"]
+    assert tried(planned, "scan in chunks") == [False] * is_tried
+    # Nothing is left of what was tried.
+    assert planned.partition.segments[0].own_sizes({}) == {}
+
+
+def test_casts_of_what_is_scanned_are_read_again_by_each_kernel():
+    """A kernel that computes a cast again has its nodes in order, wherever a rewrite added them."""
+
+    def both(fusion: Fusion, x: TensorView) -> list[TensorView]:
+        return [cumsum(fusion, x, 1), cummax(fusion, x, 1)]
+
+    planned = select(both, (1, 2**22), dtype=DataType.BFloat16)
+    # Both reduce the chunks in one kernel.
+    assert schedulers(planned) == ["reduction", *4 * ["scan"]]
+    x = planned.partition.fusion.inputs[0]
+    assert sum(x in segment.inputs for segment in planned.partition.segments) == 3
+    chunks = [v for segment in planned.partition.segments for v in segment.inputs if v is not x]
+    assert all(v.extents[-1] is not x.extents[-1] for v in chunks)
+
+
+def product(fusion: Fusion, a: TensorView, b: TensorView) -> list[TensorView]:
+    return [matmul(fusion, a, b)]
+
+
+@pytest.mark.parametrize(
+    "shapes, kept",
+    [
+        (((64, 65536), (65536, 64)), [True]),
+        (((512, 8192), (8192, 512)), [False]),  # half of the GPU computes: an eighth kernel's time is no gain
+        (((8, 4096), (4096, 4096)), []),
+        (((4096, 4096), (4096, 4096)), []),
+        (((64, 256), (256, 64)), []),
+    ],
+)
+def test_products_of_few_tiles_are_split(shapes: Shapes, kept: list[bool]):
+    planned = select(product, *shapes, dtype=DataType.BFloat16)
+    assert tried(planned, "split-K") == kept
+    assert schedulers(planned) == ["expr_eval", "reduction"][: 1 + any(kept)]
+
+
+def test_a_bias_of_a_size_that_no_call_knows_stays_with_the_product():
+    def biased(fusion: Fusion, x: TensorView, w: TensorView, bias: TensorView) -> list[TensorView]:
+        return [linear(fusion, x, w, bias)]
+
+    planned = select(biased, (64, 65536), (64, 65536), (64,), dtype=DataType.BFloat16)
+    assert schedulers(planned) == ["expr_eval"] and not planned.partition.trials
