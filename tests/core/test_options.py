@@ -50,7 +50,14 @@ def test_unknown_names_are_errors_that_list_the_valid_ones(variable: str, messag
 
 EFFECTIVE = {
     "enable": {"fast_math", "kernel_debug", "kernel_lineinfo"},
-    "disable": {"constant_sizes", "fma", "matmul_expr_eval", "nvrtc_caching", "parallel_compile"},
+    "disable": {
+        "constant_sizes",
+        "fma",
+        "horizontal_fusion",
+        "matmul_expr_eval",
+        "nvrtc_caching",
+        "parallel_compile",
+    },
 }
 
 

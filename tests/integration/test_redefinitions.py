@@ -13,18 +13,27 @@ from fusewright import DataType, FusionDefinition
 from fusewright.core.enums import ParallelType
 from fusewright.ir import Fusion
 from fusewright.ops.library import MATMUL_PARTS
-from fusewright.schedulers import Facts, Proposal, ReductionScheduler, Registry, Reject, default_registry
+from fusewright.schedulers import (
+    Facts,
+    Proposal,
+    ReductionScheduler,
+    Registry,
+    Reject,
+    contraction,
+    default_registry,
+)
 from tests.integration.tolerance import assert_close
 
 
 def steps(fd: FusionDefinition) -> list[str]:
     """What computes each segment: a library's function, or a scheduler's kernel."""
     plans = fd._last_program().plans
+    segments = [part.segment for plan in plans for part in getattr(plan, "parts", (plan,))]
     return [
-        plan.segment.evaluated.label
-        if plan.segment.evaluated is not None
-        else getattr(plan.segment.scheduler.type, "name", plan.segment.scheduler.type)
-        for plan in plans
+        segment.evaluated.label
+        if segment.evaluated is not None
+        else getattr(segment.scheduler.type, "name", segment.scheduler.type)
+        for segment in segments
     ]
 
 
@@ -127,6 +136,13 @@ def test_a_reduction_in_two_kernels_where_blocks_cannot_share_one(target: torch.
 # ---- products ----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def simple_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate of a library that leaves the whole sum of a tile to one block."""
+    monkeypatch.setattr(contraction, "SPLIT_LENGTH", 1 << 40)
+
+
+@pytest.mark.usefixtures("simple_library")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_product_in_parts(dtype: torch.dtype, target: torch.device) -> None:
     """Whatever the parts leave of the dimension that is summed over; what follows is fused with their sum."""
@@ -142,6 +158,7 @@ def test_a_product_in_parts(dtype: torch.dtype, target: torch.device) -> None:
         assert steps(fd) == ["matmul_parts", "reduction"]
 
 
+@pytest.mark.usefixtures("simple_library")
 def test_a_linear_layer_in_parts(target: torch.device) -> None:
     x, w, bias = (torch.randn(s, device=target).half() for s in ((30, 40000), (20, 40000), (20,)))
     with FusionDefinition() as fd:

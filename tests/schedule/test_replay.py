@@ -61,7 +61,7 @@ def test_replayed_trace(case: Case) -> None:
 
 
 def test_every_scheduler_that_makes_kernels_is_covered() -> None:
-    used = {name for case in CASES for name in case.schedulers}
+    used = {name for case in CASES for name in case.schedulers} - {"horizontal"}  # of several kernels
     torch_computes = {type_name(SchedulerType.expr_eval)}
     assert used == {type_name(scheduler.type) for scheduler in default_registry()} - torch_computes
 
