@@ -16,8 +16,7 @@ from fusewright.core.errors import (
     SchedulerError,
 )
 from fusewright.core.options import Options
-from fusewright.host import FinishedSchedule, FusionExecutor
-from fusewright.host import executor as host_executor
+from fusewright.host import FinishedSchedule, FusionExecutor, settings
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
@@ -400,7 +399,7 @@ def test_threads_share_one_compilation():
 
 def test_threads_with_many_signatures_and_a_few_programs(monkeypatch):
     """Programs come and go while other threads look theirs up."""
-    monkeypatch.setattr(host_executor, "MAX_PROGRAMS", 2)
+    monkeypatch.setattr(settings, "MAX_PROGRAMS", 2)
     d = Definition()
     d.output(d.neg(d.tensor((-1,))))
     executor = d.executor()

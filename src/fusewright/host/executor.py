@@ -10,7 +10,6 @@ import torch
 from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import (
     ExecutionOrderError,
@@ -24,7 +23,6 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.bundles import Bundles
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
@@ -41,6 +39,7 @@ from fusewright.host.plan import (
 )
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.selection import Selection
+from fusewright.host.settings import DeviceState, Setting
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
@@ -62,10 +61,7 @@ from fusewright.schedulers import (
 from fusewright.segment import NO_EXCLUSIONS, Call, Exclusions, Partitions, Segment, SegmentedFusion
 from fusewright.sym import Symbol
 
-# Cache limits per fusion. Programs are kept by signature, for options and device; kernels likewise, and as
-# many launches; settings are options with a device.
-MAX_PROGRAMS = 4096
-MAX_KERNELS = 4096
+# Settings are options with a device; so many are kept of a fusion.
 MAX_SETTINGS = 64
 
 Inputs = Sequence[Any]
@@ -114,7 +110,7 @@ class FusionExecutor:
         #: what kernels compute in an order that differs from run to run
         self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
         self._layouts: dict[TensorView, Layout] = {}
-        self._settings: OnceCache[tuple[Hashable, ...], _Setting] = OnceCache(MAX_SETTINGS)
+        self._settings: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
         self._latest = self._setting(self.options, None)
         #: what the latest call ran, for whoever wants to look at it
         self.last_program: BoundProgram | None = None
@@ -291,16 +287,16 @@ class FusionExecutor:
 
         return self._partitions.get(outputs, make)
 
-    def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> _Setting:
+    def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> Setting:
         deterministic = bool(self._unordered) and are_deterministic_algorithms_enabled()
         key = options.key(), device, views, deterministic
-        setting = self._settings.get(key, lambda: _Setting(options, device, views, deterministic))
+        setting = self._settings.get(key, lambda: Setting(options, device, views, deterministic))
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options
         return setting
 
     def _bound(
-        self, setting: _Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
+        self, setting: Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
     ) -> BoundProgram:
         """Checks the inputs and makes their program.
 
@@ -337,7 +333,7 @@ class FusionExecutor:
 
     def _make(
         self,
-        setting: _Setting,
+        setting: Setting,
         schedule: UserSchedule | None,
         inputs: Inputs,
         binding: Binding,
@@ -353,7 +349,7 @@ class FusionExecutor:
 
     def _compiled(
         self,
-        setting: _Setting,
+        setting: Setting,
         schedule: UserSchedule | None,
         binding: Binding,
         repro: Callable[[], str],
@@ -408,7 +404,7 @@ class FusionExecutor:
 
     def _bind(
         self,
-        place: _DeviceState,
+        place: DeviceState,
         plans: Sequence[StepPlan],
         binding: Binding,
         memory: Memory,
@@ -421,14 +417,14 @@ class FusionExecutor:
         with tracer.stage("host program"):
             return place.programs.bind(plans, binding, memory, tracer, views)
 
-    def _place(self, setting: _Setting, device: torch.device) -> _DeviceState:
-        def make() -> _DeviceState:
+    def _place(self, setting: Setting, device: torch.device) -> DeviceState:
+        def make() -> DeviceState:
             if device.type == "cuda":
                 target: Target = CudaTarget(device, setting.options, setting.compiler)
             else:
                 target = SimulatedTarget(setting.options)
             programs = Programs(self.fusion, target, self._binder.size_scalars.static)
-            return _DeviceState(target, programs, setting.compiler)
+            return DeviceState(target, programs, setting.compiler)
 
         return setting.places.get(device, make)
 
@@ -449,11 +445,11 @@ class FusionExecutor:
 
     def _step(
         self,
-        setting: _Setting,
+        setting: Setting,
         segment: Segment,
         params: Any,
         binding: Binding,
-        place: _DeviceState,
+        place: DeviceState,
         tracer: Tracer,
     ) -> StepPlan:
         """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
@@ -487,11 +483,11 @@ class FusionExecutor:
 
     def _rescheduled(
         self,
-        setting: _Setting,
+        setting: Setting,
         plans: Sequence[StepPlan],
         schedules: SegmentSchedules,
         binding: Binding,
-        place: _DeviceState,
+        place: DeviceState,
         tracer: Tracer,
     ) -> list[StepPlan]:
         """The plans with those in place of them that the user schedules.
@@ -527,10 +523,10 @@ class FusionExecutor:
 
     def _user_launch(
         self,
-        setting: _Setting,
+        setting: Setting,
         schedule: FinishedSchedule,
         binding: Binding,
-        place: _DeviceState,
+        place: DeviceState,
         tracer: Tracer,
     ) -> LaunchPlan:
         """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
@@ -548,11 +544,11 @@ class FusionExecutor:
 
     def _launch(
         self,
-        setting: _Setting,
+        setting: Setting,
         schedule: FinishedSchedule,
         segment: Segment | None,
         binding: Binding,
-        place: _DeviceState,
+        place: DeviceState,
         tracer: Tracer,
     ) -> LaunchPlan:
         """The launch of a user's schedule of a segment; None: of the whole fusion."""
@@ -595,45 +591,3 @@ def _size_class(
 ) -> tuple[Hashable, ...]:
     """What calls have in common that one partition serves: sizes up to a factor of two; and 0 and 1."""
     return hardware, tuple([size.bit_length() for size in sizes.values()]), bool(stable)
-
-
-class _DeviceState:
-    """What calls with the same settings share on one device.
-
-    launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
-    computes.
-    """
-
-    def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
-        self.target = target
-        self.programs = programs
-        self.bundles = Bundles(compiler, target)
-        self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
-        self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
-
-
-class _Setting:
-    """What calls with the same options and device share.
-
-    views: whether outputs may be views of inputs. deterministic: whether torch asks for results that are the
-    same from run to run, of what kernels compute in another order each time.
-    """
-
-    def __init__(
-        self, options: Options, device: torch.device | None, views: bool, deterministic: bool
-    ) -> None:
-        self.options = options
-        self.device = device
-        self.views = views
-        self.deterministic = deterministic
-        self.compiler = KernelCompiler(options)
-        self.constant_sizes = not options.disabled("constant_sizes")
-        self.horizontal = not options.disabled("horizontal_fusion")
-        #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
-        self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: those of users' schedules, by the schedule's key; devices of one kind share them
-        self.user_kernels: OnceCache[tuple[Hashable, Hashable, DataType, HardwareInfo], CompiledKernel] = (
-            OnceCache(MAX_KERNELS)
-        )
-        self.places: OnceCache[torch.device, _DeviceState] = OnceCache()
