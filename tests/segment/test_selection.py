@@ -17,7 +17,7 @@ from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import var_mean
 from fusewright.schedulers import Cost, Facts, Proposal, Registry, Reject, Rewrite, default_registry
-from fusewright.segment import Call, Partitions, Planned
+from fusewright.segment import NO_EXCLUSIONS, Call, Partitions, Planned
 from tests.segment.graphs import NEG, Graph, Rules, at_most, one_reduction
 
 H200 = described("h200")
@@ -199,6 +199,60 @@ def test_a_rewrite_that_replaces_wrongly_is_an_error_of_its_scheduler(kind):
 
     with pytest.raises(SchedulerError, match="_pointwise_ failed in propose_redefinition: wrong replaces"):
         select(chain(2), Costed(lambda f: "", slow("neg"), [propose]))
+
+
+@pytest.mark.parametrize("where", ["replace", "planner"])
+def test_an_error_in_the_middle_of_a_trial_leaves_the_graph_as_it_was(where):
+    """Of a second rewrite of the same trial, and of whoever plans what it made."""
+    calls: list[int] = []
+
+    def propose(part) -> Rewrite | None:
+        node = next((node for node in part.nodes if node.label == "neg"), None)
+        if node is None:
+            return None
+
+        def replace(graph: Fusion) -> dict:
+            calls.append(1)
+            made = faster(part).replace(graph)
+            if where == "replace" and len(calls) == 2:
+                raise ValueError("half way")
+            return made
+
+        return Rewrite("faster", replace, "it is", "pointwise")
+
+    def seconds(fusion: Fusion) -> float:
+        if where == "planner" and any(node.label == "fast" for node in fusion.nodes):
+            raise ValueError("half way")
+        return 2.0
+
+    faster = sum_first("faster", "neg", ["fast"])
+    partitions = Partitions(chain(3), Registry([Costed(at_most(1), seconds, [propose])]))
+    partitions.structural(Tracer())
+    draft = partitions._draft
+    before = fusion_text(draft.graph), draft.graph.numbering, list(draft.nodes)
+    with pytest.raises(SchedulerError, match="ValueError: half way"):
+        partitions.select(call(), Tracer())
+    assert (fusion_text(draft.graph), draft.graph.numbering, list(draft.nodes)) == before
+    assert not draft.made_by
+
+
+def test_a_slow_segment_is_cut_up_where_nothing_may_be_rewritten():
+    fast = Costed(at_most(1), lambda f: 2.0)
+    whole = Costed(lambda f: "", lambda f: 100.0, type=SchedulerType.reduction, least=2.5)
+    partitions = Partitions(chain(4), Registry([whole, fast]))
+    planned = partitions.select(call(), Tracer(), NO_EXCLUSIONS.without_redefinition())
+    assert len(planned.partition.segments) == 4
+
+
+def test_what_an_undone_trial_made_is_kept_nowhere():
+    scheduler = Costed(lambda f: "", slow("neg"), [sum_first("faster", "neg", ["fast"])])
+    partitions = Partitions(chain(2), Registry([scheduler]))
+    sizes = []
+    for size in (64, 1024, 4096):
+        partitions.select(call(size), Tracer())
+        draft = partitions._draft
+        sizes.append([len(kept) for kept in (draft._asked, draft._segments, draft._placed)])
+    assert sizes[1] == sizes[2]
 
 
 def test_a_segment_that_is_slow_is_cut_up_where_that_costs_less():

@@ -304,23 +304,21 @@ class Fusion:
                 found = memo[e] = substitute(e, table)
             return found
 
-        for axis in self.axes():
-            axis.extent = rename(axis.extent)
-            if axis.expanded is not None:
-                axis.expanded = rename(axis.expanded)
-        for node in self.nodes:
-            node.with_sizes(rename)
+        self._rename_in_axes_and_nodes(rename)
         for value in self.values():
             if isinstance(value, Scalar) and value.extent is not None:
                 value.extent = rename(value.extent)
 
-    def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
+    def _rename_in_axes_and_nodes(self, rename: Callable[[Expr], Expr]) -> None:
         for axis in self.axes():
             axis.extent = rename(axis.extent)
             if axis.expanded is not None:
                 axis.expanded = rename(axis.expanded)
         for node in self.nodes:
             node.with_sizes(rename)
+
+    def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
+        self._rename_in_axes_and_nodes(rename)
         self.checks = [(rename(condition), message) for condition, message in self.checks]
         for value in dict.fromkeys((*self.values(), *self.size_axes)):  # some are sizes of shapes alone
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:

@@ -104,6 +104,6 @@ class CostModel:
 def busy_share(blocks: float, hardware: HardwareInfo) -> float:
     """The share of the memory's speed that so many blocks reach, each of which an SM is kept busy by.
 
-    Half of the SMs are enough for all of it, nearly (measured on an H200 by copies of fewer blocks).
+    Half of the SMs are taken to be enough for all of it: an assumption, which only few blocks put to use.
     """
     return min(1.0, max(1.0, blocks) / (0.5 * hardware.sm_count))

@@ -218,9 +218,14 @@ class Draft:
             SchedulerError: it replaces what the nodes do not compute, or by a tensor of another type or
             shape.
         """
-        change = Change(self.graph, rewrite.name)
+        change = Change(self.graph)
         alive = set(self.position)
-        replaced = rewrite.replace(self.graph)
+        try:
+            replaced = rewrite.replace(self.graph)
+        except BaseException:
+            change.note_new_nodes()
+            change.undo()
+            raise
         change.note_new_nodes()
         computed = {out for node in nodes for out in node.outputs}
         for old, new in replaced.items():
@@ -245,7 +250,7 @@ class Draft:
         self.made_by.update(dict.fromkeys(change.made, history))
         self._look()
         change.dead = tuple(node for node in alive if node not in self.position)
-        self._forget(change)
+        change.dropped = self._drop(change)
         for old, new in replaced.items():
             if any(use in self.position for use in old.uses):
                 self.undo(change)
@@ -260,17 +265,19 @@ class Draft:
         for tensor in change.replaced:
             self._definition.pop(tensor, None)
         self._look()
-        self._forget(change)
+        self._drop(change)
+        for cache, key, value in change.dropped:
+            cache[key] = value
 
-    def _forget(self, change: Change) -> None:
-        """Drops what was said of nodes that read, or are read by, something else now."""
+    def _drop(self, change: Change) -> list[tuple[dict[Any, Any], Any, Any]]:
+        """Takes out, and returns, what is kept of nodes that read, or are read by, something else now."""
         changed = [*change.made, *change.dead, *change.inputs]
         read = [v for node in changed for v in (*node.inputs, *change.inputs.get(node, ()))]
         touched = {*changed, *(v.definition for v in read if v.definition is not None)}
         caches: tuple[dict[Any, Any], ...] = (self._asked, self._extracted, self._segments)
-        for cache in caches:
-            for key in [key for key in cache if not touched.isdisjoint(key[0])]:
-                del cache[key]
+        found = [(cache, key) for cache in caches for key in cache if not touched.isdisjoint(key[0])]
+        found += [(self._placed, key) for key in self._placed if not touched.isdisjoint(key[0].nodes)]
+        return [(cache, key, cache.pop(key)) for cache, key in found]
 
 
 def _misused(rewrite: Rewrite, old: TensorView, new: TensorView, expected: str) -> SchedulerError:
@@ -285,14 +292,15 @@ class Change:
         made: the nodes that it added. dead: those that nothing needs any more.
         inputs: of nodes that read something else now, what they read before.
         replaced: the tensors that took another's place.
+        dropped: what was kept of the graph as it was before: cache, key and value.
     """
 
-    def __init__(self, graph: Fusion, name: str) -> None:
-        self.name = name
+    def __init__(self, graph: Fusion) -> None:
         self.made: tuple[Node, ...] = ()
         self.dead: tuple[Node, ...] = ()
         self.inputs: dict[Node, tuple[Val, ...]] = {}
         self.replaced: tuple[TensorView, ...] = ()
+        self.dropped: list[tuple[dict[Any, Any], Any, Any]] = []
         self._graph = graph
         self._before = set(graph.nodes)
         self._outputs = list(graph.outputs)

@@ -247,8 +247,7 @@ class _Decision:
             bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
             return Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
-            for change in reversed(self._changes):
-                self.draft.undo(change)
+            self._undo_all_but(0)
 
     def _answers(self, segments: Sequence[Segment]) -> tuple[Proposal, ...] | None:
         self.call.start(segments)
@@ -295,7 +294,8 @@ class _Decision:
             estimate = proposal.estimate
             if estimate is None:
                 estimate = CostModel(segment.fusion).estimate(self.call.facts(segment), self.call.hardware)
-            cost = self._costs[segment] = estimate()
+            with naming(segment.scheduler, "estimate"):
+                cost = self._costs[segment] = estimate()
         return cost
 
     # ---- changes
@@ -320,12 +320,14 @@ class _Decision:
         alone might have gone to any of them.
         """
         for part, source, target in sibling_parts(state.groups):
-            groups = [list(group) for group in state.groups]
-            before = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
-            key = "move", (*part, *groups[target])
-            if key in self._tried or None in before:
+            key = "move", (*part, *state.groups[target])
+            if key in self._tried:
                 continue
             self._tried.add(key)
+            groups = [list(group) for group in state.groups]
+            before = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
+            if None in before:
+                continue
             inside = set(part)
             groups[source] = [node for node in groups[source] if node not in inside]
             groups[target] = sorted([*groups[target], *part], key=self.draft.position.__getitem__)
@@ -354,15 +356,12 @@ class _Decision:
 
     def _ideas(self, state: _State) -> Iterator[_Idea]:
         """The changes that have not been tried."""
-        if not state.excluded.redefinition:
-            return
-        equal: dict[str, list[tuple[Segment, Cost]]] = {}
+        equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
-            equal.setdefault(f"{type_name(segment.scheduler.type)} {segment.text}", []).append(
-                (segment, cost)
-            )
-        for known in equal.values():
-            segments = self._untried("redefinition", [segment for segment, _ in known])
+            equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
+        for (name, _), known in equal.items():
+            may_rewrite = state.excluded.redefinition
+            segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
                 text = f"{_results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
@@ -370,7 +369,7 @@ class _Decision:
             slow = [segment for segment, cost in known if len(segment.nodes) > 1 and _may_be_split(cost)]
             segments = self._untried("split", slow)
             if segments:
-                yield _Idea(segments, f"{_results(segments)} without {type_name(segments[0].scheduler.type)}")
+                yield _Idea(segments, f"{_results(segments)} without {name}")
 
     def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
@@ -391,7 +390,11 @@ class _Decision:
         """The better of the state and the one with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
         region = _region(state.groups, nodes)
-        changes = [self.draft.apply(rewrite, s.nodes) for rewrite, s in zip(idea.rewrites, idea.segments)]
+        before = len(self._changes)
+        for rewrite, segment in zip(idea.rewrites, idea.segments):
+            with naming(segment.scheduler, "propose_redefinition"):
+                self._changes.append(self.draft.apply(rewrite, segment.nodes))
+        changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.
         kept = after is not None and _is_better(state, after)
@@ -400,11 +403,14 @@ class _Decision:
         )
         if kept:
             assert after is not None
-            self._changes += changes
             return after
-        for change in reversed(changes):
-            self.draft.undo(change)
+        self._undo_all_but(before)
         return state
+
+    def _undo_all_but(self, count: int) -> None:
+        """Undoes changes, the latest first, until so many are left."""
+        while len(self._changes) > count:
+            self.draft.undo(self._changes.pop())
 
     def _changed(
         self, idea: _Idea, changes: Sequence[Change], region: Sequence[int], state: _State
@@ -443,8 +449,10 @@ def _may_be_split(cost: Cost) -> bool:
 
 
 def _is_better(before: _State, after: _State) -> bool:
-    gone = [c for s, c in zip(before.segments, before.costs) if s not in set(after.segments)]
-    concerned = sum(cost.seconds for cost in gone)
+    kept = set(after.segments)
+    concerned = sum(
+        cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
+    )
     return before.seconds - after.seconds > LEAST_GAIN * concerned
 
 
