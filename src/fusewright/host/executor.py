@@ -341,8 +341,7 @@ class FusionExecutor:
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            with paused_collector():
-                return self._compiled(setting, schedule, binding, repro, tracer)
+            return self._compiled(setting, schedule, binding, repro, tracer)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
@@ -464,7 +463,7 @@ class FusionExecutor:
             return known
 
         def make() -> LaunchPlan:
-            with segment.names.in_errors():
+            with segment.names.in_errors(), paused_collector():
                 kernel = setting.compiler.compile(
                     segment.fusion,
                     segment.scheduler,
@@ -578,7 +577,7 @@ def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset
     """What is known of a segment in this call."""
     known = [memory.of(value) for value in segment.inputs]
     return Facts(
-        segment.own_sizes(binding.sizes),
+        memory.sizes_of(segment),
         tuple([strides for _, strides, _ in known]),
         tuple([alignment for _, _, alignment in known]),
         binding.index_dtype,

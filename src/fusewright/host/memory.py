@@ -9,15 +9,17 @@ from fusewright.host.binding import Binding
 from fusewright.host.layout import Layout
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
+from fusewright.segment import Segment
+from fusewright.sym import Symbol
 
 
 class Memory:
-    """Shape, strides and alignment of every tensor that kernels touch in one call.
+    """Shape, strides and alignment of every tensor that kernels touch in one call, and the sizes of segments.
 
     `layouts` keeps those of tensors that the host allocates; it is filled on demand.
     """
 
-    __slots__ = ("sizes", "_layouts", "_facts", "_homes")
+    __slots__ = ("sizes", "_layouts", "_facts", "_homes", "_segments")
 
     def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
         self.sizes = binding.sizes
@@ -27,6 +29,14 @@ class Memory:
             for i, value in enumerate(fusion.inputs)
         }
         self._homes: Mapping[Any, TensorView] = {}
+        self._segments: dict[Segment, dict[Symbol, int]] = {}
+
+    def sizes_of(self, segment: Segment) -> Mapping[Symbol, int]:
+        """The values of a segment's own size symbols."""
+        found = self._segments.get(segment)
+        if found is None:
+            found = self._segments[segment] = segment.own_sizes(self.sizes)
+        return found
 
     def place(self, homes: Mapping[TensorView, TensorView]) -> None:
         """From now on each of these tensors lies where the input does that it is, or may be, written into."""

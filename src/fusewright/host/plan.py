@@ -140,7 +140,7 @@ class LaunchPlan:
                 for i, part in enumerate(self.parts)
                 for own, value in part._own_sizes(memory).items()
             }
-        return memory.sizes if self.segment is None else self.segment.own_sizes(memory.sizes)
+        return memory.sizes if self.segment is None else memory.sizes_of(self.segment)
 
     @property
     def is_combined(self) -> bool:
@@ -158,8 +158,8 @@ class LaunchPlan:
                 found[name] = segment.names.table[own]
         return ", ".join(f"{name} is {theirs}" for name, theirs in found.items())
 
-    def shape(self, memory: Memory) -> LaunchShape | None:
-        """The launch for a call; None if there is nothing to write.
+    def shape(self, memory: Memory, values: Mapping[Symbol, int] | None = None) -> LaunchShape | None:
+        """The launch for a call; None if there is nothing to write. `values`: of `symbols`, if known.
 
         Raises:
             LaunchError: the kernel of a segment cannot be launched with these sizes, or at these addresses.
@@ -174,7 +174,7 @@ class LaunchPlan:
             return None
         try:
             with nullcontext() if self.segment is None else self.segment.names.in_errors():
-                return self.sizes.shape(self.symbols(memory))
+                return self.sizes.shape(self.symbols(memory) if values is None else values)
         except ScheduleError as error:
             raise error if self.segment is None else LaunchError(self, error) from error
 
@@ -183,7 +183,7 @@ class LaunchPlan:
         segment = self.op.segment
         values = self.symbols(memory)
         launch: Launch = _launch_nothing
-        shape = self.shape(memory)
+        shape = self.shape(memory, values)
         if shape is not None:
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
             launch = self._target.launcher(self.op.kernel, shape, tracer)

@@ -115,11 +115,6 @@ class Extraction:
     outputs: tuple[TensorView, ...]
 
     @property
-    def size_pairs(self) -> tuple[tuple[Symbol, Symbol], ...]:
-        """(the segment's, the whole fusion's)"""
-        return tuple(zip(self.segment.sizes, self.sizes))
-
-    @property
     def fusion(self) -> Fusion:
         return self.segment.fusion
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fusewright.core.enums import SchedulerType
@@ -104,13 +104,13 @@ class Segment:
         return self.extraction.names
 
     @property
-    def sizes(self) -> Sequence[tuple[Symbol, Symbol]]:
+    def sizes(self) -> Iterable[tuple[Symbol, Symbol]]:
         """The size symbols of `fusion`, each with that of the whole fusion that it stands for."""
-        return self.extraction.size_pairs
+        return zip(self.extraction.segment.sizes, self.extraction.sizes)
 
     def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
         """The values of the size symbols of `fusion`, from those of the whole fusion's."""
-        own = {own: sizes[theirs] for own, theirs in self.extraction.size_pairs if theirs in sizes}
+        own = {own: sizes[theirs] for own, theirs in self.sizes if theirs in sizes}
         computed = self.fusion.computed_sizes
         if computed:
             own.update([(name, evaluate(e, own)) for name, e in computed.items()])
@@ -118,7 +118,7 @@ class Segment:
 
     def own_stable(self, stable: Collection[Symbol]) -> frozenset[Symbol]:
         """The size symbols of `fusion` whose values follow from these sizes of the whole fusion."""
-        own = {own for own, theirs in self.extraction.size_pairs if theirs in stable}
+        own = {own for own, theirs in self.sizes if theirs in stable}
         computed = self.fusion.computed_sizes.items()
         return frozenset(own.union([name for name, e in computed if own.issuperset(e.free_symbols)]))
 

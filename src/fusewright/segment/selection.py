@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fusewright.core.collector import paused_collector
 from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
 from fusewright.core.forks import renew_in_child
 from fusewright.core.hardware import HardwareInfo
@@ -128,7 +129,7 @@ class Partitions:
                 proposals = _accepted(call, partition.segments)
             if proposals is not None:
                 return Planned(partition, proposals)
-        with self._lock, tracer.stage("segment"):
+        with self._lock, paused_collector(), tracer.stage("segment"):
             draft = self._current_draft(tracer)
             planned = _Decision(draft, call, draft.translated(required)).run()
             known = self._classes.get(key, ())
