@@ -90,3 +90,19 @@ def test_an_equal_definition_restores_the_state_and_builds_nothing() -> None:
 def test_an_incomplete_definition_has_no_state() -> None:
     with FusionDefinition() as fd, pytest.raises(DefinitionError, match="still being written"):
         fd.inputs()
+
+
+def test_outputs_that_an_operation_adds_have_no_state() -> None:
+    """Running statistics, and a weight whose rows are limited: `add_output` was given neither."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True)
+        mean, var = fd.define_tensor([-1], True), fd.define_tensor([-1], True)
+        normalized = fd.ops.batch_norm(x, None, None, mean, var, 0.1, 1e-5, True)
+        first = normalized[0] if isinstance(normalized, tuple) else normalized
+        fd.add_output(first)
+    assert fd.outputs() == [first.index]
+    with FusionDefinition() as fd:
+        i, w = fd.define_tensor([-1], True, DataType.Int), fd.define_tensor([-1, -1], True)
+        rows = fd.ops.embedding_fwd(i, w, None, 1.0)
+        fd.add_output(rows)
+    assert fd.outputs() == [rows.index]

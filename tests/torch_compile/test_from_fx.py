@@ -200,3 +200,47 @@ def test_attention_with_a_state_on_the_host_runs_between_definitions():
     assert attend(0.0).definitions == 1
     (evaluated,) = attend(0.5).evaluated
     assert not evaluated.within and evaluated.reason == "its random state is in host memory"
+
+
+def _copied(x, y):
+    x.copy_(y)
+    y.copy_(y + 1)
+    return x * 2
+
+
+def _sorted(x, y):
+    x.copy_(torch.sort(y).values)
+    return y
+
+
+@pytest.mark.parametrize(
+    "function, dtype", [(_copied, torch.float32), (_sorted, torch.int16)], ids=["of an input", "by torch"]
+)
+def test_what_is_written_without_being_computed_here_is_written(function, dtype):
+    """An input that is copied into another, and what torch computes between definitions."""
+    given = [
+        torch.tensor([[3, 1, 2], [9, 8, 7]], dtype=dtype),
+        torch.tensor([[6, 5, 4], [0, 2, 1]], dtype=dtype),
+    ]
+    expected = [t.clone() for t in given]
+    converted = from_fx(traced(function, *[t.clone() for t in given]))
+    torch.testing.assert_close(converted(*given), function(*expected))
+    torch.testing.assert_close(given, expected)
+
+
+def test_a_buffer_of_a_program_that_is_set_to_an_input_is_set():
+    class Keeps(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(4))
+
+        def forward(self, x):
+            self.kept.copy_(x)
+            return x + 1
+
+    module = Keeps()
+    x = torch.arange(4.0)
+    program = torch.export.export(module, (x,))
+    converted = from_fx(program)
+    torch.testing.assert_close(converted(x), x + 1)
+    torch.testing.assert_close(program.state_dict["kept"], x)

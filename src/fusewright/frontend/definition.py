@@ -401,9 +401,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         schedule: FinishedSchedule | SegmentSchedules | None = None
         if schedules is not None:
             schedule = segment_schedules(schedules)
-        elif not automatic and (
-            self._own_schedules is not None or self._has_schedule or self.shares_schedules
-        ):
+        elif not automatic and self._is_scheduled:
             schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
         if stream is not None:
             tracer = Tracer(options, stream)

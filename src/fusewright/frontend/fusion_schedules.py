@@ -61,7 +61,10 @@ class FusionSchedules:
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
         verify_fusion(self.fusion)
-        self.state = FusionState(self.fusion, building.values, building.inputs, building.outputs)
+        #: for each output of the fusion the state that `add_output` was given; None: an operation added it
+        self.given = tuple(building.outputs)
+        outputs = [state for state in self.given if state is not None]
+        self.state = FusionState(self.fusion, building.values, building.inputs, outputs)
 
     @property
     def executor(self) -> FusionExecutor:

@@ -18,7 +18,7 @@ from fusewright.ops.node_calls import Call, Result, calls_of, expression_calls
 from fusewright.segment import Segment
 from fusewright.sym import Expr, Symbol, as_int
 
-__all__ = ["Argument", "SegmentOutput", "Whole", "WrittenSegment", "write_segment"]
+__all__ = ["SegmentOutput", "Whole", "WrittenSegment", "parent_map", "write_segment"]
 
 #: What a segment is passed: a value of the whole fusion, or the size of a dimension of its inputs.
 Argument = Val | Expr
@@ -73,7 +73,7 @@ class Whole:
                 self.tensors[value] = leaf.records[maker[state]].args
         #: outputs that `add_output` made of what it was given, and the state of that
         self._given: dict[Val, int] = {
-            o.tensor: state for o, state in zip(self.fusion.outputs, leaf.state.outputs)
+            o.tensor: state for o, state in zip(self.fusion.outputs, leaf.given) if state is not None
         }
         self._inner: dict[Val, int] = {}
 

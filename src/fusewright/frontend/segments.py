@@ -80,7 +80,6 @@ class _Partition:
         #: the last segment that reads a tensor
         self.last_read = {v: i for i, s in enumerate(segments) for v in s.inputs if isinstance(v, TensorView)}
         self.home = {o.tensor: o.alias for o in self.fusion.outputs if o.alias is not None}
-        visible = [o.tensor for o in self.fusion.outputs]
         self.in_place = {
             tensor: home
             for i, s in enumerate(segments)
@@ -89,7 +88,7 @@ class _Partition:
             # Whoever comes later reads what was there before.
             and self.last_read.get(home, -1) <= i
         }
-        self._final = frozenset(visible)
+        self._final = frozenset(self.fusion.output_tensors())
 
     def handed_on(self, index: int) -> list[SegmentOutput]:
         """What a segment hands on, and how."""

@@ -81,7 +81,7 @@ class Building:
         self.fusion = Fusion()
         self.values: list[StateValue] = []
         self.inputs: list[int] = []
-        self.outputs: list[int] = []
+        self.outputs: list[int | None] = []
         self.nodes: list[tuple[Node, ...]] = []
         for record in records:
             self.apply(record)
@@ -113,8 +113,11 @@ class Building:
             # What is packed is an input; the state is what it is unpacked to.
             place = next((i for i, state in enumerate(made) if state is value), len(hidden))
             self.inputs.append(first + place)
-        if len(fusion.outputs) > outputs and isinstance(record.args[0], Ref):
-            self.outputs.append(record.args[0].state)
+        # An operation may add outputs of its own, such as statistics that it updates: no state was given.
+        given = (
+            record.args[0].state if record.op == "add_output" and isinstance(record.args[0], Ref) else None
+        )
+        self.outputs += [given] * (len(fusion.outputs) - outputs)
         latest = itertools.islice(reversed(fusion.nodes), len(fusion.nodes) - nodes)
         self.nodes.append(tuple(latest)[::-1])
         self.values += made

@@ -209,7 +209,7 @@ class _Conversion:
         for stage in sorted(by_stage):
             nodes = by_stage[stage]
             if stage % 2:
-                steps.append(_Torch(tuple(nodes)))
+                steps.append(_Torch(tuple(nodes), tuple(self._written_by(set(nodes)))))
                 evaluated += [_evaluated(n, self.outside[n], False) for n in nodes if n in self.outside]
                 continue
             step, within = self._definition(stage, nodes, is_last=stage == last)
@@ -263,7 +263,7 @@ class _Conversion:
         with self._make() as fd:
             recording = Recording(fd, self.numbers, self._on_gpu)
             read = [s for n in nodes for s in n.all_input_nodes if s not in inside]
-            written = [(v, self.pure.placeholders[p]) for v, p in self.pure.written if v in inside]
+            written = self._written_by(inside)
             read += [home for _, home in written]
             for source in sorted(set(read) - self.numbers.keys(), key=self._position):
                 recording.add_input(source)
@@ -283,6 +283,10 @@ class _Conversion:
         if not outputs and not in_place:
             return None, recording.evaluated
         return _Definition(fd, tuple(recording.inputs), outputs, copies, views), recording.evaluated
+
+    def _written_by(self, nodes: Collection[fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
+        """Which of the nodes are written into inputs, and into which."""
+        return [(v, self.pure.placeholders[p]) for v, p in self.pure.written if v in nodes]
 
     def _outputs(
         self, recording: Recording, nodes: Sequence[fx.Node], more: Sequence[fx.Node]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -136,8 +136,29 @@ def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
         )
     table = _decompositions()
     if any(_can_be_split(node, table) for node in found.graph.nodes):
-        return _decomposed(found, table)
-    return found
+        found = _decomposed(found, table)
+    return _with_own_values(found)
+
+
+def _with_own_values(found: PureGraph) -> PureGraph:
+    """The graph in which an argument that is written into another is copied first.
+
+    So each value that is written is a node that something computes, and is what the argument was before the
+    call, whatever the call writes into that argument.
+    """
+    copies: dict[fx.Node, fx.Node] = {}
+    graph = found.graph
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    for value, _ in found.written:
+        if value.op == "placeholder" and value not in copies:
+            with graph.inserting_before(output):
+                copies[value] = graph.call_function(torch.ops.aten.clone.default, (value,))
+            copies[value].meta["val"] = value.meta["val"]
+    if not copies:
+        return found
+    written = tuple((copies.get(value, value), place) for value, place in found.written)
+    output.args = ((list(found.results), [value for value, _ in written]),)
+    return replace(found, written=written)
 
 
 # ---- modules and exported programs -------------------------------------------------------------------------
