@@ -6,13 +6,14 @@ Whoever computes one says that it pays, and how long a chunk is to be.
 from __future__ import annotations
 
 from fusewright.core.op import ReductionOp
-from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, positions
-from fusewright.ir.node import Broadcast, Node, Pointwise, Reduction, Scan
+from fusewright.ir.node import Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import Scalar, TensorView
 from fusewright.ops.build_indexed import indexed, own_positions, sized_axis
+from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.build_scan import COMBINING
+from fusewright.ops.build_shape import broadcast
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import ONE, Expr, ceildiv, const, floordiv, le, lt, mod
 
@@ -41,8 +42,8 @@ def chunked_reduction(fusion: Fusion, node: Reduction, length: int) -> dict[Tens
     x, row = node.tensor_inputs[0], node.op
     (dim,) = _reduced_dims(node)
     chunks = chunked(fusion, x, dim, length, _identity(fusion, row, x))
-    partial = _reduced(fusion, row, chunks, dim + 1)
-    return {node.output: _reduced(fusion, row, partial, dim)}
+    (partial,) = reduce_states(fusion, row, [chunks], [dim + 1])
+    return {node.output: reduce_states(fusion, row, [partial], [dim])[0]}
 
 
 def chunked_scan(fusion: Fusion, node: Scan, length: int) -> dict[TensorView, TensorView]:
@@ -58,17 +59,12 @@ def chunked_scan(fusion: Fusion, node: Scan, length: int) -> dict[TensorView, Te
     x, row, dim = node.tensor_inputs[0], node.op, node.dim
     identity = _identity(fusion, row, x)
     start = next((v for v in node.inputs if isinstance(v, Scalar)), None)
-    totals = _reduced(fusion, row, chunked(fusion, x, dim, length, identity), dim + 1)
+    (totals,) = reduce_states(fusion, row, [chunked(fusion, x, dim, length, identity)], [dim + 1])
     until = _scanned(fusion, row, totals, dim, start)
     before = _shifted(fusion, until, dim, start if start is not None else identity)
     # Apart from the chunks that are reduced: another kernel reads them again.
     within = _scanned(fusion, row, chunked(fusion, x, dim, length, identity), dim + 1, None)
-    flags = [i == dim + 1 for i in range(within.ndim)]
-    kept = [fusion.copy_axis(axis) for axis in before.shape]
-    wide = fusion.new_tensor(
-        [*kept[: dim + 1], fusion.new_axis(ONE, IterKind.BROADCAST), *kept[dim + 1 :]], x.dtype
-    )
-    fusion.add_node(Broadcast(before, wide, flags))
+    wide = broadcast(fusion, before, [i == dim + 1 for i in range(within.ndim)])
     out = fusion.new_tensor([fusion.copy_axis(axis) for axis in within.shape], x.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE[COMBINING[row]], (wide, within), out))
     return {node.output: joined(fusion, out, dim, node.output.shape[dim].extent)}
@@ -116,13 +112,6 @@ def _shifted(fusion: Fusion, x: TensorView, dim: int, fill: Scalar) -> TensorVie
 
 def _identity(fusion: Fusion, row: ReductionOp, x: TensorView) -> Scalar:
     return fusion.new_scalar(x.dtype, row.identity(x.dtype)[0])
-
-
-def _reduced(fusion: Fusion, row: ReductionOp, x: TensorView, dim: int) -> TensorView:
-    axes = [fusion.copy_axis(a, IterKind.REDUCTION if i == dim else None) for i, a in enumerate(x.shape)]
-    out = fusion.new_tensor(axes, x.dtype)
-    fusion.add_node(Reduction(row, (x,), (out,)))
-    return out
 
 
 def _scanned(fusion: Fusion, row: ReductionOp, x: TensorView, dim: int, start: Scalar | None) -> TensorView:

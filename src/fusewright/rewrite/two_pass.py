@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Broadcast, Node, Pointwise, Reduction
+from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
+from fusewright.ops.build_reduction import reduce_states
+from fusewright.ops.build_shape import broadcast
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import SUM, WELFORD
-from fusewright.sym import const, product
+from fusewright.sym import product
 
 
 def is_plain_welford(fusion: Fusion, node: Node) -> bool:
@@ -28,26 +29,14 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     x = node.tensor_inputs[0]
     avg, m2 = node.outputs[0], node.outputs[1]
     assert isinstance(avg, TensorView) and isinstance(m2, TensorView)
-    reduced = [axis.is_reduction for axis in avg.logical]
-    count = fusion.size_scalar(product(a.extent for a, r in zip(x.shape, reduced) if r))
-    total = _sum(fusion, x, reduced)
+    dims = [i for i, axis in enumerate(avg.logical) if axis.is_reduction]
+    count = fusion.size_scalar(product(x.shape[dim].extent for dim in dims))
+    (total,) = reduce_states(fusion, SUM, [x], dims)
     mean = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["truediv"], (total, count), mean))
-    spread = [
-        fusion.new_axis(const(1), IterKind.BROADCAST) if r else fusion.copy_axis(axis)
-        for axis, r in zip(x.shape, reduced)
-    ]
-    wide = fusion.new_tensor(spread, avg.dtype)
-    fusion.add_node(Broadcast(mean, wide, reduced))
+    wide = broadcast(fusion, mean, [axis.is_reduction for axis in avg.logical])
     deviation = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["sub"], (x, wide), deviation))
     square = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["mul"], (deviation, deviation), square))
-    return {avg: mean, m2: _sum(fusion, square, reduced)}
-
-
-def _sum(fusion: Fusion, x: TensorView, reduced: list[bool]) -> TensorView:
-    axes = [fusion.copy_axis(a, IterKind.REDUCTION if r else None) for a, r in zip(x.shape, reduced)]
-    total = fusion.new_tensor(axes, x.dtype)
-    fusion.add_node(Reduction(SUM, (x,), (total,)))
-    return total
+    return {avg: mean, m2: reduce_states(fusion, SUM, [square], dims)[0]}

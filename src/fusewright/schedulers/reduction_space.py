@@ -12,9 +12,7 @@ from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.ops.reductions import WELFORD
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
@@ -115,7 +113,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     if problem is not None:
         return problem
     reads = loads(fusion, maps)
-    several = len(reductions) > 1 or _is_welford(reference)  # which a scheduler may compute in two passes
+    several = len(reductions) > 1
     expanded = (a for a in reference.logical if a.is_broadcast)
     if several and any(all(a not in read.axes for read in reads) for a in expanded):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
@@ -168,10 +166,6 @@ def _main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -
         return -len(read.concrete), fusion.inputs.index(read.tensor), along
 
     return min((read for read in reads if read.concrete), key=rank, default=None)
-
-
-def _is_welford(tensor: TensorView) -> bool:
-    return isinstance(tensor.definition, Reduction) and tensor.definition.op is WELFORD
 
 
 def _after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView]:
