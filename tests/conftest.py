@@ -4,7 +4,7 @@ Options:
     --target=sim|gpu|all    which targets the `target` fixture runs on (default all: those that are there)
     --matrix=some|all       which cells of tests/matrix (default some)
     --update-golden         rewrite the golden files, running only the tests that compare with one
-    --corpus                every graph of the corpus of models, where a run has a few of them
+    --corpus                every graph of the corpus of models, where a run has one case of them
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _linear() -> None:
 def _row(
     name: str, case: str, fragment: str, call: Callable[[], Any], error: type[Exception] = RuntimeError
 ) -> Row:
-    return Row(f"{name} {case}", error, fragment, call, (name,))
+    return Row(f"{name} {case}", error, fragment, call)
 
 
 _EXPANDED = "The expanded size of the tensor (1) must match the existing size (256)"

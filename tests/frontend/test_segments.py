@@ -29,7 +29,7 @@ from fusewright.schedulers import Registry, Reject, Scheduler, default_registry
 from fusewright.segment import Partitions, Segment
 from tests.fuzz.flavours import draw
 from tests.fuzz.programs import Program, arguments, define
-from tests.fuzz.running import _on as fresh
+from tests.fuzz.running import fresh
 from tests.ir.kinds import KINDS
 
 

@@ -116,7 +116,7 @@ def _run(program: Program, device: str, faults: Sequence[InternalError]) -> Outc
         for number in range(len(program.executions)):
             given = arguments(program, number)
             expected = evaluate(program, given)
-            passed = [_on(device, value, spec) for value, spec in zip(given, program.inputs)]
+            passed = [fresh(device, value, spec) for value, spec in zip(given, program.inputs)]
             if not number:
                 with fd:
                     define(program, fd, passed)
@@ -139,7 +139,7 @@ def _run(program: Program, device: str, faults: Sequence[InternalError]) -> Outc
     return Outcome(done, kernels)
 
 
-def _on(device: str, value: Any, spec: Input) -> Any:
+def fresh(device: str, value: Any, spec: Input) -> Any:
     """The value, as a fresh tensor of the same layout on the device."""
     if not spec.is_tensor:
         return value

@@ -38,7 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_cell(target: torch.device, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     written = program(place.operations, place.dtype, place.shape)
     if not written.outputs:
-        return
+        pytest.skip("none of its operations takes this type and shape")
     if place.digest % COMPILED_EACH:
         monkeypatch.setattr(compiler, "print_kernel", print_kernel)
     found = running.run(written, target.type).finding

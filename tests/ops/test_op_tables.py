@@ -326,14 +326,12 @@ def test_ternary_complex_agrees_with_torch():
     torch.testing.assert_close(got, torch.addcmul(a, b, c, value=0.5 - 1j))
 
 
-ROWS = [*ELEMENTWISE.values(), *UNIFORM.values(), *NORMAL.values()]
+ROWS = [r for r in (*ELEMENTWISE.values(), *UNIFORM.values(), *NORMAL.values()) if r.rule is not Rule.CAST]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_operands_may_have_shapes_that_broadcast(row):
     """Each may be the only one that differs along a dimension."""
-    if row.rule is Rule.CAST:
-        return
     for category, spelling in row.spellings.items():
         dtype = DTYPES[category][0]
         for turn in range(row.arity):

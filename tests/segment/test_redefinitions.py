@@ -11,10 +11,12 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, TensorView
+from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_library import linear, matmul
+from fusewright.ops.build_reduction import var_mean
 from fusewright.ops.build_scan import cummax, cumsum
-from fusewright.schedulers import Facts, contraction, default_registry
+from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, contraction, default_registry
 from fusewright.segment import Call, Partitions, Planned
 
 H200 = described("h200")
@@ -26,7 +28,10 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def select(
-    build: Callable[..., list[TensorView]], *shapes: tuple[int, ...], dtype: DataType = DataType.Float
+    build: Callable[..., list[TensorView]],
+    *shapes: tuple[int, ...],
+    dtype: DataType = DataType.Float,
+    registry: Registry | None = None,
 ) -> Planned:
     """The partition for inputs of these shapes, which are contiguous."""
     fusion = Fusion()
@@ -44,7 +49,7 @@ def select(
         return Facts(own, tuple(laid_out), tuple(256 for _ in tensors))
 
     call = Call(tuple(shapes), lambda segments: None, facts, H200)
-    return Partitions(fusion, default_registry()).select(call, Tracer())
+    return Partitions(fusion, registry or default_registry()).select(call, Tracer())
 
 
 def schedulers(planned: Planned) -> list[str]:
@@ -133,3 +138,16 @@ def test_a_bias_of_a_size_that_no_call_knows_stays_with_the_product():
 
     planned = select(biased, (64, 65536), (64, 65536), (64,), dtype=DataType.BFloat16)
     assert schedulers(planned) == ["expr_eval"] and not planned.partition.trials
+
+
+def centred(fusion: Fusion, x: TensorView) -> list[TensorView]:
+    var, mean = var_mean(fusion, x, [1], 0, True)
+    return [apply_to_tensor(fusion, "mul", apply_to_tensor(fusion, "sub", x, mean), var)]
+
+
+def test_a_users_scheduler_that_extends_a_built_in_one_redefines_as_that_does():
+    class Mine(InnerPersistentScheduler):
+        type = "mine"  # type: ignore[assignment]
+
+    planned = select(centred, (16384, 4096), registry=Registry([Mine()]))
+    assert tried(planned, "variance in two passes") == [True]

@@ -92,7 +92,7 @@ def sum_first(name: str, label: str, then: Sequence[str]) -> Callable:
                 value = out
             return {node.output: value}
 
-        return Rewrite(name, replace, f"{label} is slow", "pointwise")
+        return Rewrite(name, replace, f"{label} is slow")
 
     return propose
 
@@ -195,7 +195,7 @@ def test_a_rewrite_that_replaces_wrongly_is_an_error_of_its_scheduler(kind):
                 return {node.output: apply_to_tensor(graph, "neg", node.output)}
             return {node.output: graph.new_tensor([], node.output.dtype)}
 
-        return Rewrite("wrong", replace, "it is", "pointwise")
+        return Rewrite("wrong", replace, "it is")
 
     with pytest.raises(SchedulerError, match="_pointwise_ failed in propose_redefinition: wrong replaces"):
         select(chain(2), Costed(lambda f: "", slow("neg"), [propose]))
@@ -218,7 +218,7 @@ def test_an_error_in_the_middle_of_a_trial_leaves_the_graph_as_it_was(where):
                 raise ValueError("half way")
             return made
 
-        return Rewrite("faster", replace, "it is", "pointwise")
+        return Rewrite("faster", replace, "it is")
 
     def seconds(fusion: Fusion) -> float:
         if where == "planner" and any(node.label == "fast" for node in fusion.nodes):

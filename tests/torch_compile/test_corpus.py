@@ -1,6 +1,7 @@
 """Blocks of models, both passes, and an AdamW step over their parameters: right against torch, at tiny sizes.
 
-`--corpus` runs all of them in both types. Otherwise a few do: which ones, a digest of the corpus' text says.
+`--corpus` runs all of them in both types. Otherwise one case does: which one, a digest of the corpus'
+text says.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ GIB = 1024 * MIB
 
 # CUDA C++ Programming Guide, technical specifications: the same on every architecture. Extents along x, y, z.
 MAX_REGISTERS_PER_THREAD = 255
+REGISTER_BYTES = 4
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS_PER_BLOCK = 1024

@@ -107,6 +107,11 @@ class TensorView:
         return self.definition is not None and self.definition.traits.placed
 
     @property
+    def iterated(self) -> tuple[IterDomain, ...]:
+        """The dimensions that it is computed along: of a tensor that is stored by index, its source's."""
+        return self.maybe_root if self.is_placed else self.shape
+
+    @property
     def shape(self) -> tuple[IterDomain, ...]:
         """The logical axes that consumers see: those not reduced away."""
         # A list is built twice as fast as a generator is drained, and this is asked for all the time.

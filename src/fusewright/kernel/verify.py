@@ -146,14 +146,14 @@ class _Verifier:
             )
 
     def stands_for(self, param: Param, name: Param) -> None:
-        """Whether the parameter of the kernel is like the name that a Bind gives it."""
+        """Fails unless the parameter of the kernel is like the name that a Bind gives it."""
         if param not in self.kernel.params:
             self.fail(f"{_param_name(param)} is not a parameter of the kernel")
         if isinstance(name, ScalarParam) and isinstance(param, ScalarParam):
             alike = name.dtype is param.dtype and (name.symbol is None) == (param.symbol is None)
         elif isinstance(name, TensorParam) and isinstance(param, TensorParam):
             alike = name.buffer.dtype is param.buffer.dtype and name.is_output == param.is_output
-            alike = alike and name.is_home == param.is_home
+            alike = alike and (name.is_home, name.is_updated) == (param.is_home, param.is_updated)
         else:
             alike = False
         if not alike:

@@ -166,7 +166,7 @@ class Context:
             if p in self.dims and p not in spread and p not in decided and as_int(self.dims[p]) != 1
         ]
         # A shared buffer has room for the promoted extent of a broadcast axis, global memory for one element.
-        shape = tensor.maybe_root if tensor.is_placed else tensor.shape
+        shape = tensor.iterated
         for axis in shape if in_global else ():
             if axis.is_broadcast:
                 guards.append(eq(indices.of(axis), 0))

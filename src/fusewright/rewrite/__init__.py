@@ -1,11 +1,12 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
-What lives here: `powers` (small ones as products), `lift` (changes of shape and order move up to the
-loads), `sink` (or down to the stores), `implied` (choices by the position that are made already),
-`separate` (small tensors that are read before a reduction and elsewhere), REWRITES, the list of these
-rewrites, and `canonicalize`, which runs them: each changes a fusion in place, keeps its inputs and outputs,
-and returns it. `two_pass` is one that a scheduler may propose, `operand_views` is of a whole fusion before
-it is cut: a library reads what its operands are views of. It may import core, sym, ir, ops and analyze.
+What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores),
+`implied` (choices by the position that are made already), `separate` (small tensors that are read before a
+reduction and elsewhere), `powers` (small ones as products), REWRITES, the list of these rewrites, and
+`canonicalize`, which runs them: each changes a fusion in place, keeps its inputs and outputs, and returns
+it. `two_pass`, `chunks` and `split_k` are ones that schedulers propose, `operand_views` is of a whole
+fusion before it is cut: a library reads what its operands are views of. It may import core, sym, ir, ops
+and analyze.
 """
 
 from __future__ import annotations

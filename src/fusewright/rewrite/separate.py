@@ -124,7 +124,7 @@ class _Separator:
 
 def _rank(tensor: TensorView) -> int:
     """The dimensions that it is computed along, broadcasts aside."""
-    axes = tensor.maybe_root if tensor.is_placed else tensor.shape
+    axes = tensor.iterated
     return sum(not axis.is_broadcast for axis in axes)
 
 

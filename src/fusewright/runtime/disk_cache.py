@@ -76,7 +76,8 @@ def open_cache(options: Options) -> DiskCache:
 
 
 def cubin_key(source: str, options: NvrtcOptions, names: tuple[str, ...] = ()) -> str:
-    """Hash of all that the cubin depends on: text, options with the architecture, names, version of NVRTC.
+    """Hash of all that the cubin depends on: text, options with the architecture, names, versions of
+    NVRTC and Fusewright.
 
     The name in a generated text stands for the segment, its params and the sources of the generator.
     """

@@ -105,13 +105,11 @@ class Rewrite:
         replace: adds nodes to the graph; returns for each tensor that it computes anew what it became, of the
             same type and sizes.
         reason: why it may be faster, for the user.
-        scheduler: who proposes it.
     """
 
     name: str
     replace: Callable[[Fusion], Mapping[TensorView, TensorView]]
     reason: str
-    scheduler: str
 
 
 #: Knows the structure of one fusion; from the facts of a call and the GPU it derives a proposal. It reads

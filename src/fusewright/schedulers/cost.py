@@ -67,8 +67,7 @@ class _Read:
 
 
 def _extents(tensor: TensorView) -> tuple[Expr, ...]:
-    axes = tensor.maybe_root if tensor.is_placed else tensor.shape
-    return tuple(a.extent for a in axes if not a.is_broadcast and not a.is_reduction)
+    return tuple(a.extent for a in tensor.iterated if not a.is_broadcast and not a.is_reduction)
 
 
 def _count(extents: Sequence[Expr], facts: Facts) -> int:

@@ -67,7 +67,7 @@ class ExprEvalScheduler:
             return split_k(graph, node, count)
 
         reason = f"{product.tiles} tile(s) leave most of the GPU idle: {count} parts of what is summed over"
-        return Rewrite("split-K", replace, reason, self.type.name)
+        return Rewrite("split-K", replace, reason)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
@@ -54,7 +54,6 @@ from fusewright.sym import Const, Symbol, as_int, product
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
-REGISTER_BYTES = 4
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
 # A thread needs this many registers besides the row: addresses, partial results, work in flight.
@@ -142,7 +141,7 @@ class InnerPersistentScheduler:
             return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
 
         reason = "two sums of a row that is held cost less than Welford's steps"
-        return Rewrite("variance in two passes", replace_all, reason, self.type.name)
+        return Rewrite("variance in two passes", replace_all, reason)
 
 
 @dataclass(frozen=True, eq=False)

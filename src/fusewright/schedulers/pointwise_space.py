@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
@@ -34,7 +33,7 @@ class PointwiseSpace:
 
 
 def _concrete(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in iterated_axes(tensor))
+    return sum(not axis.is_broadcast for axis in tensor.iterated)
 
 
 def reference_tensor(fusion: Fusion) -> TensorView | None:
@@ -60,11 +59,6 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     return covering_space(fusion, reference)
 
 
-def iterated_axes(tensor: TensorView) -> Sequence[IterDomain]:
-    """The dimensions that a tensor is computed along."""
-    return tensor.maybe_root if tensor.is_placed else tensor.shape
-
-
 def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
     """The space of the dimensions of `reference`, which is not reduced, or why another tensor lacks them."""
     axes = iteration_order(reference)
@@ -80,7 +74,7 @@ def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | st
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
         if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in iterated_axes(tensor)):
+        if any(not a.is_broadcast and a not in covered.values() for a in tensor.iterated):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
         if sizes_differ(covered):
             return f"{tensor.name} has other sizes than the reference tensor {reference.name}"

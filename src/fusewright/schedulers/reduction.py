@@ -32,7 +32,6 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
     check_start,
-    type_name,
 )
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
@@ -109,8 +108,8 @@ class ReductionScheduler:
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
         nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
-        space = reduction_space(part.fusion)
-        if not nodes or isinstance(space, str):
+        space = reduction_space(part.fusion) if nodes else "there is nothing to cut"
+        if isinstance(space, str):
             return None
         proposal = part.planner(facts, hardware)
         if isinstance(proposal, Reject) or proposal.estimate is None:
@@ -128,7 +127,7 @@ class ReductionScheduler:
             return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
 
         reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
-        return Rewrite("reduction in two kernels", replace, reason, type_name(self.type))
+        return Rewrite("reduction in two kernels", replace, reason)
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import LaunchParams, ScanParams
-from fusewright.schedulers.pointwise_space import covering_space, iterated_axes
+from fusewright.schedulers.pointwise_space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
@@ -150,7 +150,7 @@ class ScanScheduler:
             return {old: new for node in scans for old, new in chunked_scan(graph, node, length).items()}
 
         reason = f"{blocks} block(s) leave most of the GPU idle: chunks of {length}"
-        return Rewrite("scan in chunks", replace, reason, self.type.name)
+        return Rewrite("scan in chunks", replace, reason)
 
 
 def _check_single_row(params: ScanParams) -> None:
@@ -181,7 +181,7 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
             names = f"{scans[0].output.name} and {node.output.name}"
             return f"scans {names} run along different dimensions"
     for tensor in (node.output for node in nodes):
-        if not set(iterated_axes(tensor)) <= set(space.maps[tensor].values()):
+        if not set(tensor.iterated) <= set(space.maps[tensor].values()):
             return f"{tensor.name} has a dimension of one point that {reference.name} lacks"
     accesses = [*loads(fusion, space.maps), *stores(fusion, space.maps)]
     main = _main_access(accesses, reference)

@@ -31,7 +31,7 @@ from math import prod
 from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, HardwareInfo
+from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -61,7 +61,6 @@ MAX_LONG_TILE = 512
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
 MAX_LOADED_BYTES = 256
-REGISTER_BYTES = 4
 # Of a copy's speed, what tiles reach: a barrier lies between their loads and stores.
 TRANSPOSE_SPEED = 0.97
 # Tiles without vectors: elements along the first side, bytes along the second, elements that a thread stores

@@ -211,8 +211,8 @@ class Draft:
 
     # ---- rewriting
 
-    def apply(self, rewrite: Rewrite, nodes: Group) -> Change:
-        """Replaces tensors that `nodes` compute by what the rewrite computes in their place.
+    def apply(self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler) -> Change:
+        """Replaces tensors that `nodes` compute by what the rewrite computes, which `scheduler` proposed.
 
         Raises:
             SchedulerError: it replaces what the nodes do not compute, or by a tensor of another type or
@@ -237,7 +237,7 @@ class Draft:
             ):
                 change.undo()
                 expected = "a tensor that the segment computes, and a new one of its type and sizes"
-                raise _misused(rewrite, old, new, expected)
+                raise _misused(rewrite, old, new, expected, scheduler)
         change.redirect(replaced)
         for old, new in replaced.items():
             # Whoever reads it, the user included, finds it where and as the old one would be.
@@ -254,7 +254,7 @@ class Draft:
         for old, new in replaced.items():
             if any(use in self.position for use in old.uses):
                 self.undo(change)
-                raise _misused(rewrite, old, new, "one that is not computed from it")
+                raise _misused(rewrite, old, new, "one that is not computed from it", scheduler)
         return change
 
     def undo(self, change: Change) -> None:
@@ -280,9 +280,11 @@ class Draft:
         return [(cache, key, cache.pop(key)) for cache, key in found]
 
 
-def _misused(rewrite: Rewrite, old: TensorView, new: TensorView, expected: str) -> SchedulerError:
+def _misused(
+    rewrite: Rewrite, old: TensorView, new: TensorView, expected: str, scheduler: Scheduler
+) -> SchedulerError:
     problem = f"{rewrite.name} replaces {old} by {new}: expected {expected}"
-    return SchedulerError(scheduler=rewrite.scheduler, step="propose_redefinition", problem=problem)
+    return SchedulerError(scheduler=type_name(scheduler.type), step="propose_redefinition", problem=problem)
 
 
 class Change:

@@ -394,7 +394,7 @@ class _Decision:
         before = len(self._changes)
         for rewrite, segment in zip(idea.rewrites, idea.segments):
             with naming(segment.scheduler, "propose_redefinition"):
-                self._changes.append(self.draft.apply(rewrite, segment.nodes))
+                self._changes.append(self.draft.apply(rewrite, segment.nodes, segment.scheduler))
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.

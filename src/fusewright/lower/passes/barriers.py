@@ -16,10 +16,8 @@ from itertools import pairwise
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.unroll import MAX_UNROLL
 from fusewright.sym import Expr, as_int, bounds, const, land, lower_bound, substitute
-
-# Iterations of a loop that are looked at one by one: as many as loops that are unrolled have.
-MAX_ITERATIONS = 128
 
 
 @dataclass
@@ -163,7 +161,7 @@ def _moves_past(index: Expr, width: int, loop: k.For) -> bool:
         low, high = bounds(first)
         return low is not None and high is not None and high - low + width <= abs(step)
     iterations = as_int(loop.extent)
-    if iterations is None or iterations > MAX_ITERATIONS:
+    if iterations is None or iterations > MAX_UNROLL:
         return False
     spans = [bounds(substitute(index, {loop.symbol: const(i)})) for i in range(iterations)]
     known = sorted((low, high) for low, high in spans if low is not None and high is not None)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusewright.core.hardware import REGISTER_BYTES
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import as_int
 
-REGISTER_BYTES = 4
 # Elements of a row below which what is computed from them fits into a thread's registers beside them.
 # Where it does, it is faster held: exponentials of 50 elements a thread (softmax 8192x50257, on an H200).
 MIN_ELEMENTS = 64
