@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from fusewright.core.forks import renew_in_child
@@ -45,11 +45,6 @@ class OnceCache(Generic[K, V]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._values
-
-    @property
-    def kept(self) -> Mapping[K, V]:
-        """What there is now, and later: the cache's own mapping."""
-        return self._values
 
     def values(self) -> list[V]:
         return list(self._values.values())

@@ -68,6 +68,7 @@ from fusewright.kernel.ir import (
     WorkspaceParam,
     index_name,
     operand_dtype,
+    param_name,
     reduced_dtype,
     walk,
 )
@@ -208,7 +209,7 @@ class KernelPrinter:
         return name
 
     def param_name(self, param: Param) -> str:
-        return self.name(param.name if isinstance(param, ScalarParam) else param.buffer.name)
+        return self.name(param_name(param))
 
     def type(self, dtype: DataType) -> str:
         if dtype in TYPE_SNIPPETS:
@@ -429,8 +430,8 @@ def _bind(printer: KernelPrinter, stmt: Bind) -> None:
             if isinstance(name, ScalarParam):
                 printer.line(f"{_scalar_param(printer, name)};")
             else:
-                const = "" if name.buffer in printer.written else "const "
-                printer.line(f"{const}{printer.type(name.buffer.dtype)}* {printer.param_name(name)};")
+                qualifier = "" if name.buffer in printer.written else "const "
+                printer.line(f"{qualifier}{printer.type(name.buffer.dtype)}* {printer.param_name(name)};")
         _choice(printer, stmt, 0, len(stmt.choices))
         printer.statements(stmt.body)
 

@@ -160,6 +160,11 @@ class WorkspaceParam:
 Param = TensorParam | ScalarParam | WorkspaceParam
 
 
+def param_name(param: Param) -> str:
+    """What a parameter is called in the kernel."""
+    return param.name if isinstance(param, ScalarParam) else param.buffer.name
+
+
 # ---- statements -------------------------------------------------------------------------------
 
 

@@ -55,6 +55,7 @@ from fusewright.kernel.ir import (
     TensorParam,
     WorkspaceParam,
     children,
+    param_name,
 )
 from fusewright.sym import Expr, to_text
 
@@ -187,7 +188,7 @@ def _bind(stmt: Bind) -> str:
 
 
 def _param_names(params: Iterable[Param]) -> str:
-    return ", ".join(p.name if isinstance(p, ScalarParam) else p.buffer.name for p in params)
+    return ", ".join(map(param_name, params))
 
 
 def _copy(stmt: Copy) -> str:

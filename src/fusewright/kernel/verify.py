@@ -50,6 +50,7 @@ from fusewright.kernel.ir import (
     TensorParam,
     index_name,
     operand_dtype,
+    param_name,
     reduced_dtype,
 )
 from fusewright.kernel.text import operand_text, statement_text
@@ -148,7 +149,7 @@ class _Verifier:
     def stands_for(self, param: Param, name: Param) -> None:
         """Fails unless the parameter of the kernel is like the name that a Bind gives it."""
         if param not in self.kernel.params:
-            self.fail(f"{_param_name(param)} is not a parameter of the kernel")
+            self.fail(f"{param_name(param)} is not a parameter of the kernel")
         if isinstance(name, ScalarParam) and isinstance(param, ScalarParam):
             alike = name.dtype is param.dtype and (name.symbol is None) == (param.symbol is None)
         elif isinstance(name, TensorParam) and isinstance(param, TensorParam):
@@ -157,7 +158,7 @@ class _Verifier:
         else:
             alike = False
         if not alike:
-            self.fail(f"{_param_name(param)} cannot stand for {_param_name(name)}")
+            self.fail(f"{param_name(param)} cannot stand for {param_name(name)}")
 
     def define(self, symbol: Symbol, varies: bool) -> None:
         self.declare(symbol.name, symbol)
@@ -280,10 +281,6 @@ class _Verifier:
             self.buffer(buffer, space)
             if buffer.dtype is not ref.buffer.dtype:
                 self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
-
-
-def _param_name(param: Param) -> str:
-    return param.name if isinstance(param, ScalarParam) else param.buffer.name
 
 
 def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:

@@ -54,7 +54,7 @@ def _scaled_call(
     """alpha * product + beta * bias, of the scaled matrices."""
     given = [scale for scale in scales if scale is not None]
     for i, (matrix, scale) in enumerate(zip(matrices, scales), 1):
-        check_dtype(row, f"mat{i}", matrix.dtype)
+        check_dtype(row.name, f"mat{i}", matrix.dtype, row.dtypes)
         rank = max(matrix.ndim, len(sizes))
         if scale is not None and scale.ndim != rank:
             raise RankError(what=f"scale{i} of {row.name}", expected=rank, given=scale.ndim)

@@ -44,12 +44,11 @@ def call_library(
     return outputs
 
 
-def check_dtype(row: LibraryOp, what: str, dtype: DataType) -> None:
+def check_dtype(name: str, what: str, dtype: DataType, dtypes: Sequence[DataType]) -> None:
     """Raises DtypeError for a type that the operation does not take."""
-    if dtype not in row.dtypes:
-        raise DtypeError(
-            what=f"{what} of {row.name}", expected=f"one of {', '.join(map(str, row.dtypes))}", given=dtype
-        )
+    if dtype not in dtypes:
+        expected = f"one of {', '.join(map(str, dtypes))}"
+        raise DtypeError(what=f"{what} of {name}", expected=expected, given=dtype)
 
 
 def check_same_dtype(row: LibraryOp, operands: Mapping[str, TensorView | None]) -> DataType:
@@ -61,7 +60,7 @@ def check_same_dtype(row: LibraryOp, operands: Mapping[str, TensorView | None]) 
             raise DtypeError(
                 what=f"{name} of {row.name}", expected=f"{first}, as {next(iter(given))}", given=dtype
             )
-    check_dtype(row, next(iter(given)), first)
+    check_dtype(row.name, next(iter(given)), first, row.dtypes)
     return first
 
 
@@ -129,7 +128,7 @@ def linear(fusion: Fusion, arg1: TensorView, arg2: TensorView, bias: TensorView 
 
 def _sorted_dim(row: LibraryOp, tensor: TensorView, dim: int) -> int:
     """The dimension counted from the front; a tensor of rank 0 is sorted as one of a single element."""
-    check_dtype(row, "the input", tensor.dtype)
+    check_dtype(row.name, "the input", tensor.dtype, row.dtypes)
     return wrap_index(dim, tensor.ndim or 1)
 
 
@@ -170,7 +169,7 @@ def topk(
 
     k is a number, or a Scalar whose value each call gives. torch computes it.
     """
-    check_dtype(TOPK, "the input", arg.dtype)
+    check_dtype(TOPK.name, "the input", arg.dtype, TOPK.dtypes)
     place = wrap_index(dim, arg.ndim)
     count = scalar_of(fusion, k)
     if not count.dtype.is_integral:

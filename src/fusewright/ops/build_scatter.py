@@ -23,6 +23,7 @@ from fusewright.ops.build_elementwise import (
 from fusewright.ops.build_factory import factory_axes, filled, scalar_of
 from fusewright.ops.build_indexed import indexed, zero_of
 from fusewright.ops.build_indexing import checked_dim
+from fusewright.ops.build_library import check_dtype
 from fusewright.ops.build_shape import extent_of
 from fusewright.ops.reductions import SUM
 from fusewright.ops.registry import ScalarLike, op
@@ -67,12 +68,6 @@ def _copied(fusion: Fusion, tensor: TensorView) -> TensorView:
     return indexed(fusion, "Repeat", tensor, axes, IndexMap(tuple(places)))
 
 
-def _check_dtype(name: str, what: str, dtype: DataType, dtypes: Sequence[DataType]) -> None:
-    if dtype not in dtypes:
-        expected = f"one of {', '.join(map(str, dtypes))}"
-        raise DtypeError(what=f"{what} of {name}", expected=expected, given=dtype)
-
-
 def _check_index(name: str, index: TensorView, what: str = "index") -> None:
     if not index.dtype.is_integral or index.dtype.is_bool:
         raise DtypeError(what=f"{what} of {name}", expected="Int or Int32", given=index.dtype)
@@ -91,7 +86,7 @@ def scatter(
     for one place any one is taken, not the same in each run but under torch's deterministic algorithms.
     """
     name = "scatter"
-    _check_dtype(name, "arg", arg.dtype, STORED)
+    check_dtype(name, "arg", arg.dtype, STORED)
     along = checked_dim(name, arg, index, dim)
     _check_index(name, index)
     _check_within(fusion, f"{name}: the index", index, arg, except_dim=along)
@@ -149,7 +144,7 @@ def index_put_accumulate(fusion: Fusion, acc: TensorView, index: TensorView, val
     name = "index_put_accumulate"
     if value.dtype is not acc.dtype:
         raise DtypeError(what=f"value of {name}", expected=f"{acc.dtype}, as acc", given=value.dtype)
-    _check_dtype(name, "acc", acc.dtype, ADDED)
+    check_dtype(name, "acc", acc.dtype, ADDED)
     _check_index(name, index)
     if not acc.ndim:
         raise RankError(what=f"acc of {name}", expected="at least 1", given=0)
@@ -193,7 +188,7 @@ def embedding_bwd(
     where i is `padding_idx` (-1 or None: no row). Reduced floats are added in Float and rounded once.
     """
     name = "embedding_bwd"
-    _check_dtype(name, "grad_output", grad_output.dtype, GRADIENTS)
+    check_dtype(name, "grad_output", grad_output.dtype, GRADIENTS)
     _check_index(name, indices, "indices")
     if grad_output.ndim != indices.ndim + 1:
         expected = f"{indices.ndim + 1}, one more than indices"

@@ -190,11 +190,12 @@ class _Conversion:
             max_length=_MANY_RECORDS, options=options, registry=registry
         )
         self.outside: dict[fx.Node, str] = dict(refused)
-        self._placeholders = frozenset(pure.placeholders)
         self._results = frozenset(r for r in pure.results if isinstance(r, fx.Node))
         self._on_gpu = any(t.device.type == "cuda" for n in pure.placeholders for t in result_tensors(n))
         self._find_outside()
         self.stages = self._stages()
+        #: the order in which a definition takes what it reads: the arguments, then what is computed
+        self._place = {node: i for i, node in enumerate((*pure.placeholders, *self.stages))}
         #: values of nodes that are plain numbers, or nothing
         self.numbers: Environment = {}
 
@@ -265,7 +266,7 @@ class _Conversion:
             read = [s for n in nodes for s in n.all_input_nodes if s not in inside]
             written = self._written_by(inside)
             read += [home for _, home in written]
-            for source in sorted(set(read) - self.numbers.keys(), key=self._position):
+            for source in sorted(set(read) - self.numbers.keys(), key=self._place.__getitem__):
                 recording.add_input(source)
             for node in nodes:
                 recording.record(node)
@@ -317,11 +318,6 @@ class _Conversion:
         if self._on_gpu and is_on_host(meta_of(home)):
             return False
         return all(self.stages.get(user, stage) <= stage for user in home.users)
-
-    def _position(self, node: fx.Node) -> tuple[int, int]:
-        if node in self._placeholders:
-            return 0, self.pure.placeholders.index(node)
-        return 1, list(self.stages).index(node)
 
 
 #: Attention whose backward pass reads the state of its dropout in host memory.
