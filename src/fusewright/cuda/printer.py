@@ -2,8 +2,8 @@
 
 `print_kernel` walks the statements; each type of statement, operand and parameter has one function in a table
 (`STATEMENTS`, `OPERANDS`, `PARAMS`), so that a new node is one function and one line. Expressions are in
-expressions.py, spellings of types and constants in spelling.py, collective statements in collectives.py, the
-reduction states that kernels define for their snippets in states.py.
+expressions.py, spellings of types and constants in spelling.py, collective statements in collectives.py,
+copies in transfers.py, the reduction states that kernels define for their snippets in states.py.
 
 The text depends on the kernel alone: the same kernel gives the same bytes in every process.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fusewright.core.code import Code, address, binary, call, conditional, primary, subscript
@@ -20,10 +20,9 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
-from fusewright.cuda import collectives, snippets
+from fusewright.cuda import collectives, snippets, transfers
 from fusewright.cuda.expressions import ExpressionPrinter
 from fusewright.cuda.spelling import (
-    CACHE_SUFFIX,
     TYPE_SNIPPETS,
     convert,
     converted_literal,
@@ -450,84 +449,6 @@ def _choice(printer: KernelPrinter, stmt: Bind, first: int, end: int) -> None:
         _choice(printer, stmt, half, end)
 
 
-def _copy(printer: KernelPrinter, stmt: Copy) -> None:
-    dst, src, fill, width = stmt.dst, stmt.src, stmt.fill, stmt.width
-    if stmt.pred is not TRUE and fill is None:
-        with printer.nested(f"if ({printer.expr(stmt.pred)})"):
-            _copy(printer, replace(stmt, pred=TRUE))
-        return
-    suffix = CACHE_SUFFIX[stmt.cache]
-    spaces = {ref.buffer.space for ref in (dst, src) if isinstance(ref, Ref)}
-    hinted = suffix and Space.GLOBAL in spaces and isinstance(src, Ref)
-    if not isinstance(src, Ref) or (not hinted and (width == 1 or spaces == {Space.LOCAL})):
-        with printer.each(width) as w:
-            printer.assign(dst, _filled(printer, stmt, w), w)
-        return
-    printer.required.add("vec")
-    if dst.buffer.space is Space.LOCAL:
-        _load(printer, stmt, src, printer.address(dst))
-    elif src.buffer.space is Space.LOCAL and fill is None:
-        _store(printer, stmt, printer.address(src))
-    elif not hinted and fill is None:
-        printer.line(f"fw::copy<{width}>({printer.address(dst)}, {printer.address(src)});")
-    else:
-        with printer.nested(""):
-            printer.line(f"{printer.type(dst.buffer.dtype)} partial[{width}];")
-            if src.buffer.space is Space.LOCAL:
-                with printer.each(width) as w:
-                    printer.line(f"{subscript('partial', printer.expr(w))} = {_filled(printer, stmt, w)};")
-            else:
-                _load(printer, stmt, src, "partial")
-            _store(printer, stmt, "partial")
-
-
-def _filled(printer: KernelPrinter, stmt: Copy, offset: Expr) -> Code:
-    """The value of one element of the source, or the fill."""
-    value = printer.operand(stmt.src, stmt.dst.buffer.dtype, offset)
-    if stmt.fill is None:
-        return value
-    return conditional(printer.expr(stmt.pred), value, printer.operand(stmt.fill, stmt.dst.buffer.dtype))
-
-
-def _load(printer: KernelPrinter, stmt: Copy, src: Ref, to: str) -> None:
-    """The vector at `src`, or the fill, into the registers at `to`."""
-    suffix = CACHE_SUFFIX[stmt.cache] if src.buffer.space is Space.GLOBAL else ""
-    operands = [to, printer.address(src)]
-    filled = ""
-    if stmt.fill is not None:
-        filled = "_or"
-        operands += [printer.expr(stmt.pred), printer.operand(stmt.fill, stmt.dst.buffer.dtype)]
-    printer.line(f"fw::load{suffix}{filled}<{stmt.width}>({', '.join(operands)});")
-
-
-def _store(printer: KernelPrinter, stmt: Copy, source: str) -> None:
-    """The registers at `source` into the vector at dst."""
-    suffix = CACHE_SUFFIX[stmt.cache] if stmt.dst.buffer.space is Space.GLOBAL else ""
-    printer.line(f"fw::store{suffix}<{stmt.width}>({printer.address(stmt.dst)}, {source});")
-
-
-def _scatter(printer: KernelPrinter, stmt: Scatter) -> None:
-    """A store where any of several values may stay, else a call for all elements of the vector."""
-    dst, dtype = stmt.dst, stmt.dst.buffer.dtype
-    if stmt.op is None:
-        _copy(printer, Copy(dst, stmt.src, stmt.width, pred=stmt.pred))
-        return
-    if stmt.pred is not TRUE:
-        with printer.nested(f"if ({printer.expr(stmt.pred)})"):
-            _scatter(printer, replace(stmt, pred=TRUE))
-        return
-    snippet = f"atomic_{stmt.op.name}"
-    printer.required.add(snippet)
-    if dtype.is_complex:
-        printer.required.add(f"{snippet}_complex")
-    if stmt.width == 1:
-        operands = [printer.address(dst), printer.operand(stmt.src, dtype)]
-        printer.line(call(f"fw::{snippet}", *operands) + ";")
-        return
-    assert isinstance(stmt.src, Ref)
-    printer.line(call(f"fw::{snippet}<{stmt.width}>", printer.address(dst), printer.address(stmt.src)) + ";")
-
-
 def _compute(printer: KernelPrinter, stmt: Compute) -> None:
     op, target = stmt.op, stmt.dst.buffer.dtype
     spelling = stmt.spelling
@@ -589,8 +510,8 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     For: _for,
     If: _if,
     Bind: _bind,
-    Copy: _copy,
-    Scatter: _scatter,
+    Copy: transfers.copy,
+    Scatter: transfers.scatter,
     Compute: _compute,
     Init: _init,
     Combine: _combine,
