@@ -341,9 +341,8 @@ def test_layer_norm_dropout_and_add_are_one_kernel(target: torch.device) -> None
         fd.add_output(mask)
     inputs = values([(12, 64), (12, 64), (64,), (64,)], target)
     out, mask = fd.execute(inputs)
-    x, residual, weight, bias = (t.double() for t in inputs)
-    normal = F.layer_norm(x, (64,), weight, bias)
-    assert_close(out, torch.where(mask, normal / 0.75, 0) + residual, 64)
+    rows, added, *affine = (t.double() for t in inputs)
+    assert_close(out, torch.where(mask, F.layer_norm(rows, (64,), *affine) / 0.75, 0) + added, 64)
     assert 0.5 < mask.double().mean() < 0.95
     assert steps(fd) == ["inner_persistent"]
 
@@ -405,9 +404,9 @@ def test_rows_by_index_are_summed(target: torch.device) -> None:
     (table,) = values([(50, 16)], target)
     index = torch.arange(24, device=target).reshape(4, 6) * 7 % 50
     total, largest = fd.execute([table, index, 2.0])
-    rows = (2 * table.double().sigmoid())[index]
-    assert_close(total, rows.sum(1), 6)
-    assert_close(largest, rows.amax(2))
+    picked = (2 * table.double().sigmoid())[index]
+    assert_close(total, picked.sum(1), 6)
+    assert_close(largest, picked.amax(2))
     assert len(steps(fd)) <= 2
 
 
