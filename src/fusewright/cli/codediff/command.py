@@ -14,7 +14,7 @@ from rich.console import Console
 from fusewright.cli.codediff.comparison import Comparison, compare
 from fusewright.cli.codediff.dumped import read_folder
 from fusewright.cli.codediff.page import page
-from fusewright.cli.codediff.revisions import ALL_TESTS, DEFAULT_TESTS, dump_of
+from fusewright.cli.codediff.revisions import ALL_TESTS, DEFAULT_TESTS, source_of
 from fusewright.cli.codediff.text import print_comparison
 from fusewright.core.errors import DumpError
 
@@ -59,8 +59,8 @@ def codediff(console: Console, parsed: argparse.Namespace) -> int:
             if (parent / name).exists():
                 raise DumpError(f"--keep: {parent / name} exists", hint="name a folder that is not there yet")
         dumps = [
-            dump_of(argument, parent / name, parsed.tests)
-            for argument, name in ((parsed.old, "old"), (parsed.new, "new"))
+            source.dump(parent / name, parsed.tests)
+            for source, name in ((source_of(parsed.old), "old"), (source_of(parsed.new), "new"))
         ]
         old, new = (read_folder(dump.path) for dump in dumps)
         notes = [note for dump in dumps for note in dump.notes]

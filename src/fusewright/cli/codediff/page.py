@@ -33,7 +33,7 @@ def page(comparison: Comparison) -> str:
         [
             "<!DOCTYPE html>",
             '<html lang="en">',
-            f'<head><meta charset="utf-8"/><title>{title}</title><style>{_STYLE}</style></head>',
+            f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>',
             "<body>",
             f"<h1>{title}</h1>",
             *(f"<p>{escape(line)}</p>" for line in summary(comparison)),

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ _COPIED = {
 # The tests of a revision run as if nothing ran around them.
 _NOT_INHERITED = ("PYTEST_", "FUSEWRIGHT_TEST_SESSION", "FUSEWRIGHT_DUMP")
 OUTCOME = "tests.json"
+CHUNK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -45,33 +46,52 @@ class Dump:
     notes: tuple[str, ...] = ()
 
 
-def dump_of(argument: str, folder: Path, tests: Sequence[str]) -> Dump:
-    """What the user means by OLD or NEW.
+@dataclass(frozen=True)
+class Source:
+    """What OLD or NEW means: one of a dump folder, a checkout, and the id of a commit."""
 
-    Args:
-        argument: a dump folder, a checkout of Fusewright, or a revision of the repository that the working
-            directory is in.
-        folder: where a revision's kernels are dumped; it must not exist.
-        tests: what runs there, as arguments of pytest.
+    argument: str
+    dumped: Path | None = None
+    checkout: Path | None = None
+    commit: str = ""
+
+    def dump(self, folder: Path, tests: Sequence[str]) -> Dump:
+        """The kernels.
+
+        Args:
+            folder: where those of tests are dumped; it must not exist.
+            tests: what runs in a checkout or revision, as arguments of pytest.
+
+        Raises:
+            DumpError: the tests cannot be run.
+        """
+        if self.dumped is not None:
+            return Dump(self.dumped, self.argument)
+        if self.checkout is not None:
+            return _recorded(self.checkout, self.argument, folder, tests)
+        with _worktree(self.commit) as checkout:
+            return _recorded(checkout, f"{self.argument} ({self.commit[:8]})", folder, tests)
+
+
+def source_of(argument: str) -> Source:
+    """What the user means: a folder, or a revision of the repository that the working directory is in.
 
     Raises:
-        DumpError: the argument is none of these, or its tests cannot be run.
+        DumpError: it is neither.
     """
     path = Path(argument)
     if is_dump_folder(path):
-        return Dump(path, argument)
-    if path.is_dir():
-        if (path / "src" / "fusewright").is_dir():
-            return _recorded(path.resolve(), argument, folder, tests)
-        raise DumpError(
-            f"{argument} is neither a dump folder nor a checkout of Fusewright",
-            expected="a folder with index.jsonl, or with src/fusewright",
-            given="a folder without",
-            hint="FUSEWRIGHT_DUMP_DIR=FOLDER makes a program dump its kernels",
-        )
-    commit = _commit(argument)
-    with _worktree(commit) as checkout:
-        return _recorded(checkout, f"{argument} ({commit[:8]})", folder, tests)
+        return Source(argument, dumped=path)
+    if not path.is_dir():
+        return Source(argument, commit=_commit(argument))
+    if (path / "src" / "fusewright").is_dir():
+        return Source(argument, checkout=path.resolve())
+    raise DumpError(
+        f"{argument} is neither a dump folder nor a checkout of Fusewright",
+        expected="a folder with index.jsonl, or with src/fusewright",
+        given="a folder without",
+        hint="FUSEWRIGHT_DUMP_DIR=FOLDER makes a program dump its kernels",
+    )
 
 
 def _commit(revision: str) -> str:
@@ -106,34 +126,42 @@ def _recorded(checkout: Path, name: str, folder: Path, tests: Sequence[str]) -> 
     present = [test for test in tests if (checkout / test.partition("::")[0]).exists()]
     if not present:
         raise DumpError(f"{name} has none of these tests", given=", ".join(tests))
-    for module, package in (("pytest", "pytest"), ("torch", "torch")):
-        if importlib.util.find_spec(module) is None:
-            raise DumpError(f"{package} is not installed, which runs the tests of a revision")
+    if importlib.util.find_spec("pytest") is None:
+        raise DumpError("pytest is not installed, which runs the tests of a revision")
     print(f"codediff: running {' '.join(present)} of {name}", file=sys.stderr, flush=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="fusewright-codediff-") as plugins:
         for file, source in _COPIED.items():
             shutil.copyfile(source, Path(plugins, file))
-        command = [sys.executable, "-m", "pytest", *_options(len(present)), "-p", RECORDER, *present]
-        # Progress goes where it disturbs no output; it is pytest's own.
-        run = subprocess.run(
-            command,
-            cwd=checkout,
-            env=_environment(checkout, Path(plugins), folder),
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
-            check=False,
-        )
+        command = [sys.executable, "-m", "pytest", *_options(present), "-p", RECORDER, *present]
+        status = _run(command, checkout, _environment(checkout, Path(plugins), folder))
     outcome = folder / OUTCOME
-    if run.returncode > 1 or not outcome.exists() or not is_dump_folder(folder):
-        problem = "pytest failed" if run.returncode > 1 else "no kernel was dumped"
-        raise DumpError(f"{name}: {problem} (exit status {run.returncode}; its output is above)")
+    if status > 1 or not outcome.exists() or not is_dump_folder(folder):
+        problem = "pytest failed" if status > 1 else "no kernel was dumped"
+        raise DumpError(f"{name}: {problem} (exit status {status}; its output is above)")
     return Dump(folder, name, _notes(name, outcome, set(tests) - set(present)))
 
 
-def _options(paths: int) -> list[str]:
+def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> int:
+    """The exit status. What it prints, which is its progress, goes to standard error as it comes."""
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+    ) as process:
+        assert process.stdout is not None
+        while chunk := process.stdout.read(CHUNK_BYTES):
+            print(chunk.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+    return process.returncode
+
+
+def _options(tests: Sequence[str]) -> list[str]:
     options = ["-q", "-rN", "--tb=no", "--no-header", "--target=sim", "-p", "no:cacheprovider"]
-    if importlib.util.find_spec("xdist") is not None:
+    if importlib.util.find_spec("xdist") is not None and not all("::" in test for test in tests):
         # The tests of a file stay together: what they share is then compiled in the same one each time.
         options += ["-n", str(min(os.cpu_count() or 1, MAX_WORKERS)), "--dist", "loadfile"]
     return options
