@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusewright.core.dump_folder import FILE_SUFFIXES, DumpFolder, KernelUse, running_test
+from fusewright.core.errors import OptionError
 from fusewright.core.forks import renew_in_child
 from fusewright.core.tracing import SILENT
 from fusewright.cuda import nvrtc
@@ -76,7 +77,14 @@ _numbering = _Numbering()
 
 @cache
 def _folder(path: Path) -> DumpFolder:
-    return DumpFolder(path)
+    try:
+        return DumpFolder(path)
+    except OSError as error:
+        raise OptionError(
+            f"FUSEWRIGHT_DUMP_DIR: {path} cannot be made: {error.strerror}",
+            expected="a folder, or the name of one to be made",
+            given=str(path),
+        ) from None
 
 
 def dump_kernels(
@@ -87,6 +95,7 @@ def dump_kernels(
     Files are those of the stages that `options.dump` names; all of them if it names none with files.
 
     Raises:
+        OptionError: the folder cannot be made.
         CompileError: NVRTC refuses a kernel whose machine code is to be written.
         OSError: the folder cannot be written.
     """

@@ -45,7 +45,7 @@ class Row:
         """Of the texts, without the names of kernels; empty if one is missing or they agree."""
         if self.old is None or self.new is None:
             return ()
-        return tuple(unified_diff(self.old.text, self.new.text))
+        return unified_diff(self.old.text, self.new.text)
 
     @property
     def growth(self) -> float:
@@ -176,7 +176,7 @@ def _differences(pair: Pair) -> tuple[str, ...]:
         ),
     ]
     found = [f"{name}: {shown(a)} -> {shown(b)}" for name, a, b in sides if a != b]
-    if old.text != new.text:
+    if old.digest != new.digest:
         found.append("text")
     return tuple(found)
 
@@ -191,7 +191,7 @@ def shown(value: object) -> str:
 def _what_changed(row: Row) -> object:
     """Equal for rows that one explanation serves: the changed lines, else what else differs."""
     if row.old is None or row.new is None:
-        return row.kernel.text
+        return row.kernel.digest
     if "text" not in row.differences:
         return row.differences
     return tuple(line for line in row.diff if line[:1] in "+-")

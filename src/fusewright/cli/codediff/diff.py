@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 # Lines around each change.
 CONTEXT = 3
+# Lines up to which frequent lines are looked at: that takes up to a second, and grows faster than the square.
+MAX_EXACT = 2000
+# Diffs kept: many uses share their two texts.
+MAX_KEPT = 1024
 
 
-def unified_diff(old: str, new: str) -> Iterator[str]:
+@lru_cache(MAX_KEPT)
+def unified_diff(old: str, new: str) -> tuple[str, ...]:
     """Without a heading. Unlike `difflib.unified_diff` it also finds that lines are equal which occur often,
     such as a closing brace; for that it looks only between what the texts begin and end with in common.
     """
+    return tuple(_unified_diff(old, new))
+
+
+def _unified_diff(old: str, new: str) -> Iterator[str]:
     before, after = old.splitlines(), new.splitlines()
     start = _common(before, after)
     rest = min(len(before), len(after)) - start
@@ -20,7 +30,7 @@ def unified_diff(old: str, new: str) -> Iterator[str]:
     first = max(0, start - CONTEXT)
     last = max(0, end - CONTEXT)
     before, after = before[first : len(before) - last], after[first : len(after) - last]
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    matcher = SequenceMatcher(None, before, after, autojunk=max(len(before), len(after)) > MAX_EXACT)
     for group in matcher.get_grouped_opcodes(CONTEXT):
         (_, a, _, b, _), (_, _, a_end, _, b_end) = group[0], group[-1]
         yield f"@@ -{first + a + 1},{a_end - a} +{first + b + 1},{b_end - b} @@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -20,13 +21,14 @@ _KERNEL_NAME = re.compile(rf"\bfusewright_\w+?_[0-9a-f]{{{NAME_DIGITS}}}\b")
 
 @dataclass(frozen=True)
 class DumpedKernel:
-    """A kernel where it is used. text: the CUDA text without the kernel's own name."""
+    """A kernel where it is used."""
 
     use: KernelUse
     folder: Path
 
-    @cached_property
+    @property
     def text(self) -> str:
+        """The CUDA text without the kernel's own name. It is read each time: a suite's take a gigabyte."""
         name = self.use.files.get("cuda")
         if name is None:
             raise DumpError(
@@ -38,6 +40,11 @@ class DumpedKernel:
         except (OSError, UnicodeDecodeError) as error:
             raise DumpError(f"{self.folder / name} cannot be read: {error}") from None
         return _KERNEL_NAME.sub(NEUTRAL_NAME, text)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def label(self) -> str:

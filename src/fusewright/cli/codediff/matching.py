@@ -26,7 +26,7 @@ class _Fusion:
 
     @property
     def texts(self) -> Hashable:
-        return tuple((key, kernel.text) for key, kernel in self.kernels.items())
+        return tuple((key, kernel.digest) for key, kernel in self.kernels.items())
 
 
 def matched(old: Iterable[DumpedKernel], new: Iterable[DumpedKernel]) -> list[Pair]:

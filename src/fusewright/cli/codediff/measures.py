@@ -53,7 +53,7 @@ class Measurer:
 
 
 def _key(kernel: DumpedKernel) -> tuple[str, str]:
-    return kernel.text, json.dumps(kernel.use.options, sort_keys=True)
+    return kernel.digest, json.dumps(kernel.use.options, sort_keys=True)
 
 
 def _compiled(kernel: DumpedKernel) -> Code:
