@@ -8,7 +8,7 @@ from functools import lru_cache
 
 # Lines around each change.
 CONTEXT = 3
-# Lines up to which frequent lines are looked at: that takes up to a second, and grows faster than the square.
+# Lines up to which frequent ones are looked at: that takes up to a second, and grows faster than the square.
 MAX_EXACT = 2000
 # Diffs kept: many uses share their two texts.
 MAX_KEPT = 1024
