@@ -80,7 +80,7 @@ def test_each_stage_has_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     fd = exp_definition(options(tmp_path / "file"), 5.0)
-    with pytest.raises(OptionError, match="FUSEWRIGHT_DUMP_DIR: .*file cannot be made"):
+    with pytest.raises(OptionError, match=r"FUSEWRIGHT_DUMP_DIR: .*file cannot be made"):
         fd.execute([torch.randn(4, 4)])
 
 

@@ -6,6 +6,7 @@ before dump folders gets the two modules that write them, copied beside this fil
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import json
@@ -21,10 +22,9 @@ import pytest
 
 from fusewright.core.options import Options
 from fusewright.frontend.cache import FusionCache
-from fusewright.host.executor import FusionExecutor
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 
-#: The file, in the dump folder, that says how the tests ended.
+#: The file, in the dump folder, that says how the tests ended. (`revisions`, which does without pytest, has its
+#: name, too.)
 OUTCOME = "tests.json"
 #: The modules of a dump folder, in the order in which one imports another.
 MODULES = ("fusewright.core.dump_folder", "fusewright.host.kernel_dumps")
@@ -83,8 +83,11 @@ def _add_dumps() -> None:
     """Has executors write dump folders. Their options have no place for one: those that are made from the
     environment are marked, as newer revisions would.
     """
-    parameters = inspect.signature(FusionExecutor._bind).parameters
-    if "plans" not in parameters or all(field.name != "parts" for field in fields(CompiledKernel)):
+    # Newer revisions, which need none of this, may have these elsewhere.
+    executor: Any = importlib.import_module("fusewright.host.executor").FusionExecutor
+    compiler: Any = importlib.import_module("fusewright.runtime.compiler")
+    parameters = inspect.signature(executor._bind).parameters
+    if "plans" not in parameters or all(field.name != "parts" for field in fields(compiler.CompiledKernel)):
         pytest.exit("this revision of Fusewright is too old to have its kernels dumped", returncode=3)
     *_, dumps = [_load(name) for name in MODULES]
     marked: Any = Options
@@ -95,9 +98,8 @@ def _add_dumps() -> None:
         params = (kernel.parts or (kernel,))[0].params
         return self._nvrtc_options(params, kernel.hardware.arch)
 
-    compiler: Any = KernelCompiler
-    compiler.nvrtc_options = nvrtc_options
-    _wrap_executor(FusionExecutor, dumps)
+    compiler.KernelCompiler.nvrtc_options = nvrtc_options
+    _wrap_executor(executor, dumps)
 
 
 def _mark_options(options: Any) -> None:
