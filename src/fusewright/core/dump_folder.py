@@ -1,6 +1,7 @@
 """A folder of dumped kernels: what its files are called, and the index that maps their names to kernels.
 
-A base name says where a kernel is used, `fusewright_<scheduler>_f<fusion>_c<concretization>_r<runtime>_g<segment>`:
+The base name `fusewright_<scheduler>_f<fusion>_c<concretization>_r<runtime>_g<segment>` says where a kernel
+is used:
 
 * fusion: counted in the folder, in the order in which fusions are first compiled.
 * concretization: counted in the fusion, a new one where it is cut into other segments.
