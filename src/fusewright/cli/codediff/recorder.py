@@ -23,8 +23,8 @@ import pytest
 from fusewright.core.options import Options
 from fusewright.frontend.cache import FusionCache
 
-#: The file, in the dump folder, that says how the tests ended. (`revisions`, which does without pytest, has it,
-#: too.)
+#: The file in the dump folder that says how the tests ended. `revisions` has its own copy of the name,
+#: since it does without pytest.
 OUTCOME = "tests.json"
 #: The modules of a dump folder, in the order in which one imports another.
 MODULES = ("fusewright.core.dump_folder", "fusewright.host.kernel_dumps")
