@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
+import torch
+
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
 from fusewright.host.binding import Binding
 from fusewright.host.memory import Memory
 from fusewright.host.plan import in_place_candidates
 from fusewright.ir import Fusion
+from fusewright.runtime.hardware import hardware_of
 from fusewright.schedulers import Facts
 from fusewright.segment import Call, Segment
 from fusewright.sym import Symbol
 
-__all__ = ["call_of"]
+__all__ = ["call_of", "hardware_for"]
+
+
+def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
+    """What schedulers read for tensors on a device; where that is no GPU here, the one that is simulated."""
+    return hardware_of(device if torch.cuda.is_available() else torch.device("cpu"), options)
 
 
 def call_of(
@@ -28,14 +37,7 @@ def call_of(
     writes = any(output.alias is not None for output in fusion.outputs)
 
     def facts(segment: Segment) -> Facts:
-        known = [memory.of(value) for value in segment.inputs]
-        return Facts(
-            memory.sizes_of(segment),
-            tuple([strides for _, strides, _ in known]),
-            tuple([alignment for _, _, alignment in known]),
-            binding.index_dtype,
-            segment.own_stable(stable) if stable else stable,
-        )
+        return memory.facts_of(segment, binding.index_dtype, stable)
 
     def start(segments: Sequence[Segment]) -> None:
         # Whether a kernel writes in place is known once it is compiled, which takes the params of all:

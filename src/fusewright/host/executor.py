@@ -22,10 +22,11 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import call_of
+from fusewright.host.calls import call_of, hardware_for
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
+from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.memory import Memory
 from fusewright.host.memory_checks import unwritable
@@ -47,7 +48,6 @@ from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.rewrite import with_viewed_operands
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
-from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
@@ -301,15 +301,8 @@ class FusionExecutor:
             raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
         stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else frozenset()
         found = frozenset(self._views.find(binding)) if views else frozenset()
-        place = binding.device if torch.cuda.is_available() else torch.device("cpu")
-        call = call_of(
-            self.fusion,
-            binding,
-            Memory(self.fusion, binding, self._layouts),
-            stable,
-            hardware_of(place, options),
-            setting.horizontal,
-        )
+        memory, hardware = Memory(self.fusion, binding, self._layouts), hardware_for(binding.device, options)
+        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
         required = self._excluded_by(options, setting.deterministic)
         return separation(self._partitions_without(found), call, tracer, required, parts, found)
 
@@ -395,7 +388,7 @@ class FusionExecutor:
         memory = Memory(self.fusion, binding, self._layouts)
         if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
-            return self._bind(place, [launch], binding, memory, tracer)
+            return self._bind(setting, place, [launch], binding, memory, tracer)
 
         stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
@@ -416,7 +409,7 @@ class FusionExecutor:
             else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
-                return self._bind(place, plans, binding, memory, tracer, views)
+                return self._bind(setting, place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -429,6 +422,7 @@ class FusionExecutor:
 
     def _bind(
         self,
+        setting: Setting,
         place: DeviceState,
         plans: Sequence[StepPlan],
         binding: Binding,
@@ -440,7 +434,10 @@ class FusionExecutor:
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(plans, binding, memory, tracer, views)
+            program = place.programs.bind(plans, binding, memory, tracer, views)
+        if setting.options.dump_dir is not None:
+            dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
+        return program
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

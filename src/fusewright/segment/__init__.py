@@ -15,7 +15,7 @@ from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
-from fusewright.segment.selection import Call, Partitions, Planned
+from fusewright.segment.selection import Call, Partitions, Planned, State
 from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "SegmentedFusion",
     "Separation",
     "SeparationKind",
+    "State",
     "Trial",
     "extract",
     "partition",
