@@ -429,16 +429,16 @@ def test_an_update_is_a_segment_as_any_other(target: torch.device) -> None:
 
     given, twin = inputs(), inputs()
     expected = FusionDefinition(fd.id()).execute(twin)
-    table, grad, index = inputs()
-    by_torch = table.index_put((index,), 2 * grad, accumulate=True)
+    before = inputs()
+    by_torch = before[0].index_put((before[2],), 2 * before[1], accumulate=True)
     segments = fd.segment(given)
     for _ in range(2):
         given = inputs()
         for out, wanted in zip(fd.execute(given), expected, strict=True):
             torch.testing.assert_close(out, wanted)
-        for changed, before in zip(given, (by_torch, grad, index)):
-            torch.testing.assert_close(changed, before)
-    torch.testing.assert_close(expected[-1], by_torch + table)
+        for now, wanted in zip(given, (by_torch, *before[1:])):
+            torch.testing.assert_close(now, wanted)
+    torch.testing.assert_close(expected[-1], by_torch + before[0])
     updates = [s for s in segments if "index_put" in repr(s) or "scatter" in repr(s)]
     assert updates and all(len(s._last_kernels()) == 1 for s in updates), "what is there is not copied"
     (scattered,) = (s for s in updates if "scatter" in repr(s))
@@ -450,8 +450,8 @@ def test_an_update_is_a_segment_as_any_other(target: torch.device) -> None:
     exec(repr(scattered), namespace)
     with FusionDefinition() as same:
         namespace[f"nvfuser_fusion_id{scattered.id()}"](same)
-    memory, rows = torch.zeros(5, 8, device=target), torch.arange(5, device=target)
-    assert same.execute([rows, memory]) == []
+    memory = torch.zeros(5, 8, device=target)
+    assert same.execute([torch.arange(5, device=target), memory]) == []
     assert torch.equal(memory, torch.eye(5, 8, device=target))
 
 

@@ -401,10 +401,10 @@ def test_rows_by_index_are_summed(target: torch.device) -> None:
         bags = fd.ops.reshape(rows, [index.size(0), index.size(1), table.size(1)])
         fd.add_output(fd.ops.sum(bags, [1]))
         fd.add_output(fd.ops.max(bags, [2]))
-    (table,) = values([(50, 16)], target)
-    index = torch.arange(24, device=target).reshape(4, 6) * 7 % 50
-    total, largest = fd.execute([table, index, 2.0])
-    picked = (2 * table.double().sigmoid())[index]
+    (weight,) = values([(50, 16)], target)
+    bag = torch.arange(24, device=target).reshape(4, 6) * 7 % 50
+    total, largest = fd.execute([weight, bag, 2.0])
+    picked = (2 * weight.double().sigmoid())[bag]
     assert_close(total, picked.sum(1), 6)
     assert_close(largest, picked.amax(2))
     assert len(steps(fd)) <= 2
