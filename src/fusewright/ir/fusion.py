@@ -64,6 +64,8 @@ class Fusion:
         self.checks: list[tuple[Expr, str]] = []
         self._equal: dict[Expr, Expr] = {}
         self._input_set: set[Val] = set()
+        #: `edits`, the outputs, and `ordered_nodes` of them
+        self._ordered: tuple[int, list[TensorView], Sequence[Node]] = (0, [], ())
 
     def empty_like(self) -> Fusion:
         """An empty fusion whose new values are numbered after those of this one."""
@@ -402,10 +404,18 @@ class Fusion:
         """Distinct output tensors in order."""
         return list(dict.fromkeys(o.tensor for o in self.outputs))
 
-    def ordered_nodes(self) -> list[Node]:
+    def ordered_nodes(self) -> Sequence[Node]:
         """The nodes that outputs depend on, producers first; ties in creation order."""
+        outputs = [o.tensor for o in self.outputs]
+        edits, known, ordered = self._ordered
+        if edits != self.edits or known != outputs:
+            ordered = self._order(outputs)
+            self._ordered = self.edits, outputs, ordered
+        return ordered
+
+    def _order(self, outputs: Sequence[TensorView]) -> Sequence[Node]:
         needed: set[Node] = set()
-        stack = [o.tensor.definition for o in self.outputs]
+        stack = [tensor.definition for tensor in outputs]
         while stack:
             node = stack.pop()
             if node is None or node in needed:

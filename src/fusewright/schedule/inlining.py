@@ -117,7 +117,7 @@ def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
     candidates = _inlinable(fusion, selected)
     for candidate in candidates:
         candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate, reachability))
-    cut_cycles(fusion, candidates)
+    cut_cycles(fusion, candidates, reachability)
 
 
 def _inlinable(fusion: Fusion, selected: Collection[TensorView]) -> list[TensorView]:

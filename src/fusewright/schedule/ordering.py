@@ -20,9 +20,8 @@ from fusewright.ir.value import TensorView
 from fusewright.sym import as_int
 
 
-def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
+def cut_cycles(fusion: Fusion, candidates: Collection[TensorView], reachability: Reachability) -> None:
     """Inlines `candidates` less far until the loops can be ordered, or others where those do not help."""
-    reachability = Reachability(fusion)
     nest = _Nest(fusion, reachability)
     for chosen in (set(candidates), set(fusion.tensors())):
         while (cut := nest.cut(chosen)) is not None:

@@ -64,6 +64,7 @@ def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | st
     axes = iteration_order(reference)
     maps = reference_maps(reference, axes)
     wanted = {a for a in axes if not a.is_broadcast}
+    outputs = set(fusion.output_tensors())
     for tensor in fusion.tensors():
         if fusion.is_input(tensor) or tensor.is_cpu:
             continue
@@ -72,7 +73,7 @@ def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | st
         covered = maps[tensor]
         if any(a not in covered for a in wanted):
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
-        if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
+        if tensor in outputs and any(covered[a].is_broadcast for a in wanted):
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
         if any(not a.is_broadcast and a not in covered.values() for a in tensor.iterated):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"
