@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -59,6 +60,7 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     return covering_space(fusion, reference)
 
 
+@kept
 def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
     """The space of the dimensions of `reference`, which is not reduced, or why another tensor lacks them."""
     axes = iteration_order(reference)
