@@ -48,6 +48,8 @@ LOADED_BYTES_IN_FLIGHT = 32
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 
+_LAUNCH = LaunchParams(bdimx=THREADS)
+
 
 class PointwiseScheduler:
     """Accepts fusions without reductions in which all tensors have the dimensions of one output."""
@@ -190,7 +192,7 @@ class _Planner:
             unroll_factor_outer=unroll if break_point else 1,
             assumed_sizes=assumed,
             vectorized_dim=dim,
-            lparams=LaunchParams(bdimx=THREADS),
+            lparams=_LAUNCH,
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; for these sizes only" if assumed else ""),
         )
