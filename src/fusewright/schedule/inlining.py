@@ -59,7 +59,9 @@ class InlineLimits:
         # Outputs of one node share one loop nest.
         for sibling in _siblings(tensor):
             ours, theirs = sibling_keys(tensor, sibling)
-            same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+            same = next(
+                (i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs))
+            )
             limit = min(limit, same)
         return limit
 

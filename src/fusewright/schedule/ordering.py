@@ -113,7 +113,9 @@ class _Nest:
         """A tensor that joins what leads out of the loop with what does not."""
         inside, home = cycle.stretches[loop], cycle.home
         for leaving in inside:
-            if not any(home.get(user) != loop and home.get(user) in cycle.knot for user in self._users[leaving]):
+            if not any(
+                home.get(user) != loop and home.get(user) in cycle.knot for user in self._users[leaving]
+            ):
                 continue
             before = {lead for lead in inside if self._reach.reaches(lead, leaving)}
             for lead in inside:
