@@ -151,8 +151,10 @@ class LoopKeys:
 
 def _has_same_dimensions(producer: TensorView, consumer: TensorView) -> bool:
     """Whether the dimensions of both, none of which a transform made, correspond by position."""
+    node = consumer.definition
     return (
-        type(consumer.definition).axis_map is Node.axis_map
+        node is not None
+        and type(node).axis_map is Node.axis_map
         and producer.root is None
         and consumer.root is None
         and len(producer.shape) == len(producer.logical) == len(consumer.logical)

@@ -16,7 +16,7 @@ def kept(analyse: Callable[Concatenate[Fusion, P], R]) -> Callable[Concatenate[F
     """The analysis, whose results are kept with a fusion that is frozen. Its arguments are hashable."""
 
     @functools.wraps(analyse)
-    def result(fusion: Fusion, *args: P.args, **kwargs: P.kwargs) -> R:
+    def result(fusion: Fusion, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if fusion.analyses is None:
             return analyse(fusion, *args, **kwargs)
         key = analyse, args, tuple(kwargs.items())
