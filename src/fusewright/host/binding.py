@@ -329,8 +329,12 @@ class _TensorInput:
             )
 
     def check_memory(self, given: torch.Tensor) -> None:
-        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them."""
-        self._check_layout(given)
+        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them.
+
+        After `check_tensor`.
+        """
+        if not is_plain(type(given)):  # of others `check_tensor` has seen the layout
+            self._check_layout(given)
         if given.is_neg() and not self.tensor.is_cpu:
             raise InputError(
                 index=self.index,

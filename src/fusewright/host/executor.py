@@ -116,6 +116,12 @@ class FusionExecutor:
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         #: what kernels compute in an order that differs from run to run
         self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
+        #: what torch computes unless an option is disabled, and that option
+        self._switched = [
+            (node, switch)
+            for node in fusion.nodes
+            if isinstance(node, LibraryCall) and (switch := node.op.switch)
+        ]
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
         self._latest = self._setting(self.options, None)
@@ -460,8 +466,8 @@ class FusionExecutor:
             kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
             for name in kernels:
                 excluded = excluded.without_nodes(name, self._unordered)
-        for node in self.fusion.nodes:
-            if isinstance(node, LibraryCall) and node.op.switch and options.disabled(node.op.switch):
+        for node, switch in self._switched:
+            if options.disabled(switch):
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
         return excluded
 

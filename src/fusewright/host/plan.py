@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -174,10 +173,12 @@ class LaunchPlan:
         if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
             return None
         try:
-            with nullcontext() if self.segment is None else self.segment.names.in_errors():
-                return self.sizes.shape(self.symbols(memory) if values is None else values)
+            return self.sizes.shape(self.symbols(memory) if values is None else values)
         except ScheduleError as error:
-            raise error if self.segment is None else LaunchError(self, error) from error
+            if self.segment is None:
+                raise
+            error.reword(self.segment.names.translated)
+            raise LaunchError(self, error) from error
 
     def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
         """What the launch uses by name. Raises as `shape`."""
@@ -284,6 +285,8 @@ def in_place_outputs(
     They are the candidates whose kernel reads an element before it overwrites it. All others are computed
     elsewhere and copied at the end.
     """
+    if all(output.alias is None for output in fusion.outputs):
+        return {}
     steps = [(plan.op.values, plan.op.outputs) for plan in plans]
     allowed = {
         tensor: home
