@@ -27,7 +27,7 @@ from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.layout import Layout, fresh_outputs
-from fusewright.host.memory import Memory
+from fusewright.host.memory import Memory, empty_outputs
 from fusewright.host.plan import (
     NO_VIEWS,
     BoundProgram,
@@ -44,7 +44,7 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
-from fusewright.rewrite import with_viewed_operands
+from fusewright.rewrite import simplified
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
@@ -94,7 +94,7 @@ class FusionExecutor:
         as_defined: bool = False,
     ) -> None:
         self._as_defined = as_defined
-        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
+        self.fusion = fusion = fusion if as_defined else simplified(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro
@@ -377,7 +377,8 @@ class FusionExecutor:
 
         required = self._excluded_by(setting.options, setting.deterministic)
         views = self._views.find(binding) if setting.views else NO_VIEWS
-        partitions = self._partitions_without(frozenset(views))
+        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
+        partitions = self._partitions_without(frozenset((*views, *empty)))
         hardware = place.target.hardware
         size_class = _size_class(binding.sizes, stable, hardware)
         call = Call(size_class, start, facts, hardware, setting.horizontal)
@@ -390,7 +391,7 @@ class FusionExecutor:
             else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
-                return self._bind(place, plans, binding, memory, tracer, views)
+                return self._bind(place, plans, binding, memory, tracer, views, empty)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -409,12 +410,13 @@ class FusionExecutor:
         memory: Memory,
         tracer: Tracer,
         views: Views = NO_VIEWS,
+        empty: tuple[TensorView, ...] = (),
     ) -> BoundProgram:
         kernels = [plan.op.kernel for plan in plans if isinstance(plan, LaunchPlan)]
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(plans, binding, memory, tracer, views)
+            return place.programs.bind(plans, binding, memory, tracer, views, empty)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:
