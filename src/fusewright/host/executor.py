@@ -94,9 +94,11 @@ class FusionExecutor:
         as_defined: bool = False,
     ) -> None:
         self._as_defined = as_defined
-        self.fusion = fusion = fusion if as_defined else simplified(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
+        if not as_defined:
+            fusion = simplified(fusion, Tracer(self.options, timing=False))
+        self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
         #: the signature of a call's flat inputs, with what it raises where they do not fit

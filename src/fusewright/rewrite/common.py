@@ -108,8 +108,9 @@ def _form(value: Val) -> Hashable:
         return value.dtype
     order: tuple[int, ...] = ()
     if value.allocation != value.logical:
-        place = {axis: i for i, axis in enumerate(value.logical)}
-        order = tuple([place[axis] for axis in value.allocation])
+        place = {axis: i for i, axis in enumerate(value.shape)}
+        found = [place[axis] for axis in value.allocation if axis in place]
+        order = () if found == list(range(len(place))) else tuple(found)
     axes = [(axis.extent, axis.kind, axis.expanded) for axis in value.logical]
     return value.dtype, tuple(axes), order, value.contiguity
 
