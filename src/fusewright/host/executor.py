@@ -365,7 +365,7 @@ class FusionExecutor:
         stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
         def facts(segment: Segment) -> Facts:
-            return _facts(segment, binding, memory, stable)
+            return memory.facts_of(segment, binding.index_dtype, stable)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             return self._step(setting, segment, proposal.params, binding, place, tracer)
@@ -575,18 +575,6 @@ class FusionExecutor:
             return LaunchPlan(op, segment, place.target)
 
         return place.launches.get((segment, schedule.key, index_dtype), make)
-
-
-def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset[Symbol]) -> Facts:
-    """What is known of a segment in this call."""
-    known = [memory.of(value) for value in segment.inputs]
-    return Facts(
-        memory.sizes_of(segment),
-        tuple([strides for _, strides, _ in known]),
-        tuple([alignment for _, _, alignment in known]),
-        binding.index_dtype,
-        segment.own_stable(stable) if stable else stable,
-    )
 
 
 def _size_class(
