@@ -97,7 +97,8 @@ class FusionExecutor:
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         if not as_defined:
-            fusion = simplified(fusion, Tracer(self.options, timing=False))
+            with paused_collector():
+                fusion = simplified(fusion, Tracer(self.options, timing=False))
         self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)

@@ -124,8 +124,8 @@ def _computed_order(node: Node, operands: Sequence[Order]) -> Order:
     if not any(order.kept for order in operands):
         return row_major
     if isinstance(node, Indexed):
-        places = _read_places(node.map, node.source, out, operands[0].places)
-        return row_major if places is None else Order(places, True)
+        read = _read_places(node.map, node.source, out, operands[0].places)
+        return row_major if read is None else Order(read, True)
     tensors = [i for i, value in enumerate(node.inputs) if isinstance(value, TensorView)]
     orders = [
         tuple([None if dim is None else order.places[dim] for dim in node.axis_map(i)])

@@ -84,8 +84,8 @@ def _read_through(node: Node, places: IndexMap) -> IndexMap | None:
         inner = node.map.at(places.indices)
         return inner if inner.pred is TRUE else None
     if isinstance(node, (Copy, Expand)):
-        indices = [ZERO if a.is_broadcast else p for a, p in zip(source.shape, places.indices)]
-        return IndexMap(tuple(indices))
+        own = [ZERO if axis.is_broadcast else e for axis, e in zip(source.shape, places.indices)]
+        return IndexMap(tuple(own))
     indices: list[Expr] = [ZERO] * source.ndim
     for place, dim in zip(places.indices, node.axis_map(0)):
         if dim is not None and not source.shape[dim].is_broadcast:
