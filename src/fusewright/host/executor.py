@@ -26,6 +26,7 @@ from fusewright.host.binding import Binder, Binding
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
+from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.memory import Memory, empty_outputs
 from fusewright.host.plan import (
@@ -361,7 +362,7 @@ class FusionExecutor:
         memory = Memory(self.fusion, binding, self._layouts)
         if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
-            return self._bind(place, [launch], binding, memory, tracer)
+            return self._bind(setting, place, [launch], binding, memory, tracer)
 
         stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
@@ -394,7 +395,7 @@ class FusionExecutor:
             else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
-                return self._bind(place, plans, binding, memory, tracer, views, empty)
+                return self._bind(setting, place, plans, binding, memory, tracer, views, empty)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -407,6 +408,7 @@ class FusionExecutor:
 
     def _bind(
         self,
+        setting: Setting,
         place: DeviceState,
         plans: Sequence[StepPlan],
         binding: Binding,
@@ -419,7 +421,10 @@ class FusionExecutor:
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(plans, binding, memory, tracer, views, empty)
+            program = place.programs.bind(plans, binding, memory, tracer, views, empty)
+        if setting.options.dump_dir is not None:
+            dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
+        return program
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:
