@@ -24,7 +24,7 @@ def recompute_borders(
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
-    """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
+    """What becomes of each group with what it computes again: nothing of one whose nodes have no use then.
 
     `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
     first) that hands on these tensors.
@@ -113,7 +113,7 @@ def _concrete(tensor: TensorView) -> int:
 
 
 def _without_dead(whole: Fusion, groups: list[Group]) -> list[Group]:
-    """Drops nodes whose results neither their group nor a later one reads."""
+    """The groups without nodes whose results neither their group nor a later one reads."""
     wanted: set[Val] = set(whole.output_tensors())
     result: list[Group] = []
     for group in reversed(groups):
@@ -124,8 +124,7 @@ def _without_dead(whole: Fusion, groups: list[Group]) -> list[Group]:
                 alive.append(node)
                 needed.update(node.inputs)
         alive.reverse()
-        if alive:
-            result.append(alive)
-            wanted.update(border_inputs(alive))
+        result.append(alive)
+        wanted.update(border_inputs(alive))
     result.reverse()
     return result
