@@ -26,10 +26,12 @@ class Three:
         self.before = [[self.first], [self.shared, self.second], [self.third]]
         self.asked: list[tuple[list[Node], set[TensorView]]] = []
 
-    def merged(self, after: Sequence[Sequence[Node]], is_taken: bool = True) -> list[Sequence[Node]]:
+    def merged(self, after: Sequence[Sequence[Node]], taken: Sequence[Node] = ()) -> list[Sequence[Node]]:
+        """The groups where schedulers take `taken` as one more."""
+
         def accepts(nodes: Sequence[Node], handed_on: set[TensorView]) -> bool:
             self.asked.append((list(nodes), handed_on))
-            return is_taken
+            return list(nodes) == taken
 
         position = {node: i for i, node in enumerate([self.first, self.shared, self.second, self.third])}
         return merged_again(self.before, after, position, accepts)
@@ -38,17 +40,18 @@ class Three:
 def test_groups_merge_that_a_third_one_stood_between():
     graph = Three()
     after = [[graph.first], [graph.shared, graph.second], [graph.shared, graph.third]]
-    first, second = graph.merged(after)
-    assert first == [graph.first, graph.shared, graph.third]
-    assert second == [graph.shared, graph.second]
-    # What the search asked about before, it is not asked again; of what is merged others read the mean.
-    assert graph.asked == [(first, {graph.mean})]
+    taken = [graph.first, graph.shared, graph.third]
+    assert graph.merged(after, taken) == [taken, [graph.shared, graph.second]]
+    # What the search asked about before it is not asked again. Of what is merged others read the mean.
+    asked = [nodes for nodes, _ in graph.asked]
+    assert [graph.first, graph.shared, graph.second] not in asked
+    assert graph.asked[asked.index(taken)] == (taken, {graph.mean})
 
 
 def test_groups_that_nobody_takes_together_stay():
     graph = Three()
     after = [[graph.first], [graph.shared, graph.second], [graph.shared, graph.third]]
-    assert graph.merged(after, is_taken=False) == after and len(graph.asked) == 1
+    assert graph.merged(after) == after and graph.asked
 
 
 def test_nothing_is_asked_where_no_work_is_repeated():

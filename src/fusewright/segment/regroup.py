@@ -49,6 +49,7 @@ class _Regrouping:
         self.graph = GroupGraph(after)
         self.position = position
         self.accepts = accepts
+        self.changed = {i for i, (a, b) in enumerate(zip(before, after)) if set(a) != set(b)}
         self.related_before = _candidates(self.old)
         # What each group of the first graph is part of.
         self.part_of = list(range(len(after)))
@@ -57,16 +58,20 @@ class _Regrouping:
         candidates = sorted(_candidates(self.graph))
         for pair in candidates:
             groups = sorted({self.part_of[i] for i in pair})
-            if len(groups) < 2 or not self._is_new(*pair) or not self.graph.can_merge(groups):
+            if len(groups) < 2 or not self._is_new(pair) or not self.graph.can_merge(groups):
                 continue
             if self.accepts(self._nodes(groups), self.graph.handed_on(groups)):
                 merged = self.graph.merge(groups)
                 self.part_of = [merged if g in groups else g for g in self.part_of]
         return [nodes for group in self.graph.groups() if (nodes := self._nodes([group]))]
 
-    def _is_new(self, a: int, b: int) -> bool:
-        """Whether the two had nothing in common before, or were part of a cycle."""
-        return (a, b) not in self.related_before or not self.old.can_merge([a, b])
+    def _is_new(self, pair: tuple[int, int]) -> bool:
+        """Whether the search did not ask about two groups as they are now."""
+        return (
+            pair not in self.related_before
+            or not self.changed.isdisjoint(pair)
+            or not self.old.can_merge(pair)
+        )
 
     def _nodes(self, groups: Sequence[int]) -> list[Node]:
         return sorted(self.graph.nodes(groups), key=self.position.__getitem__)
