@@ -44,7 +44,7 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
-from fusewright.rewrite import with_viewed_operands
+from fusewright.rewrite import simplified
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
@@ -94,7 +94,7 @@ class FusionExecutor:
         as_defined: bool = False,
     ) -> None:
         self._as_defined = as_defined
-        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
+        self.fusion = fusion = fusion if as_defined else simplified(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
         self.repro = repro
