@@ -1,7 +1,8 @@
 """Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
 
 What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores),
-`implied` (choices by the position that are made already), `separate` (small tensors that are read before a
+`implied` (choices by the position that are made already),
+`equal_reads` (one load for both), `separate` (small tensors that are read before a
 reduction and elsewhere), `powers` (small ones as products), REWRITES, the list of these rewrites, and
 `canonicalize`, which runs them: each changes a fusion in place, keeps its inputs and outputs, and returns
 it. `two_pass`, `chunks` and `split_k` are ones that schedulers propose. `simplified` runs those of a whole
@@ -19,6 +20,7 @@ from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.text import fusion_text
 from fusewright.ir.verify import verify_fusion
+from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
 from fusewright.rewrite.nested_reductions import join_nested_reductions
@@ -32,6 +34,7 @@ REWRITES: tuple[tuple[str, Callable[[Fusion], Fusion]], ...] = (
     ("lift views", lift_views),
     ("sink views", sink_views),
     ("simplify choices", simplify_choices),
+    ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),
     ("expand powers", expand_powers),
 )

@@ -39,7 +39,9 @@ def read_scalars(fusion: Fusion) -> Fusion:
     return fusion
 
 
-def _uniform_output(fusion: Fusion, node: Node, uniform: dict[Val, Scalar]) -> tuple[TensorView, Scalar] | None:
+def _uniform_output(
+    fusion: Fusion, node: Node, uniform: dict[Val, Scalar]
+) -> tuple[TensorView, Scalar] | None:
     """An output that has one value, and that value in the output's type."""
     if isinstance(node, Full):
         (fill,) = node.inputs
