@@ -6,6 +6,7 @@ All ways take as many kernels, which move as many bytes, and compute the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ COMPUTATIONS = (*ROWS, *ROW_GRADIENTS, *CHANNELS)
 MOST_BYTES = 1.02
 
 
-def _of_sizes(computation: Computation) -> list[pytest.param]:
+def _of_sizes(computation: Computation) -> list[Any]:
     def named(sizes: Mapping[str, int]) -> str:
         return f"{computation.name}-{'x'.join(map(str, sizes.values()))}"
 
@@ -46,8 +47,8 @@ def test_all_ways_are_right(computation: Computation, target: torch.device):
     wanted = computation.reference(*[x.double() for x in inputs])
     for way in computation.ways:
         fd, fusion = computation.fusion(way)
-        for name, found in (("as written", fusion), ("simplified", simplified(fusion))):
-            _check(evaluate_fusion(found, inputs), wanted, f"{way}, {name}")
+        for name, graph in (("as written", fusion), ("simplified", simplified(fusion))):
+            _check(evaluate_fusion(graph, inputs), wanted, f"{way}, {name}")
     found = fd.execute([x.to(target) for x in inputs])
     _check(found, wanted, f"{way}, by kernels")
 

@@ -3,7 +3,7 @@
     sum(reshape(x) * reshape(y)), sum(reshape(x))     have one    reshape(x)
 
 Where changes of shape were lifted from different places they meet at the loads. What is then loaded once also
-says that the dimensions of what is computed from it are the same, so that reductions of both share their loops.
+says that the dimensions of what is computed from it are the same, so reductions of both share their loops.
 """
 
 from __future__ import annotations

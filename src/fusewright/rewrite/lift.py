@@ -5,8 +5,8 @@
 
 Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
 the same order, so that one loop nest serves all, and a broadcast, permutation, slice, reshape or gather is
-nothing but how an input is indexed. What is computed of a reduction's result alone stays: it is computed once a
-row, not once an element.
+nothing but how an input is indexed. What is computed of a reduction's result alone stays: it is computed once
+a row, not once an element.
 """
 
 from __future__ import annotations

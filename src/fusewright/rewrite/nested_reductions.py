@@ -5,8 +5,8 @@
 
 That holds for whatever combines elements in any order: exactly for extrema and integers, and for sums and
 products of floats up to the order in which they are added or multiplied, which no reduction states. A result
-that is rounded between the two is a cast between them, and stays. So does one that is needed by itself: what is
-reduced further is less to read then.
+that is rounded between the two is a cast between them, and stays. So does one that is needed by itself: what
+is reduced further is less to read then.
 """
 
 from __future__ import annotations
