@@ -37,7 +37,7 @@ def bn_ref(x, w, b):
     return [(x - over_positions(m)) * over_positions(s) * over_positions(w) + over_positions(b), m, s]
 
 
-batch_norm = Computation("batch_norm", (X, W, W), bn_ref, SIZES, 2, SMALL)
+batch_norm = Computation("batch_norm", (X, W, W), bn_ref, SIZES, 1, SMALL)
 
 
 def bn_end(fd, x, m, s, w, b):

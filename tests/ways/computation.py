@@ -48,7 +48,7 @@ class Computation:
         inputs: the name of each dimension of each input, and its type, as `("nh", torch.bfloat16)`.
         reference: the results, from inputs in float64.
         sizes: of the dimensions, that it is partitioned for.
-        kernels: that it takes at these sizes.
+        kernels: that it takes at these sizes, at most.
         ways: by what is particular about each.
         small: sizes that it is evaluated at.
         statistics: the ways take some inputs to be what follows from others: makes these from all inputs.
