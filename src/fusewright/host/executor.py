@@ -26,6 +26,7 @@ from fusewright.host.binding import Binder, Binding
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
+from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.memory import Memory
 from fusewright.host.plan import (
@@ -358,12 +359,12 @@ class FusionExecutor:
         memory = Memory(self.fusion, binding, self._layouts)
         if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
-            return self._bind(place, [launch], binding, memory, tracer)
+            return self._bind(setting, place, [launch], binding, memory, tracer)
 
         stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
         def facts(segment: Segment) -> Facts:
-            return _facts(segment, binding, memory, stable)
+            return memory.facts_of(segment, binding.index_dtype, stable)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             return self._step(setting, segment, proposal.params, binding, place, tracer)
@@ -390,7 +391,7 @@ class FusionExecutor:
             else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
-                return self._bind(place, plans, binding, memory, tracer, views)
+                return self._bind(setting, place, plans, binding, memory, tracer, views)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -403,6 +404,7 @@ class FusionExecutor:
 
     def _bind(
         self,
+        setting: Setting,
         place: DeviceState,
         plans: Sequence[StepPlan],
         binding: Binding,
@@ -414,7 +416,10 @@ class FusionExecutor:
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(plans, binding, memory, tracer, views)
+            program = place.programs.bind(plans, binding, memory, tracer, views)
+        if setting.options.dump_dir is not None:
+            dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
+        return program
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:
@@ -571,18 +576,6 @@ class FusionExecutor:
             return LaunchPlan(op, segment, place.target)
 
         return place.launches.get((segment, schedule.key, index_dtype), make)
-
-
-def _facts(segment: Segment, binding: Binding, memory: Memory, stable: frozenset[Symbol]) -> Facts:
-    """What is known of a segment in this call."""
-    known = [memory.of(value) for value in segment.inputs]
-    return Facts(
-        memory.sizes_of(segment),
-        tuple([strides for _, strides, _ in known]),
-        tuple([alignment for _, _, alignment in known]),
-        binding.index_dtype,
-        segment.own_stable(stable) if stable else stable,
-    )
 
 
 def _size_class(

@@ -15,7 +15,7 @@ from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
-from fusewright.segment.selection import Call, Partitions, Planned
+from fusewright.segment.selection import Call, Partitions, Planned, State
 
 __all__ = [
     "NO_EXCLUSIONS",
@@ -27,6 +27,7 @@ __all__ = [
     "Planned",
     "Segment",
     "SegmentedFusion",
+    "State",
     "Trial",
     "extract",
     "partition",
