@@ -233,12 +233,12 @@ def test_a_value_that_is_rounded_and_widened_stays_a_float():
         rounded = fd.ops.cast(fd.ops.exp(x), DataType.BFloat16)
         for out in (fd.ops.sin(rounded), rounded):
             fd.add_output(fd.ops.cast(fd.ops.cast(out * 3.0, DataType.BFloat16) + 1.0, DataType.BFloat16))
-    x = torch.randn(40, 8).bfloat16()
-    made = fd.execute([x])
+    given = torch.randn(40, 8).bfloat16()
+    made = fd.execute([given])
     (kernel,) = fd._finished().executor.last_program.kernels
     found = [s for s in k.walk(kernel.kernel.body) if isinstance(s, k.Compute)]
     narrow = [s for s in found if s.dst.buffer.dtype is DataType.BFloat16]
     assert sum(s.op is ROUNDED[DataType.BFloat16] for s in found) >= 3
     assert all(s.dst.buffer.size is not const(1) for s in narrow)
-    e = x.exp()
+    e = given.exp()
     torch.testing.assert_close(made, [e.sin() * 3 + 1, e * 3 + 1], rtol=1e-2, atol=1e-2)

@@ -91,8 +91,8 @@ def test_an_operator_of_torch_takes_a_number_in_host_memory_as_it_is():
         x, n = fd.define_tensor([4, 5]), fd.define_tensor([], is_cpu=True)
         made = fd.ops.aten("igamma.default", [x, n], [[4, 5]], [DataType.Float], [[1, 0]])
         fd.add_output(made + 1)
-    x, n = torch.rand(4, 5) + 1, torch.tensor(2.0)
-    torch.testing.assert_close(fd.execute([x, n])[0], torch.igamma(x, n) + 1)
+    given = [torch.rand(4, 5) + 1, torch.tensor(2.0)]
+    torch.testing.assert_close(fd.execute(given)[0], torch.igamma(*given) + 1)
     assert len(fd._finished().executor.last_program.kernels) == 1
 
 

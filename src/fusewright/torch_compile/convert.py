@@ -240,7 +240,7 @@ class _Conversion:
                     self.outside.setdefault(node, "")
 
     def _find_on_host(self) -> None:
-        """Has torch compute in host memory what the graph computes there, and what reads more there than numbers.
+        """Has torch compute what the graph computes in host memory, and what reads more than numbers there.
 
         A definition reads numbers there. It may compute further ones, which lie on the GPU, if it alone reads
         them: constants, above all.

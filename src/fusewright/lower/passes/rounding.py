@@ -4,8 +4,8 @@
     y = float(h)                     ->     y = r
     z = y + 1                               z = y + 1
 
-Graphs of torch round after each operator. The GPU converts to a bfloat16 more slowly than it computes, and the
-kernel of an optimizer step has ten such steps for each element.
+Graphs of torch round after each operator. The GPU converts to a bfloat16 more slowly than it computes, and
+the kernel of an optimizer step does so ten times for each element.
 """
 
 from __future__ import annotations
