@@ -118,7 +118,7 @@ def _filled(argument: Any, operands: Sequence[Any]) -> Any:
 
 
 def _checked(made: Any, stated: AtenResult, operands: Sequence[Any]) -> torch.Tensor:
-    """A result, in memory of its own, wherever torch left it. RuntimeError if the definition says otherwise."""
+    """A result, in memory of its own, wherever torch left it. RuntimeError if it is not as stated."""
     shape = tuple([_filled(size, operands) for size in stated.shape])
     if not isinstance(made, torch.Tensor) or made.dtype != stated.dtype.torch or made.shape != shape:
         given = f"{made.dtype} {list(made.shape)}" if isinstance(made, torch.Tensor) else type(made).__name__
