@@ -108,6 +108,7 @@ class ElementwiseOp:
         promoting: the number of leading operands whose types decide the common type; the rest follow it.
             None: all.
         symbol: the operator, where printed IR shows one (`T0 + T1`) and not a call.
+        commutes: whether its operands may change places.
         domains: one for each operand, or none at all for "everything".
     """
 
@@ -118,6 +119,7 @@ class ElementwiseOp:
     promoting: int | None = None
     symbol: str | None = None
     domains: tuple[Domain, ...] = ()
+    commutes: bool = False
 
     @property
     def supports(self) -> frozenset[Category]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
 from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
@@ -49,6 +51,8 @@ SLOW = 1.15
 LEAST_GAIN = 0.02
 # Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
 MAX_TRIALS = 256
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,26 @@ class Partitions:
         tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
         return planned
 
+    def ask(
+        self,
+        call: Call,
+        tracer: Tracer,
+        required: Exclusions,
+        question: Callable[[Draft, SegmentedFusion], Answer],
+    ) -> Answer:
+        """What `question` says of the partition for a call, given the graph that it is one of. Raises as
+        `select`.
+        """
+        partition = self.select(call, tracer, required).partition
+        with self._lock:
+            draft = self._current_draft(tracer)
+            if all(node in draft.position for segment in partition.segments for node in segment.nodes):
+                call.start(partition.segments)
+                return question(draft, partition)
+            # It was made of a graph with rewrites, which are found again: a question is seldom asked.
+            with _Decision(draft, call, draft.translated(required)).made() as again:
+                return question(draft, again.partition)
+
     def excluding(self, segment: Segment, tracer: Tracer, required: Exclusions) -> Exclusions | None:
         """What to exclude so that a segment is not made as it is, and as little else as can be.
 
@@ -178,6 +202,15 @@ def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] |
             return None
         proposals.append(answer)
     return tuple(proposals)
+
+
+def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
+    """What a segment costs as proposed."""
+    estimate = proposal.estimate
+    if estimate is None:
+        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
+    with naming(segment.scheduler, "estimate"):
+        return estimate()
 
 
 def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
@@ -238,6 +271,12 @@ class _Decision:
         self._costs: dict[Segment, Cost] = {}
 
     def run(self) -> Planned:
+        with self.made() as planned:
+            return planned
+
+    @contextmanager
+    def made(self) -> Iterator[Planned]:
+        """The partition, while the graph is the one that it is of; then the graph is as before."""
         first = self._accepted_state()
         try:
             state = self._improved(first)
@@ -248,7 +287,7 @@ class _Decision:
                 assert again is not None, "what was accepted is accepted again"
                 proposals = again
             bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
-            return Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
+            yield Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             self._undo_all_but(0)
 
@@ -294,11 +333,7 @@ class _Decision:
     def _cost(self, segment: Segment, proposal: Proposal) -> Cost:
         cost = self._costs.get(segment)
         if cost is None:
-            estimate = proposal.estimate
-            if estimate is None:
-                estimate = CostModel(segment.fusion).estimate(self.call.facts(segment), self.call.hardware)
-            with naming(segment.scheduler, "estimate"):
-                cost = self._costs[segment] = estimate()
+            cost = self._costs[segment] = estimated(self.call, segment, proposal)
         return cost
 
     # ---- changes
