@@ -16,7 +16,7 @@ from fusewright.lower.guards import guarded
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.last_block import reduced_across
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, product, substitute, symbol
+from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, maximum, product, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
 MAX_RUN = MAX_VECTOR_BYTES
@@ -221,9 +221,10 @@ def _grid_reduce(
     dtypes: list[DataType],
 ) -> k.GridReduce:
     """Partial results: one set for each block and each thread off the reduced thread axes."""
-    blocks = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES)
-    kept = product(ctx.dims.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
-    groups = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
+    launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}  # one at least
+    blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
+    kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
+    groups = product(launched.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
     flag = ctx.last_block.set_by(node).symbol
     partials = tuple(ctx.global_scratch("partial", dtype, blocks * kept * width, False) for dtype in dtypes)
     semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)

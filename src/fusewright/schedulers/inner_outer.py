@@ -97,16 +97,16 @@ class InnerOuterScheduler:
         for position, kind in enumerate(_BINDINGS):
             schedule.parallelize(lead, position, kind)
         schedule.parallelize_like(lead, selected=[t for t in points if t is not lead])
-        wide = (Side.points, Side.columns)
-        loads = tuple(t for t in ports.loads if space.sides[t] in wide)
-        stores = tuple(t for t in ports.stores if space.sides[t] in wide)
+        loads, stores = (
+            tuple(tensor for tensor in ports_ if space.sides[tensor] is Side.points)
+            for ports_ in (ports.loads, ports.stores)
+        )
         vectorize_ports(schedule, Ports(loads, stores), params.vectorization_factor)
-        first = [load for load in loads if space.sides[load] is Side.points]
-        if first:
-            schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=first)
+        if loads:
+            schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=loads)
         if early:
             schedule.inline_at(lead, _UNROLL, best_effort=True, selected=_all_outputs(early))
-        inline_rest(schedule, {*first, *_all_outputs(early)})
+        inline_rest(schedule, {*loads, *_all_outputs(early)})
 
 
 _FINAL_BINDINGS = {

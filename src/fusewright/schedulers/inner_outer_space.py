@@ -56,10 +56,16 @@ class InnerOuterSpace:
     inner: IterDomain | None
 
     def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
-        """What bounds vectors along the columns, if they are contiguous."""
+        """What bounds the vectors that points are read and written by, if the columns are contiguous."""
         if self.inner is None:
             return None
-        return VectorLimits(fusion, self.inner, (*self.loads, *self.stores))
+        accesses = [each for each in (*self.loads, *self.stores) if self._is_of_points(each)]
+        return VectorLimits(fusion, self.inner, accesses)
+
+    def _is_of_points(self, access: Access) -> bool:
+        reads_all = isinstance(access.node, Reduction)
+        tensor = access.tensor if access.node is None else access.node.output
+        return reads_all or self.sides[tensor] is Side.points
 
     def is_full(self, access: Access) -> bool:
         """Whether an access touches an element for each point of the space."""
