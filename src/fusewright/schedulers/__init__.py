@@ -2,9 +2,9 @@
 
 What lives here: `base` (the protocol, what a scheduler is told, the registry), `cost` (estimates), `params`
 (their decisions), `io` (caches of inputs and outputs, which all schedulers make alike), `reference_map`,
-`pointwise_space`, `reduction_space` and `inner_outer_space` (the dimensions that one kernel iterates over), `reduction_loops`
-(what schedulers of reductions do alike), `banks` (of shared memory), `contraction` (what a matrix product
-costs), `sizes` (arithmetic), and one file a scheduler. Schedulers do not import each other.
+`pointwise_space`, `reduction_space` and `inner_outer_space` (the dimensions that one kernel iterates over),
+`reduction_loops` (what schedulers of reductions do alike), `banks` (of shared memory), `contraction` (what a
+matrix product costs), `sizes` (arithmetic), and one file a scheduler. Schedulers do not import each other.
 `default_registry` lists them in the order in which they are asked. It may import core, sym, ir, ops,
 analyze, rewrite and schedule.
 """

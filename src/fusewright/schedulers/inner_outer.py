@@ -2,12 +2,12 @@
 
 [I, R], rows and what is contiguous, becomes
 
-    [R blocks x, I blocks y, I threads y | I steps, R threads x, I unroll, R vector]
+    [R blocks x, I blocks y, R threads z, I threads y | I steps, R threads x, I unroll, R vector]
 
-A warp reads rows of its columns. What it sums of a row, shuffles combine and shared memory holds, for the rows
-of a block, until all are read. What a thread sums of its columns stays in registers. Behind the loop two grid
-reductions combine what blocks have found: of a row, across the blocks along it; of a column, across the threads
-and the blocks down it. What is computed with the results follows in the last block to arrive at each.
+A warp reads rows of its columns. Shuffles combine what its threads find in a row, and shared memory holds that
+until the block has read all of its rows. What a thread finds in its columns stays in registers. After the loop,
+grid reductions combine what blocks have found: of a row, across threads z and the blocks along it; of a column,
+across threads y and the blocks down it. The last block to arrive computes what follows from a result.
 """
 
 from __future__ import annotations
@@ -41,31 +41,41 @@ BYTES_IN_FLIGHT = 64
 MAX_ROWS_IN_FLIGHT = 8
 # Blocks for each SM: all of them resident, with half of its threads or more.
 BLOCKS_A_SM = 4
+# The share of these that is as good as all.
+FULL = 0.9
 # Shared memory that may hold results of rows: few of an SM's bytes for each of its blocks.
 HELD_BYTES = 16 * 1024
 # Registers of a thread that hold what its columns have come to, at most.
 COLUMN_BYTES = 256
+# Partial results of a row that one thread combines, at most, while all others wait.
+MAX_PARTIALS = 32
 # Of a copy's speed, what reading alone reaches.
 SPEED = 0.9
 
 # Loop positions of the reference, and what they are bound to.
-_BLOCKS_X, _BLOCKS_Y, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(7)
+_BLOCKS_X, _BLOCKS_Y, _THREADS_Z, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(8)
 _BINDINGS = (
     ParallelType.grid_x,
     ParallelType.grid_y,
+    ParallelType.block_z,
     ParallelType.block_y,
     ParallelType.serial,
     ParallelType.block_x,
     ParallelType.unroll,
     ParallelType.serial,
 )
+# The same of a reduction's last step: what the steps before it have left of the reference's loops, or, along
+# rows, [R blocks, I blocks, R threads, I threads y, I threads x, I unroll].
+_LAST_BINDINGS = (*_BINDINGS[:_STEPS], ParallelType.block_x, ParallelType.unroll)
 
 
 class InnerOuterScheduler:
-    """Accepts reductions that reduce the rows, the columns, or all of one domain, and work on their results."""
+    """Accepts reductions of the rows, the columns, or all of one domain, and elementwise work around them."""
 
     type = SchedulerType.inner_outer
     params_type = InnerOuterParams
+    # What reads a row again after its reduction belongs with that reduction, not with those of columns.
+    merges_last = True
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = inner_outer_space(fusion)
@@ -92,7 +102,7 @@ class InnerOuterScheduler:
                 partial = schedule.rfactor(tensor, moved)
                 points += _siblings(partial)
                 lead = lead or partial
-                _bind(schedule, tensor, space.on(side), _FINAL_BINDINGS[side])
+                _bind_last(schedule, tensor, space.on(side))
         assert lead is not None
         for position, kind in enumerate(_BINDINGS):
             schedule.parallelize(lead, position, kind)
@@ -109,28 +119,8 @@ class InnerOuterScheduler:
         inline_rest(schedule, {*loads, *_all_outputs(early)})
 
 
-_FINAL_BINDINGS = {
-    # [R blocks, I blocks, I threads, threads, unroll] -> what is left of the reference's loops
-    Side.columns: (
-        ParallelType.grid_x,
-        ParallelType.grid_y,
-        ParallelType.block_y,
-        ParallelType.block_x,
-        ParallelType.unroll,
-    ),
-    Side.one: (ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_y, ParallelType.block_x),
-    Side.rows: (
-        ParallelType.grid_x,
-        ParallelType.grid_y,
-        ParallelType.block_y,
-        ParallelType.block_x,
-        ParallelType.unroll,
-    ),
-}
-
-
 def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
-    """[..] -> [R blocks, I blocks, I threads, I steps, R threads, I unroll, R vector] on the reference."""
+    """[..] -> [R blocks, I blocks, R threads z, I threads y, I steps, R threads x, I unroll, R vector]."""
     tensor = space.reference
     order = [*space.rows, *space.columns]
     positions = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
@@ -142,13 +132,13 @@ def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -
         schedule.merge(tensor, 0)
     schedule.split(tensor, 1, params.vectorization_factor)
     schedule.split(tensor, 1, params.lparams.bdimx)
+    schedule.split(tensor, 1, params.lparams.bdimz)
     schedule.split(tensor, 0, params.rows_per_block)
     schedule.split(tensor, 1, params.lparams.bdimy)
     schedule.split(tensor, 1, params.unroll_factor)
-    # now [I blocks, I steps, I unroll, I threads, R blocks, R threads, R vector]
-    schedule.reorder(
-        tensor, {0: _BLOCKS_Y, 1: _STEPS, 2: _UNROLL, 3: _THREADS_Y, 4: _BLOCKS_X, 5: _THREADS_X, 6: _VECTOR}
-    )
+    # now [I blocks, I steps, I unroll, I threads y, R blocks, R threads z, R threads x, R vector]
+    places = (_BLOCKS_Y, _STEPS, _UNROLL, _THREADS_Y, _BLOCKS_X, _THREADS_Z, _THREADS_X, _VECTOR)
+    schedule.reorder(tensor, dict(enumerate(places)))
 
 
 def _reduce_rows(
@@ -165,9 +155,9 @@ def _reduce_rows(
         held = schedule.cache_after(each)
         schedule.transform_like(of_warp, [held])
         schedule.set_memory_type(held, MemoryType.shared)
-        schedule.store_along(held, [_STEPS, _STEPS + 1, _THREADS_Y])  # steps, unroll, threads
+        schedule.store_along(held, [_STEPS, _STEPS + 1, _THREADS_Y, _THREADS_Z])  # row by row
         inside.append(held)
-    # [R blocks, I blocks, I threads, I steps, I unroll] -> [R blocks, I blocks, rows of a block]
+    # [R blocks, I blocks, R threads z, I threads y, I steps, I unroll] -> [.., rows of a block]
     schedule.reorder(tensor, {_THREADS_Y: _STEPS + 1})
     schedule.merge(tensor, _THREADS_Y)
     schedule.merge(tensor, _THREADS_Y)
@@ -175,16 +165,14 @@ def _reduce_rows(
     schedule.split(tensor, _THREADS_Y, params.lparams.bdimx)
     results = space.on(Side.rows)
     schedule.transform_like(tensor, [t for t in results if t is not tensor])
-    _bind(schedule, tensor, results, _FINAL_BINDINGS[Side.rows])
+    _bind_last(schedule, tensor, results)
     return partial, inside
 
 
-def _bind(
-    schedule: Schedule, tensor: TensorView, results: Sequence[TensorView], kinds: Sequence[ParallelType]
-) -> None:
+def _bind_last(schedule: Schedule, tensor: TensorView, results: Sequence[TensorView]) -> None:
     """Binds the loops of a reduction's last step, and those of what is computed with it alike."""
-    for position, kind in enumerate(kinds):
-        schedule.parallelize(tensor, position, kind)
+    for position in range(len(tensor.loop)):
+        schedule.parallelize(tensor, position, _LAST_BINDINGS[position])
     others = [each for each in results if each is not tensor]
     if others:
         schedule.parallelize_like(tensor, selected=others)
@@ -225,33 +213,56 @@ class _Planner:
         reductions = self.space.reductions[side]
         return sum(out.dtype.size for tensor in reductions for out in _siblings(tensor))
 
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         rows, columns = self.space.row_count(facts), self.space.column_count(facts)
         width = self._vectors.width(facts) if self._vectors is not None else 1
         width = min(width, power_of_two_at_most(COLUMN_BYTES // max(1, self._state_bytes(Side.columns))))
         params = self._params(rows, columns, width, hardware)
-        blocks = ceil_div(columns, params.lparams.bdimx * width) * ceil_div(rows, params.rows_per_block)
+        along = ceil_div(columns, params.columns_per_block)
+        if along > MAX_PARTIALS * params.lparams.bdimz:
+            return Reject(
+                f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
+            )
+        blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
 
     def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
         vectors = max(1, ceil_div(columns, width))
         threads_x = min(WARP_SIZE, power_of_two_at_least(vectors))
-        threads_y = min(BLOCK // threads_x, power_of_two_at_least(max(1, rows)))
+        warps = BLOCK // threads_x
+        threads_z = _threads_along_a_row(ceil_div(vectors, threads_x), warps, hardware)
+        threads_y = min(warps // threads_z, power_of_two_at_least(max(1, rows)))
         in_flight = BYTES_IN_FLIGHT // max(1, width * self._element_bytes)
-        unroll = max(1, min(MAX_ROWS_IN_FLIGHT, in_flight, rows // threads_y))
-        unroll = power_of_two_at_most(unroll)
+        unroll = power_of_two_at_most(max(1, min(MAX_ROWS_IN_FLIGHT, in_flight, rows // threads_y)))
         step = threads_y * unroll
-        wanted = max(1, BLOCKS_A_SM * hardware.sm_count // ceil_div(vectors, threads_x))
+        blocks = BLOCKS_A_SM * hardware.sm_count
+        wanted = max(1, blocks // ceil_div(vectors, threads_x * threads_z))
         # A power of two, as each number is a kernel of its own.
-        per_block = step * power_of_two_at_most(max(1, rows // (wanted * step)))
+        per_block = step * power_of_two_at_most(max(1, int(rows / (FULL * wanted * step))))
         held = power_of_two_at_most(HELD_BYTES // max(1, self._state_bytes(Side.rows)))
         per_block = max(step, min(per_block, held))
         return InnerOuterParams(
             vectorization_factor=width,
             unroll_factor=unroll,
             rows_per_block=per_block,
-            lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y),
-            reason=f"{rows} rows of {columns}: {threads_x} threads of {width} columns, {threads_y} down the "
-            f"columns with {unroll} rows in flight, {per_block} rows a block",
+            lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, bdimz=threads_z),
+            reason=f"{rows} rows of {columns}: {threads_x} x {threads_z} threads of {width} columns, "
+            f"{threads_y} down the columns with {unroll} rows in flight, {per_block} rows a block",
         )
+
+
+def _threads_along_a_row(parts: int, warps: int, hardware: HardwareInfo) -> int:
+    """How many of a block's warps lie side by side along a row, which takes `parts` of them.
+
+    The choice leaves a thread the fewest partial results to combine, of a row and of a column together, if
+    blocks fill the GPU.
+    """
+
+    def left(along: int) -> float:
+        blocks_along = parts / along
+        blocks_down = BLOCKS_A_SM * hardware.sm_count / blocks_along
+        return blocks_along / along + blocks_down * along / warps
+
+    choices = [1 << n for n in range(warps.bit_length()) if 1 << n <= min(warps, parts)]
+    return min(choices, key=left)

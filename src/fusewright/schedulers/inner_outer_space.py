@@ -100,7 +100,9 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     main = main_load(fusion, reference, reads)
     order = memory_order(reference, main)
     unit = unit_stride_axis(main.tensor) if main is not None else None
-    inner = next((a for a in order if unit is not None and main is not None and main.axes.get(a) is unit), None)
+    inner = next(
+        (a for a in order if unit is not None and main is not None and main.axes.get(a) is unit), None
+    )
     groups = _rows_and_columns(order, inner or order[-1], list(kept.values()))
     if isinstance(groups, str):
         return groups
@@ -173,9 +175,13 @@ def _sides(
         if node.output in result_sides:
             if node.output in after:
                 return f"the reduction {node.output.name} depends on another reduction"
-            sides.update((out, result_sides[node.output]) for out in node.outputs if isinstance(out, TensorView))
+            sides.update(
+                (out, result_sides[node.output]) for out in node.outputs if isinstance(out, TensorView)
+            )
         elif node.output in after:
-            found = {sides[v] for v in node.tensor_inputs if v in after or v in result_sides or v.is_reduction}
+            found = {
+                sides[v] for v in node.tensor_inputs if v in after or v in result_sides or v.is_reduction
+            }
             if len(found) > 1:
                 return f"{node.output.name} depends on reductions of different dimensions"
             sides.update(dict.fromkeys(node.outputs, found.pop()))  # type: ignore[arg-type]

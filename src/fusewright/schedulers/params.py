@@ -281,8 +281,9 @@ class ScanParams(HeuristicParams):
 class InnerOuterParams(HeuristicParams):
     """How a domain that is reduced along its rows and along its columns is cut up.
 
-    lparams.bdimx threads along a row, vectorization_factor contiguous columns each, and lparams.bdimy down the
-    columns, each with unroll_factor rows in flight. rows_per_block: a multiple of the rows that a block has in
+    lparams.bdimx * lparams.bdimz threads along a row, vectorization_factor contiguous columns each, and
+    lparams.bdimy down the columns, each with unroll_factor rows in flight. Shuffles combine what threads x
+    find in a row, shared memory what threads z do. rows_per_block: a multiple of the rows that a block has in
     flight.
     """
 
@@ -295,15 +296,20 @@ class InnerOuterParams(HeuristicParams):
         """Rows whose results a thread combines across blocks."""
         return -(-self.rows_per_block // (self.lparams.bdimx * self.lparams.bdimy))
 
+    @property
+    def columns_per_block(self) -> int:
+        return self.lparams.bdimx * self.lparams.bdimz * self.vectorization_factor
+
     def validate(self) -> None:
         HeuristicParams.validate(self)
         _vector("vectorization_factor", self.vectorization_factor)
         _within("unroll_factor", self.unroll_factor, 1, MAX_UNROLL)
-        for name in ("bdimx", "bdimy"):
+        threads = ("bdimx", "bdimy", "bdimz")
+        for name in threads:
             value = getattr(self.lparams, name)
             if value < 1:
                 raise ParamsError(path=f"lparams.{name}", expected="the extent, 1 or more", given=value)
-        self._expect_extents(["bdimx", "bdimy"], ["gdimx", "gdimy"])
+        self._expect_extents(threads, ["gdimx", "gdimy"])
         step = self.lparams.bdimy * self.unroll_factor
         if self.rows_per_block < 1 or self.rows_per_block % step:
             raise ParamsError(

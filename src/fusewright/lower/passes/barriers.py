@@ -64,9 +64,7 @@ def _is_exchanged(buffer: k.Buffer) -> bool:
     return buffer.space is k.Space.SHARED and not buffer.private
 
 
-def _walk(
-    body: tuple[k.Stmt, ...], pending: _Pending, around: tuple[k.For, ...]
-) -> tuple[k.Stmt, ...]:
+def _walk(body: tuple[k.Stmt, ...], pending: _Pending, around: tuple[k.For, ...]) -> tuple[k.Stmt, ...]:
     """`around`: the loops that `body` stands in."""
     result: list[k.Stmt] = []
     for stmt in body:
