@@ -4,10 +4,10 @@
 
     [R blocks x, I blocks y, R threads z, I threads y | I steps, R threads x, I unroll, R vector]
 
-A warp reads rows of its columns. Shuffles combine what its threads find in a row, and shared memory holds that
-until the block has read all of its rows. What a thread finds in its columns stays in registers. After the loop,
-grid reductions combine what blocks have found: of a row, across threads z and the blocks along it; of a column,
-across threads y and the blocks down it. The last block to arrive computes what follows from a result.
+A warp reads rows of its columns. Shuffles combine what its threads find in a row, and shared memory holds it
+until the block has read all of its rows. What a thread finds in its columns stays in registers. After the
+loop, grid reductions combine what blocks have found: of a row, across threads z and the blocks along it; of a
+column, across threads y and the blocks down it. The last block to arrive computes what follows from a result.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _reduce_rows(
     inside = [*_siblings(partial), *_siblings(of_warp)]
     for each in _siblings(of_warp):
         held = schedule.cache_after(each)
-        schedule.transform_like(of_warp, [held])
+        schedule.transform_like(each, [held])
         schedule.set_memory_type(held, MemoryType.shared)
         schedule.store_along(held, [_STEPS, _STEPS + 1, _THREADS_Y, _THREADS_Z])  # row by row
         inside.append(held)
