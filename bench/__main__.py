@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, code_size, compile, graphs, host, launch_overhead, throughput
+from bench import accuracy, code_size, compile, cost, graphs, host, launch_overhead, throughput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "graphs", help="blocks of models, both passes, and optimizer steps beside torch.compile"
         )
     )
+    cost.add_arguments(
+        what.add_parser("cost", help="estimates of segments and the partition's decisions beside GPU times")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -45,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code_size.run(parsed)
     if parsed.what == "compile":
         return compile.run(parsed)
+    if parsed.what == "cost":
+        return cost.run(parsed)
     if parsed.what == "graphs":
         return graphs.run(parsed)
     if parsed.what == "host":

@@ -32,6 +32,8 @@ __all__ = [
     "inputs_of",
     "make_module",
     "optimizer_state",
+    "pass_graphs",
+    "step_graph",
 ]
 
 Tensor = torch.Tensor
@@ -315,14 +317,19 @@ def _copy(tensor: Tensor) -> Tensor:
 def block_graphs(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> list[Graph]:
     """The forward and the backward pass of a block, as AOTAutograd divides them."""
     module = make_module(block, sizes, dtype, device)
-    x = inputs_of(block, sizes, dtype, device).requires_grad_()
+    return pass_graphs(block.name, module, inputs_of(block, sizes, dtype, device))
+
+
+def pass_graphs(name: str, module: nn.Module, x: Tensor) -> list[Graph]:
+    """The forward and the backward pass of a module for this input; either may be of fake tensors."""
+    x = x.detach().requires_grad_()
     found: dict[str, Graph] = {}
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_(graph: fx.GraphModule, _: Any) -> Any:
             def run(*arguments: Any) -> Any:
                 kept = tuple(_copy(a.detach()) for a in arguments)
-                found[kind] = Graph(f"{block.name} {kind}", graph, kept)
+                found[kind] = Graph(f"{name} {kind}", graph, kept)
                 return graph(*arguments)
 
             return make_boxed_func(run)
@@ -340,15 +347,20 @@ def block_graphs(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.d
         decompositions=decompositions(),
     )
     result = traced(dict(module.named_parameters()), dict(module.named_buffers()), x)
-    result.backward(_random(result.shape, torch.Generator(device).manual_seed(2)).to(result))
+    result.backward(_random(result.shape, torch.Generator(x.device).manual_seed(2)).to(result))
     return [found["forward"], found["backward"]]
 
 
 def adamw_graph(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.device | str) -> Graph:
     """A step over the parameters of a block, which it updates in place."""
-    parameters = [p.detach() for p in make_module(block, sizes, dtype, device).parameters()]
+    return step_graph(block.name, make_module(block, sizes, dtype, device))
+
+
+def step_graph(name: str, module: nn.Module) -> Graph:
+    """A step over the parameters of a module, which it updates in place; they may be fake tensors."""
+    parameters = [p.detach() for p in module.parameters()]
     lists = [parameters, *optimizer_state(parameters)]
-    step = torch.tensor(3.0, device=device)
+    step = torch.tensor(3.0, device=parameters[0].device)
     flat = (*(t for tensors in lists for t in tensors), step)
     count = len(parameters)
 
@@ -357,5 +369,5 @@ def adamw_graph(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.de
         adamw_step(own[0], own[1], own[2], own[3], arguments[-1])
         return ()
 
-    module = make_fx(torch.func.functionalize(update), decompositions(), tracing_mode="fake")(*flat)
-    return Graph(f"adamw {block.name}", module, flat)
+    graph = make_fx(torch.func.functionalize(update), decompositions(), tracing_mode="fake")(*flat)
+    return Graph(f"adamw {name}", graph, flat)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fusewright.core.dtype import DataType
 from fusewright.host.binding import Binding
 from fusewright.host.layout import Layout
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
+from fusewright.schedulers import Facts
 from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
@@ -37,6 +39,17 @@ class Memory:
         if found is None:
             found = self._segments[segment] = segment.own_sizes(self.sizes)
         return found
+
+    def facts_of(self, segment: Segment, index_dtype: DataType, stable: frozenset[Symbol]) -> Facts:
+        """What is known of a segment in this call. `stable`: sizes of the whole fusion."""
+        known = [self.of(value) for value in segment.inputs]
+        return Facts(
+            self.sizes_of(segment),
+            tuple([strides for _, strides, _ in known]),
+            tuple([alignment for _, _, alignment in known]),
+            index_dtype,
+            segment.own_stable(stable) if stable else stable,
+        )
 
     def place(self, homes: Mapping[TensorView, TensorView]) -> None:
         """From now on each of these tensors lies where the input does that it is, or may be, written into."""

@@ -53,7 +53,7 @@ _PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
 class BoundProgram:
     """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
 
-    names: what the code of `run` knows by name.
+    names: what the code of `run` knows by name. binding: what is known of its calls.
     """
 
     run: Program
@@ -61,6 +61,7 @@ class BoundProgram:
     plans: tuple[StepPlan, ...]
     program: HostProgram
     code: HostCode
+    binding: Binding
 
     @property
     def launches(self) -> tuple[LaunchPlan, ...]:
@@ -381,7 +382,7 @@ class Programs:
                 names.update(plan.bind(memory))
                 continue
             names.update(plan.bind(memory, tracer, self._zeroed))
-        return BoundProgram(template.code.bind(names), names, plans, template.program, template.code)
+        return BoundProgram(template.code.bind(names), names, plans, template.program, template.code, binding)
 
     def _zeroed(
         self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.parameters import too_many_parameters
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -50,7 +51,7 @@ def iteration_order(tensor: TensorView) -> tuple[IterDomain, ...]:
 
 def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> PointwiseSpace | str:
     """The iteration space in terms of `reference` (`reference_tensor` if None), or why there is none."""
-    foreign = foreign_node(fusion)
+    foreign = foreign_node(fusion) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
     reference = reference or reference_tensor(fusion)

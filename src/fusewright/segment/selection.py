@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
 from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
@@ -50,6 +52,8 @@ LEAST_GAIN = 0.02
 # Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
 MAX_TRIALS = 256
 
+Answer = TypeVar("Answer")
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -60,6 +64,7 @@ class Call:
         start: told the segments of each partition before they are planned.
         facts: of a segment.
         horizontal: whether several segments may be one launch.
+        watch: told each change that was tried: what it came to, the state before, and that with the change.
     """
 
     size_class: Hashable
@@ -67,6 +72,7 @@ class Call:
     facts: Callable[[Segment], Facts]
     hardware: HardwareInfo
     horizontal: bool = True
+    watch: Callable[[Trial, State, State], None] | None = None
 
     def plan(self, segment: Segment) -> Proposal | Reject:
         try:
@@ -140,6 +146,26 @@ class Partitions:
         tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
         return planned
 
+    def ask(
+        self,
+        call: Call,
+        tracer: Tracer,
+        required: Exclusions,
+        question: Callable[[Draft, SegmentedFusion], Answer],
+    ) -> Answer:
+        """What `question` says of the partition for a call, given the graph that it is one of. Raises as
+        `select`.
+        """
+        partition = self.select(call, tracer, required).partition
+        with self._lock:
+            draft = self._current_draft(tracer)
+            if all(node in draft.position for segment in partition.segments for node in segment.nodes):
+                call.start(partition.segments)
+                return question(draft, partition)
+            # It was made of a graph with rewrites, which are found again: a question is seldom asked.
+            with _Decision(draft, call, draft.translated(required)).made() as again:
+                return question(draft, again.partition)
+
     def excluding(self, segment: Segment, tracer: Tracer, required: Exclusions) -> Exclusions | None:
         """What to exclude so that a segment is not made as it is, and as little else as can be.
 
@@ -178,6 +204,15 @@ def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] |
     return tuple(proposals)
 
 
+def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
+    """What a segment costs as proposed."""
+    estimate = proposal.estimate
+    if estimate is None:
+        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
+    with naming(segment.scheduler, "estimate"):
+        return estimate()
+
+
 def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
     """Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them.
 
@@ -199,7 +234,7 @@ def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusio
 
 
 @dataclass(frozen=True)
-class _State:
+class State:
     """A partition that all planners accept. `groups`: before work at the borders is repeated."""
 
     groups: tuple[Sequence[Node], ...]
@@ -236,6 +271,12 @@ class _Decision:
         self._costs: dict[Segment, Cost] = {}
 
     def run(self) -> Planned:
+        with self.made() as planned:
+            return planned
+
+    @contextmanager
+    def made(self) -> Iterator[Planned]:
+        """The partition, while the graph is the one that it is of; then the graph is as before."""
         first = self._accepted_state()
         try:
             state = self._improved(first)
@@ -246,7 +287,7 @@ class _Decision:
                 assert again is not None, "what was accepted is accepted again"
                 proposals = again
             bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
-            return Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
+            yield Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             self._undo_all_but(0)
 
@@ -256,13 +297,13 @@ class _Decision:
 
     # ---- states
 
-    def _accepted_state(self) -> _State:
+    def _accepted_state(self) -> State:
         """The partition by structure, without what planners reject at these sizes."""
         draft, excluded = self.draft, self.required
         while True:
             groups = merged_groups(draft, draft.nodes, excluded)
             state = self._state(groups, excluded)
-            if isinstance(state, _State):
+            if isinstance(state, State):
                 return state
             segment, reject = state
             further = _excluding(draft, segment, excluded)
@@ -272,7 +313,7 @@ class _Decision:
 
     def _state(
         self, groups: Sequence[Sequence[Node]], excluded: Exclusions
-    ) -> _State | tuple[Segment, Reject]:
+    ) -> State | tuple[Segment, Reject]:
         """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes
         one.
         """
@@ -287,21 +328,17 @@ class _Decision:
                 return segment, answer
             proposals.append(answer)
         costs = tuple(self._cost(segment, answer) for segment, answer in zip(segments, proposals))
-        return _State(tuple(groups), excluded, segments, tuple(proposals), costs)
+        return State(tuple(groups), excluded, segments, tuple(proposals), costs)
 
     def _cost(self, segment: Segment, proposal: Proposal) -> Cost:
         cost = self._costs.get(segment)
         if cost is None:
-            estimate = proposal.estimate
-            if estimate is None:
-                estimate = CostModel(segment.fusion).estimate(self.call.facts(segment), self.call.hardware)
-            with naming(segment.scheduler, "estimate"):
-                cost = self._costs[segment] = estimate()
+            cost = self._costs[segment] = estimated(self.call, segment, proposal)
         return cost
 
     # ---- changes
 
-    def _improved(self, state: _State) -> _State:
+    def _improved(self, state: State) -> State:
         """Tries changes until none is left; each is tried once."""
         while len(self.trials) < MAX_TRIALS:
             idea = next(self._ideas(state), None)
@@ -314,7 +351,7 @@ class _Decision:
                 state = self._with(idea, state)
         return state
 
-    def _moved(self, state: _State) -> _State | None:
+    def _moved(self, state: State) -> State | None:
         """A better state with a part of one group in another, if there is one.
 
         Groups that read one tensor merge in the order of the search, and what is computed of that tensor
@@ -337,15 +374,15 @@ class _Decision:
                 continue
             ordered = launch_order(groups, self.draft.position)
             moved = self._state(ordered, state.excluded) if ordered is not None else None
-            kept = isinstance(moved, _State) and _is_better(state, moved)
+            kept = isinstance(moved, State) and _is_better(state, moved)
             names = ", ".join(node.output.name for node in part)
-            seconds = moved.seconds if isinstance(moved, _State) else None
-            self.trials.append(Trial(f"{names} in another kernel", state.seconds, seconds, kept))
-            if isinstance(moved, _State) and kept:
-                return moved
+            after_move = moved if isinstance(moved, State) else None
+            self._note(f"{names} in another kernel", state, after_move, kept)
+            if kept:
+                return after_move
         return None
 
-    def _group_seconds(self, group: Sequence[Node], state: _State) -> float | None:
+    def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
         segment = self.draft.segment_of(group, state.excluded)
         if segment is None:
@@ -355,7 +392,7 @@ class _Decision:
             answer = self._planned[segment] = self.call.plan(segment)
         return None if isinstance(answer, Reject) else self._cost(segment, answer).seconds
 
-    def _ideas(self, state: _State) -> Iterator[_Idea]:
+    def _ideas(self, state: State) -> Iterator[_Idea]:
         """The changes that have not been tried."""
         equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
@@ -387,7 +424,7 @@ class _Decision:
             return None
         return rewrite
 
-    def _with(self, idea: _Idea, state: _State) -> _State:
+    def _with(self, idea: _Idea, state: State) -> State:
         """The better of the state and the one with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
         region = _region(state.groups, nodes)
@@ -399,14 +436,18 @@ class _Decision:
         after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.
         kept = after is not None and _is_better(state, after)
-        self.trials.append(
-            Trial(idea.text, state.seconds, after.seconds if after is not None else None, kept)
-        )
+        self._note(idea.text, state, after, kept)
         if kept:
             assert after is not None
             return after
         self._undo_all_but(before)
         return state
+
+    def _note(self, change: str, before: State, after: State | None, kept: bool) -> None:
+        trial = Trial(change, before.seconds, None if after is None else after.seconds, kept)
+        self.trials.append(trial)
+        if self.call.watch is not None and after is not None:
+            self.call.watch(trial, before, after)
 
     def _undo_all_but(self, count: int) -> None:
         """Undoes changes, the latest first, until so many are left."""
@@ -414,8 +455,8 @@ class _Decision:
             self.draft.undo(self._changes.pop())
 
     def _changed(
-        self, idea: _Idea, changes: Sequence[Change], region: Sequence[int], state: _State
-    ) -> _State | None:
+        self, idea: _Idea, changes: Sequence[Change], region: Sequence[int], state: State
+    ) -> State | None:
         """The state with these groups partitioned anew, if there is one."""
         draft = self.draft
         nodes = {node for i in region for node in state.groups[i] if node in draft.position}
@@ -440,7 +481,7 @@ class _Decision:
             after = self._state(groups, excluded)
         except NoSchedulerError:
             return None
-        return after if isinstance(after, _State) else None
+        return after if isinstance(after, State) else None
 
 
 def _may_be_split(cost: Cost) -> bool:
@@ -449,7 +490,7 @@ def _may_be_split(cost: Cost) -> bool:
     return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
 
 
-def _is_better(before: _State, after: _State) -> bool:
+def _is_better(before: State, after: State) -> bool:
     kept = set(after.segments)
     concerned = sum(
         cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
