@@ -10,7 +10,7 @@ from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.lower.passes.barriers import insert_barriers
 from fusewright.sym import land, lt, symbol
-from tests.lower.statements import J, I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
+from tests.lower.statements import I, J, N, R, S, T, U, X, Y, copy, kernel, lines, loop
 
 WRITE_S, WRITE_U = copy(S, X.buffer, T, T), copy(U, X.buffer, T, T)
 READ_S, READ_U = copy(R, S, 0, 31 - T), copy(R, U, 1, 31 - T)

@@ -103,7 +103,9 @@ def test_a_row_that_is_needed_again_stays_with_its_reduction() -> None:
     """The backward pass of RMS norm: a sum of each row, what is made of it, and a sum of each column."""
     with FusionDefinition() as fd:
         dy, x, rstd, weight = (
-            fd.define_tensor(sizes, contiguity=[None if n == 1 else True for n in sizes], dtype=DataType.Float)
+            fd.define_tensor(
+                sizes, contiguity=[None if n == 1 else True for n in sizes], dtype=DataType.Float
+            )
             for sizes in ([-1, -1], [-1, -1], [-1, 1], [1, -1])
         )
         normalized = x * rstd
@@ -114,6 +116,18 @@ def test_a_row_that_is_needed_again_stays_with_its_reduction() -> None:
     assert leaf is not None
     taken = {segment.scheduler.type.name for segment in leaf.executor.segments().segments}
     assert taken == {"inner_persistent", "reduction"}
+
+
+def test_sums_of_what_torch_computes_are_one_kernel() -> None:
+    """No scheduler takes the whole: the partition asks for the merge once nothing else merges."""
+    with FusionDefinition() as fd:
+        x, w = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+        normal, *_ = fd.ops.layer_norm(x, [x.size(1)])
+        _sums(fd, fd.ops.matmul(normal, w))
+    leaf = fd._leaf
+    assert leaf is not None
+    taken = [segment.scheduler.type.name for segment in leaf.executor.segments().segments]
+    assert taken == ["inner_persistent", "expr_eval", "inner_outer"]
 
 
 def test_rows_and_columns_of_separate_work_are_one_kernel(target: torch.device) -> None:

@@ -77,6 +77,7 @@ class _Search:
             self._merge_until_stable()
             if self._would_merge_last:
                 self._may_merge_last = True
+                self._refused.clear()
                 self._merge_until_stable()
         return [graph.nodes([group]) for group in graph.groups()]
 
