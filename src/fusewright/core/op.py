@@ -108,6 +108,7 @@ class ElementwiseOp:
         promoting: the number of leading operands whose types decide the common type; the rest follow it.
             None: all.
         symbol: the operator, where printed IR shows one (`T0 + T1`) and not a call.
+        commutes: whether its operands may change places.
         domains: one for each operand, or none at all for "everything".
     """
 
@@ -118,6 +119,7 @@ class ElementwiseOp:
     promoting: int | None = None
     symbol: str | None = None
     domains: tuple[Domain, ...] = ()
+    commutes: bool = False
 
     @property
     def supports(self) -> frozenset[Category]:
@@ -295,6 +297,7 @@ class LibraryOp:
         switch: the option whose disabling keeps the operation from torch.
         strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
             more, or of other operations, torch would make a copy that a kernel makes as well.
+        anywhere: whether a tensor of rank 0 may lie in host memory, among its operands and its results.
     """
 
     name: str
@@ -305,6 +308,7 @@ class LibraryOp:
     draws: bool = False
     switch: str | None = None
     strided_rank: int = 0
+    anywhere: bool = False
 
     def __copy__(self) -> LibraryOp:
         return self

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.persistent import Reachability
@@ -89,6 +90,7 @@ class ReductionSpace:
         return prod(facts.value(a.extent) for a in self.reduction)
 
 
+@kept
 def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion all of whose reductions reduce the same axes, or why there is none."""
     foreign = foreign_node(fusion) or too_many_parameters(fusion)

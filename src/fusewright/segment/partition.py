@@ -56,7 +56,7 @@ class _Search:
     """The state of one search."""
 
     def __init__(self, draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -> None:
-        self.graph = GroupGraph(nodes)
+        self.graph = GroupGraph([[node] for node in nodes])
         self.draft = draft
         self._excluded = ExclusionIndex(exclusions)
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
