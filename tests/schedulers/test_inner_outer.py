@@ -39,7 +39,8 @@ def test_sizes_of_one_and_of_none(target: torch.device) -> None:
         x = torch.randn(shape, device=target)
         for out, dim in zip(fd.execute([x]), (1, 0)):
             assert_close(out, x.double().sum(dim), 200)
-        assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
+        if x.numel():  # a sum of nothing needs no kernel of both
+            assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
 
 
 def _again(fd: FusionDefinition, x: Any) -> None:
