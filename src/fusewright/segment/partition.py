@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node
-from fusewright.schedulers.base import Scheduler
+from fusewright.schedulers.base import Scheduler, merges_last
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, ExclusionIndex, Exclusions
 from fusewright.segment.groups import GroupGraph
@@ -63,6 +63,9 @@ class _Search:
         # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
         self._refused: dict[int, set[int]] = {}
         self._refusals = 0
+        # Whether schedulers that merge last may; and whether one would have before it might.
+        self._may_merge_last = True
+        self._would_merge_last = False
 
     def run(self) -> list[list[Node]]:
         graph = self.graph
@@ -70,7 +73,12 @@ class _Search:
         if everything and graph.can_merge(everything) and self._is_taken(everything):
             graph.merge(everything)
         else:
+            self._may_merge_last = False
             self._merge_until_stable()
+            if self._would_merge_last:
+                self._may_merge_last = True
+                self._refused.clear()
+                self._merge_until_stable()
         return [graph.nodes([group]) for group in graph.groups()]
 
     def _merge_until_stable(self) -> None:
@@ -155,4 +163,8 @@ class _Search:
 
     def _is_taken(self, groups: Sequence[int]) -> bool:
         """Whether a scheduler takes the union of the groups."""
-        return self.draft.offer(self.graph.nodes(groups), self._excluded)[0] is not None
+        scheduler, _ = self.draft.offer(self.graph.nodes(groups), self._excluded)
+        if scheduler is None or self._may_merge_last or not merges_last(scheduler):
+            return scheduler is not None
+        self._would_merge_last = True
+        return False
