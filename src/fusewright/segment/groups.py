@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.ir import Copy, Node, TensorView, Update, Val
 
@@ -24,12 +24,12 @@ class GroupGraph:
     for directed acyclic graphs". So a merge costs as much as the stretch of the order that it spans.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        """`nodes` compute tensors, producers first."""
+    def __init__(self, nodes: Sequence[Node], apart: Collection[Node] = ()) -> None:
+        """`nodes` compute tensors, producers first. `apart`: those of them that are not to be merged."""
         self._nodes = nodes
         count = len(nodes)
-        # Groups of one node that no kernel contains: they order the others, and are never merged.
-        self._whole = {i for i, node in enumerate(nodes) if node.traits.whole}
+        # Groups of one node that no kernel here contains: they order the others, and are never merged.
+        self._whole = {i for i, node in enumerate(nodes) if node.traits.whole or node in apart}
         self.members: dict[int, list[int]] = {i: [i] for i in range(count)}
         self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
         self._producers: dict[int, set[int]] = {i: set() for i in range(count)}
