@@ -19,6 +19,7 @@ from bench.operations import selected
 from bench.report import Cell, markdown_table
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.cuda.instructions import Instruction, read_code
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx, sass
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
 
@@ -26,10 +27,6 @@ OPERATIONS = ("softmax", "layernorm", "sum_outer")
 HEADER = ("operation", "shape", "kernel", "registers", "spilled bytes", "instructions", "in the loop",
           "bytes loaded", "per 2 bytes", "branches")  # fmt: skip
 ELEMENT_BYTES = 2  # of bfloat16, which these operations load
-
-_SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][\w.]*)(?P<rest>[^;]*);")
-_PTX = re.compile(r"\s*(?:@!?%p\d+\s+)?(?P<name>[a-z]\w*(?:\.[\w:]+)*)(?P<rest>[^;]*);")
-_LABEL = re.compile(r"\s*(?P<name>[.$][\w$]+):")
 
 
 @dataclass(frozen=True)
@@ -43,48 +40,34 @@ class Size:
     branches: int
 
 
-@dataclass(frozen=True)
-class _Instruction:
-    name: str
-    rest: str
+def _is_branch(instruction: Instruction) -> bool:
+    return instruction.name.startswith(("BRA", "bra", "BSSY", "BSYNC"))
 
-    @property
-    def is_branch(self) -> bool:
-        return self.name.startswith(("BRA", "bra", "BSSY", "BSYNC"))
 
-    @property
-    def bytes(self) -> int:
-        """What it loads from global memory."""
-        if self.name.startswith("LDG"):
-            width = re.search(r"\.[US]?(8|16|64|128)\b", self.name)
-            return int(width[1]) // 8 if width else 4
-        if self.name.startswith("ld.global"):
-            found = re.search(r"(?:\.v(\d))?\.[busf](\d+)$", self.name)
-            return int(found[1] or 1) * int(found[2]) // 8 if found else 4
-        return 0
+def _bytes(instruction: Instruction) -> int:
+    """What it loads from global memory."""
+    if instruction.name.startswith("LDG"):
+        width = re.search(r"\.[US]?(8|16|64|128)\b", instruction.name)
+        return int(width[1]) // 8 if width else 4
+    if instruction.name.startswith("ld.global"):
+        found = re.search(r"(?:\.v(\d))?\.[busf](\d+)$", instruction.name)
+        return int(found[1] or 1) * int(found[2]) // 8 if found else 4
+    return 0
 
 
 def count(text: str, language: str) -> Size:
     """The instructions of one kernel, given as nvdisasm's text or as PTX."""
-    pattern = _SASS if language == "SASS" else _PTX
-    labels: dict[str, int] = {}
-    code: list[_Instruction] = []
-    for line in text.splitlines():
-        if label := _LABEL.match(line):
-            labels[label["name"]] = len(code)
-        elif (found := pattern.match(line)) and found["name"] != "NOP":
-            code.append(_Instruction(found["name"], found["rest"]))
+    code, labels = read_code(text, language)
     loops = []
     for end, instruction in enumerate(code):
-        if instruction.is_branch:
+        if _is_branch(instruction):
             target = re.search(r"[.$][A-Za-z_$][\w$]*", instruction.rest)
             start = labels.get(target[0], end) if target else end
             # A kernel ends in a branch to itself.
             loops += [code[start : end + 1]] if start < end else []
-    loaded = [loop for loop in loops if any(i.bytes for i in loop)]
-    counted = max(loaded, key=lambda loop: (sum(i.bytes for i in loop), len(loop)), default=code)
-    branches = sum(i.is_branch for i in counted)
-    return Size(language, len(code), len(counted), sum(i.bytes for i in counted), branches)
+    loaded = [loop for loop in loops if any(map(_bytes, loop))]
+    counted = max(loaded, key=lambda loop: (sum(map(_bytes, loop)), len(loop)), default=code)
+    return Size(language, len(code), len(counted), sum(map(_bytes, counted)), sum(map(_is_branch, counted)))
 
 
 def size_of(kernel: CompiledKernel, arch: str) -> tuple[Size, int, int]:

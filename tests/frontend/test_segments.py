@@ -21,7 +21,7 @@ from fusewright.core.errors import (
 )
 from fusewright.core.tracing import Tracer
 from fusewright.host.executor import FusionExecutor
-from fusewright.ir import RandomState, Stored, Update
+from fusewright.ir import RandomState, Stored
 from fusewright.ops import node_calls
 from fusewright.ops.evaluate import evaluate_fusion, evaluate_values
 from fusewright.runtime.random_states import random_states
@@ -364,10 +364,6 @@ def _cut(program: Program) -> int:
     given = arguments(program, 0)
     with FusionDefinition(registry=small_segments(1)) as fd:
         define(program, fd, given)
-    if any(isinstance(node, Update) for node in fd._finished().fusion.nodes):
-        with pytest.raises(DefinitionError, match=r"no operation makes .* = Update.* alone"):
-            fd.segment(given)
-        return 0
     segments = fd.segment(given)
     if not segments:
         return 0
@@ -401,9 +397,62 @@ def test_every_node_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(segments) > 150
 
 
+def test_updates_along_dimensions_of_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FusionExecutor, "segments_for", _partition_alone)
+    assert all(_cut(draw(seed, 0)[1]) for seed in (3036, 3243, 3383))
+
+
 def test_every_kind_of_node_has_calls() -> None:
     in_no_segment = {RandomState, Stored}
-    assert {*node_calls._WRITERS, *in_no_segment, Update} == set(KINDS), "an update is half of an operation"
+    assert {*node_calls._WRITERS, *in_no_segment} == set(KINDS)
+
+
+def test_an_update_is_a_segment_as_any_other(target: torch.device) -> None:
+    """Its definition changes what it is passed, in place; a copy of an input, a cast, zeros."""
+    with FusionDefinition() as fd:
+        table, grad = (fd.define_tensor([-1, -1], True) for _ in range(2))
+        index = fd.define_tensor([-1], True, DataType.Int)
+        half = fd.ops.cast(fd.ops.sin(table), DataType.Half)
+        added = fd.ops.index_put_accumulate(table, index, grad * 2.0)
+        fd.add_output(added, table)
+        fd.add_output(fd.ops.index_put_accumulate(half, index, fd.ops.cast(grad, DataType.Half)))
+        wide = fd.ops.broadcast_in_dim(index, [index.size(0), 1], [0])
+        fd.add_output(fd.ops.exp(fd.ops.scatter(grad, wide, 1.0, 1)))
+        rows = [fd.ops.broadcast(t, [True] + [False] * t.ndim) for t in (grad, index)]
+        fd.add_output(fd.ops.embedding_bwd(*rows, 9, 2, True))
+        fd.add_output(added + table)
+
+    def inputs() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        rows = torch.tensor([0, 2, 2, 5, 7], device=target)
+        return [torch.randn(9, 8, device=target), torch.randn(5, 8, device=target), rows]
+
+    given, twin = inputs(), inputs()
+    expected = FusionDefinition(fd.id()).execute(twin)
+    before = inputs()
+    by_torch = before[0].index_put((before[2],), 2 * before[1], accumulate=True)
+    segments = fd.segment(given)
+    for _ in range(2):
+        given = inputs()
+        for out, wanted in zip(fd.execute(given), expected, strict=True):
+            torch.testing.assert_close(out, wanted)
+        for now, wanted in zip(given, (by_torch, *before[1:])):
+            torch.testing.assert_close(now, wanted)
+    torch.testing.assert_close(expected[-1], by_torch + before[0])
+    updates = [s for s in segments if "index_put" in repr(s) or "scatter" in repr(s)]
+    assert updates and all(len(s._last_kernels()) == 1 for s in updates), "what is there is not copied"
+    (scattered,) = (s for s in updates if "scatter" in repr(s))
+    params = scattered._last_kernels()[0].params
+    assert params is not None
+    fd.execute(inputs(), schedules={scattered: params})
+    # By itself: T0 is the index, T1 what is changed.
+    namespace: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(scattered), namespace)
+    with FusionDefinition() as same:
+        namespace[f"nvfuser_fusion_id{scattered.id()}"](same)
+    memory = torch.zeros(5, 8, device=target)
+    assert same.execute([torch.arange(5, device=target), memory]) == []
+    assert torch.equal(memory, torch.eye(5, 8, device=target))
 
 
 # ---- schedules of segments, for one call -------------------------------------------------------------------

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from fusewright import __version__
+from fusewright.cli.codediff import command as codediff
 from fusewright.cli.demo import demo
 from fusewright.cli.info import info
 from fusewright.cli.ops import ops
-from fusewright.core.errors import FusewrightError
+from fusewright.core.errors import DumpError, FusewrightError
 
 # Wide enough for a line of a kernel where the output goes to a file.
 FILE_WIDTH = 120
-USAGE_ERROR = 2  # what argparse exits with
+USAGE_ERROR = 2  # what argparse exits with, and diff where it cannot compare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if parsed.command == "demo":
             status = 0 if demo(console, as_json=parsed.json) else 1
+        elif parsed.command == "codediff":
+            status = codediff.codediff(console, parsed)
         else:
             {"info": info, "ops": ops}[parsed.command](console, as_json=parsed.json)
         sys.stdout.flush()
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FusewrightError as error:
         print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return USAGE_ERROR if isinstance(error, DumpError) else 1
     return status
 
 
@@ -59,8 +62,16 @@ def _parser() -> argparse.ArgumentParser:
         "info": "device, driver, NVRTC, simulated GPU and kernel cache",
         "ops": "every operation, the types that it takes, and whether it is generated or computed by torch",
     }
-    for name, text in described.items():
-        command = commands.add_parser(name, help=text, description=text)
+    parsers = {
+        name: commands.add_parser(name, help=text, description=text) for name, text in described.items()
+    }
+    parsers["codediff"] = commands.add_parser(
+        "codediff",
+        help="how the generated kernels of two dump folders or two git revisions differ",
+        description=codediff.DESCRIPTION,
+    )
+    codediff.add_arguments(parsers["codediff"])
+    for command in parsers.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")
     return parser

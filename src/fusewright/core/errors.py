@@ -237,6 +237,10 @@ class OptionError(UserError):
     template = "Unrecognized {option}: {given}. Valid names: {expected}"
 
 
+class DumpError(UserError):
+    """Dumped kernels that cannot be read or compared, or a revision that cannot dump any."""
+
+
 # ---- execution -----------------------------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ MAX_THREADS_PER_BLOCK = 1024
 WARP_SIZE = 32
 # The widest access of one thread, in bytes, before sm_100 (PTX ISA, ld: .v4.b32).
 MAX_VECTOR_BYTES = 16
+# Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.
+MAX_PARAMETER_BYTES = 32764
 # Shared memory: words that lie this many apart are in one bank, which serves one at a time.
 BANKS, BANK_BYTES = 32, 4
 

@@ -112,6 +112,7 @@ class ElementwiseOp:
         promoting: the number of leading operands whose types decide the common type; the rest follow it.
             None: all.
         symbol: the operator, where printed IR shows one (`T0 + T1`) and not a call.
+        commutes: whether its operands may change places.
         domains: one for each operand, or none at all for "everything".
     """
 
@@ -122,6 +123,7 @@ class ElementwiseOp:
     promoting: int | None = None
     symbol: str | None = None
     domains: tuple[Domain, ...] = ()
+    commutes: bool = False
 
     @property
     def supports(self) -> frozenset[Category]:

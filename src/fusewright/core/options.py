@@ -6,8 +6,8 @@ Three kinds, told apart because they matter to different things:
   something are part of `Options.key()`, by which compiled kernels are kept; those without an effect are
   accepted for scripts written for nvFuser.
 * `dump` requests. They print and never change what is generated, so no key holds them.
-* places, targets and limits: the directory of the disk cache, the GPU that the simulator describes, how many
-  definitions are kept.
+* places, targets and limits: the directories of dump files and of the disk cache, the GPU that the simulator
+  describes, how many definitions are kept.
 
 A list is written `name,name(argument,argument)`, as in nvFuser.
 """
@@ -36,6 +36,7 @@ DUMP_STAGES: Mapping[str, str] = {
     "ptxas": "the assembler's report: registers, spills, shared memory",
     "ptx": "the PTX",
     "sass": "the machine code",
+    "cubin": "the machine code as a file in FUSEWRIGHT_DUMP_DIR",
     "params": "the chosen heuristic parameters and their reason",
     "launch": "grid, block and shared memory of each launch",
     "time": "seconds spent in each stage",
@@ -147,6 +148,8 @@ class Options:
 
     Attributes:
         dump: stages to print, each with the titles to restrict it to (none: all).
+        dump_dir: folder that each compiled kernel's files are written to (`core.dump_folder`). The stages
+            `FILE_SUFFIXES` are not printed then: those that `dump` names are written; all if it names none.
         enable, disable: switches, each with its arguments; sorted by name.
         cache_dir: directory of the on-disk kernel cache; None: the platform's cache directory.
         sim_device: name of the described GPU that CPU tensors are simulated on.
@@ -154,6 +157,7 @@ class Options:
     """
 
     dump: tuple[Request, ...] = ()
+    dump_dir: str | None = None
     enable: tuple[Request, ...] = ()
     disable: tuple[Request, ...] = ()
     cache_dir: str | None = None
@@ -169,12 +173,14 @@ class Options:
         }
         for name, requests in checked.items():
             object.__setattr__(self, name, requests)
+        if self.dump_dir is None and any(stage == "cubin" for stage, _ in self.dump):
+            raise OptionError("a dump of cubin is a file", hint="name a folder in FUSEWRIGHT_DUMP_DIR")
         switches = _effective(self.enable, ENABLE_OPTIONS), _effective(self.disable, DISABLE_OPTIONS)
         object.__setattr__(self, "_key", (*switches, self.cache_dir, self.sim_device))
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-        """Read FUSEWRIGHT_DUMP, _ENABLE, _DISABLE, _CACHE_DIR, _SIM_DEVICE and _MAX_FUSIONS.
+        """Read FUSEWRIGHT_DUMP, _DUMP_DIR, _ENABLE, _DISABLE, _CACHE_DIR, _SIM_DEVICE and _MAX_FUSIONS.
 
         Raises:
             OptionError: an unknown name (the message lists the valid ones), parentheses that do not match, or
@@ -187,6 +193,7 @@ class Options:
 
         return Options(
             dump=listed("DUMP"),
+            dump_dir=env.get("FUSEWRIGHT_DUMP_DIR") or None,
             enable=listed("ENABLE"),
             disable=listed("DISABLE"),
             cache_dir=env.get("FUSEWRIGHT_CACHE_DIR") or None,

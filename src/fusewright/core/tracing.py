@@ -15,6 +15,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TextIO
 
+from fusewright.core.dump_folder import FILE_SUFFIXES
 from fusewright.core.errors import OptionError
 from fusewright.core.options import DUMP_STAGES, Options
 
@@ -74,6 +75,9 @@ class Tracer:
         self, options: Options | None = None, stream: TextIO | None = None, *, timing: bool = True
     ) -> None:
         self._dumps = dict(options.dump) if options is not None else {}
+        if options is not None and options.dump_dir is not None:
+            # Written to files once it is known where a kernel is used.
+            self._dumps = {s: titles for s, titles in self._dumps.items() if s not in FILE_SUFFIXES}
         self._stream = stream
         self._timing = timing or "time" in self._dumps
         self._nesting = _Nesting()

@@ -297,6 +297,15 @@ def compile_cubin(source: str, options: NvrtcOptions, names: tuple[str, ...] = (
     return Cubin(image, options.arch, log, parse_resources(log), lowered, perf_counter() - start)
 
 
+def compile_cubin_and_ptx(source: str, options: NvrtcOptions) -> tuple[Cubin, str]:
+    """Both, of one compilation. Raises as `compile_cubin`."""
+    start = perf_counter()
+    with _Program(source, options, ()) as program:
+        log = program.compile()
+        image, ptx = program.cubin(), program.ptx()
+    return Cubin(image, options.arch, log, parse_resources(log), {}, perf_counter() - start), ptx
+
+
 def compile_ptx(source: str, options: NvrtcOptions) -> str:
     """The PTX that `compile_cubin` would assemble, for reading."""
     with _Program(source, options, ()) as program:
@@ -304,15 +313,22 @@ def compile_ptx(source: str, options: NvrtcOptions) -> str:
         return program.ptx()
 
 
-def sass(cubin: Cubin) -> str:
-    """The machine code as text, by nvdisasm or cuobjdump from PATH; without either, a line that says so."""
-    for tool, flags in (("nvdisasm", ["--print-code"]), ("cuobjdump", ["--dump-sass"])):
+def disassembler() -> tuple[str, ...] | None:
+    """The command that prints a cubin's machine code: nvdisasm or cuobjdump; None: neither is on PATH."""
+    for tool, flag in (("nvdisasm", "--print-code"), ("cuobjdump", "--dump-sass")):
         path = shutil.which(tool)
-        if path is None:
-            continue
-        with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory) / "kernel.cubin"
-            file.write_bytes(cubin.image)
-            run = subprocess.run([path, *flags, str(file)], capture_output=True, text=True, check=False)
-        return run.stdout if run.returncode == 0 else f"{tool} failed: {run.stderr.strip()}"
-    return "no machine code: neither nvdisasm nor cuobjdump is on PATH (both come with the CUDA toolkit)"
+        if path is not None:
+            return path, flag
+    return None
+
+
+def sass(cubin: Cubin) -> str:
+    """The machine code as text, by the `disassembler`; without one, a line that says so."""
+    command = disassembler()
+    if command is None:
+        return "no machine code: neither nvdisasm nor cuobjdump is on PATH (both come with the CUDA toolkit)"
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "kernel.cubin"
+        file.write_bytes(cubin.image)
+        run = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
+    return run.stdout if run.returncode == 0 else f"{Path(command[0]).name} failed: {run.stderr.strip()}"

@@ -7,23 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.core.errors import DefinitionError, ExecutionOrderError
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, ExecutionOrderError
 from fusewright.core.op import movable
 from fusewright.core.options import Options
 from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.fusion_state import FusionState
-from fusewright.frontend.inputs import Inputs, device_named, flattened, place_of
+from fusewright.frontend.handles import Tensor
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, place_of
 from fusewright.frontend.printing import cuda_text, definition_text, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.tolerances import output_tolerances
 from fusewright.frontend.user_schedules import BySignature
+from fusewright.host import FusionExecutor
 from fusewright.host.plan import BoundProgram
+from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
+from fusewright.ops import describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry
+from fusewright.segment import Separation
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
@@ -153,6 +158,46 @@ class Inspected:
         if last is None:
             raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
         return last
+
+    def why_separate(
+        self, a: Tensor | int, b: Tensor | int, inputs: Inputs | None = None, *, device: Device | None = None
+    ) -> Separation:
+        """Why one kernel does not compute both `a` and `b`, if none does: an answer to print, and data.
+
+        Each is a tensor of this definition, or the place of a segment in launch order. The answer is about
+        the automatic schedule for `inputs`, which may be meta or fake tensors: nothing runs. None: those of
+        the latest call. It calls tensors what `fusion_ir` calls them.
+
+        Raises:
+            ExecutionOrderError: no inputs are given, and the definition was not executed automatically.
+            ArgumentTypeError: neither a tensor of this definition nor a number.
+            ScheduleError: there is no such segment.
+        """
+        leaf = self._finished()
+        parts = self._part(leaf, a), self._part(leaf, b)
+        executor, is_cut = leaf.executor_for(self._registry), bool(self.segments)
+        if is_cut:  # nothing is rewritten there, and no output is a view
+            executor = FusionExecutor(leaf.fusion, self._registry, as_defined=True)
+        return executor.separation(
+            None if inputs is None else flattened(inputs),
+            parts,
+            device=None if device is None else device_named(device),
+            options=self._options,
+            views=not is_cut,
+        )
+
+    def _part(self, leaf: FusionSchedules, part: Any) -> TensorView | int:
+        if isinstance(part, Tensor) and part._get_fusion_definition() is self:
+            value = leaf.state.values[part.index]
+            assert isinstance(value, TensorView)
+            return value
+        if type(part) is not int:
+            raise ArgumentTypeError(
+                function="why_separate",
+                expected="a tensor of this definition, or the place of a segment",
+                given=describe_argument(part),
+            )
+        return part
 
     # ---- checking
 

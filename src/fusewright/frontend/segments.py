@@ -77,14 +77,22 @@ class _Partition:
         self.written: list[WrittenSegment] = []
         self.outputs: list[list[SegmentOutput]] = []
         self.maps: list[Mapping[int, int]] = []
+        #: outputs that are changes of a tensor in memory, which nobody else reads -> that tensor
+        self.bases = {tensor: base for s in segments for tensor, base in s.bases.items()}
         #: the last segment that reads a tensor
-        self.last_read = {v: i for i, s in enumerate(segments) for v in s.inputs if isinstance(v, TensorView)}
+        self.last_read = {
+            v: i
+            for i, s in enumerate(segments)
+            for v in (*s.inputs, *s.bases.values())
+            if isinstance(v, TensorView)
+        }
         self.home = {o.tensor: o.alias for o in self.fusion.outputs if o.alias is not None}
         self.in_place = {
             tensor: home
             for i, s in enumerate(segments)
             for tensor in s.outputs
             if (home := self.home.get(tensor)) is not None
+            and tensor not in self.bases
             # Whoever comes later reads what was there before.
             and self.last_read.get(home, -1) <= i
         }
@@ -94,10 +102,14 @@ class _Partition:
         """What a segment hands on, and how."""
         return [
             SegmentOutput(
-                tensor, self.in_place.get(tensor), tensor in self._final and tensor not in self.last_read
+                tensor, self.written_into(tensor), tensor in self._final and tensor not in self.last_read
             )
             for tensor in self.segments[index].outputs
         ]
+
+    def written_into(self, tensor: TensorView) -> TensorView | None:
+        """The tensor in whose memory a segment makes this one."""
+        return self.bases.get(tensor, self.in_place.get(tensor))
 
     def add(self, definition: FusionDefinition, written: WrittenSegment, index: int) -> None:
         outputs = self.handed_on(index)
@@ -130,6 +142,11 @@ class Segmentation:
             for i, written in enumerate(partition.written)
             for argument in written.arguments
         }
+        #: the place of a segment's kernel in its definition: an update comes after a copy, which never runs
+        self.kernel_of = {
+            definition: int(bool(segment.bases))
+            for definition, segment in zip(self.definitions, partition.segments)
+        }
         self._leaf = partition.leaf
         self._binder = Binder(partition.fusion)
         #: where a call whose inputs fit runs, by its signature
@@ -158,7 +175,7 @@ class Segmentation:
                 self._random.append((slots[node.outputs[0]], slots[node.outputs[1]]))
         for segment in partition.segments:
             for tensor in segment.outputs:
-                home = partition.in_place.get(tensor)
+                home = partition.written_into(tensor)
                 slots[tensor] = len(slots) if home is None else slots[home]
         self._count = max(slots.values(), default=-1) + 1
         #: what is returned, and which inputs are written at the end: (to, from)
@@ -375,7 +392,7 @@ class Segmented:
         def call(
             definition: FusionDefinition, arguments: list[Any], device: torch.device | None, may_view: bool
         ) -> list[torch.Tensor]:
-            own = {0: given[definition]} if definition in given else None
+            own = {segmentation.kernel_of[definition]: given[definition]} if definition in given else None
             made = definition._execute(arguments, device, views=may_view, schedules=own, **options)
             if options["profile"] and definition._profile is not None:
                 profiles.append(definition._profile)

@@ -140,12 +140,25 @@ class Binder:
         alignment = [ALIGNMENT_BYTES] * len(inputs)
         for i, spec in self._tensors:
             spec.check_memory(inputs[i])
-            address = inputs[i].data_ptr()
-            alignment[i] = min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
+            alignment[i] = _alignment(inputs[i])
         index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
         return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
 
-    def shapes(self, inputs: Sequence[Any], device: torch.device | None) -> Shapes:
+    def describe(self, inputs: Sequence[Any], device: torch.device | None) -> Binding:
+        """`bind` for tensors that may have no memory, whose addresses are then as torch allocates.
+
+        Meta tensors are taken to be where the others are.
+        """
+        found = self.shapes(inputs, device, with_meta=True)
+        index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
+        alignment = [ALIGNMENT_BYTES] * len(inputs)
+        for i, _ in self._tensors:
+            given = inputs[i]
+            if is_plain(type(given)) and given.device.type != "meta":
+                alignment[i] = _alignment(given)
+        return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
+
+    def shapes(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool = False) -> Shapes:
         """The part of `bind` that asks for no memory: for tensors that have none, too, and symbolic sizes."""
         values: dict[Val, Number] = {}
         for i, scalar in self._scalars:
@@ -154,7 +167,7 @@ class Binder:
                 values[scalar] = number
         for i, spec in self._tensors:
             spec.check_tensor(inputs[i])
-        place = self._device(inputs, device)
+        place = self._device(inputs, device, with_meta)
         sizes: dict[Symbol, int] = {}
         shapes: list[tuple[int, ...]] = [()] * len(inputs)
         strides: list[tuple[int, ...]] = [()] * len(inputs)
@@ -175,10 +188,12 @@ class Binder:
             spec.refuse_sizes(tuple(inputs[i].shape), known)
         raise InternalError("sizes that were refused agree")
 
-    def _device(self, inputs: Sequence[Any], device: torch.device | None) -> torch.device:
+    def _device(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool) -> torch.device:
         found: dict[torch.device, int] = {}
         for i, spec in self._tensors:
             given = inputs[i].device
+            if with_meta and given.type == "meta":
+                continue
             if spec.tensor.is_cpu:
                 if given.type != "cpu":
                     raise DeviceError(what=f"input {i}, {spec.name},", expected="the CPU", given=given)
@@ -237,6 +252,11 @@ class Binder:
                 extents = [evaluate(axis.visible_extent, sizes) for axis in tensor.logical]
                 check_offsets(tensor.name, tensor.dtype, extents)
         return DataType.Int if wide else DataType.Int32
+
+
+def _alignment(tensor: torch.Tensor) -> int:
+    address = tensor.data_ptr()
+    return min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
 
 
 def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
@@ -309,8 +329,12 @@ class _TensorInput:
             )
 
     def check_memory(self, given: torch.Tensor) -> None:
-        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them."""
-        self._check_layout(given)
+        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them.
+
+        After `check_tensor`.
+        """
+        if not is_plain(type(given)):  # of others `check_tensor` has seen the layout
+            self._check_layout(given)
         if given.is_neg() and not self.tensor.is_cpu:
             raise InputError(
                 index=self.index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,18 @@ from fusewright.core.errors import (
     ParamsError,
     ScheduleError,
 )
-from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
+from fusewright.host.calls import call_of, hardware_for
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
+from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
-from fusewright.host.memory import Memory
+from fusewright.host.memory import Memory, empty_outputs
+from fusewright.host.memory_checks import unwritable
 from fusewright.host.plan import (
     NO_VIEWS,
     BoundProgram,
@@ -35,7 +37,6 @@ from fusewright.host.plan import (
     LaunchPlan,
     Programs,
     StepPlan,
-    in_place_candidates,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.selection import Selection
@@ -44,13 +45,12 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
-from fusewright.rewrite import with_viewed_operands
+from fusewright.rewrite import simplified
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
-    Facts,
     Proposal,
     Registry,
     default_registry,
@@ -58,8 +58,15 @@ from fusewright.schedulers import (
     naming,
     type_name,
 )
-from fusewright.segment import NO_EXCLUSIONS, Call, Exclusions, Partitions, Segment, SegmentedFusion
-from fusewright.sym import Symbol
+from fusewright.segment import (
+    NO_EXCLUSIONS,
+    Exclusions,
+    Partitions,
+    Segment,
+    SegmentedFusion,
+    Separation,
+    separation,
+)
 
 # Settings are options with a device; so many are kept of a fusion.
 MAX_SETTINGS = 64
@@ -94,9 +101,12 @@ class FusionExecutor:
         as_defined: bool = False,
     ) -> None:
         self._as_defined = as_defined
-        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
+        if not as_defined:
+            with paused_collector():
+                fusion = simplified(fusion, Tracer(self.options, timing=False))
+        self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
@@ -109,6 +119,12 @@ class FusionExecutor:
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         #: what kernels compute in an order that differs from run to run
         self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
+        #: what torch computes unless an option is disabled, and that option
+        self._switched = [
+            (node, switch)
+            for node in fusion.nodes
+            if isinstance(node, LibraryCall) and (switch := node.op.switch)
+        ]
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
         self._latest = self._setting(self.options, None)
@@ -267,6 +283,38 @@ class FusionExecutor:
         segments = sorted([p.segment for p in parts if p.segment is not None], key=lambda s: s.index)
         return self._partitions_without(frozenset()).as_defined(segments)
 
+    def separation(
+        self,
+        inputs: Inputs | None,
+        parts: tuple[TensorView | int, TensorView | int],
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        views: bool = True,
+    ) -> Separation:
+        """Why two tensors of the fusion, or two segments, are not one kernel for these inputs.
+
+        Nothing is compiled or run: inputs may be tensors without memory. None: the latest call's.
+
+        Raises:
+            ExecutionOrderError: no inputs, and no call before. Otherwise as `execute`.
+        """
+        options, tracer = options or self.options, tracer if tracer is not None else Tracer()
+        setting = self._setting(options, device, views)
+        if inputs is not None:
+            binding = self._binder.describe(self._binder.flatten(inputs), device)
+        elif self.last_program is not None:
+            binding = self.last_program.binding
+        else:
+            raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
+        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else frozenset()
+        found = frozenset(self._views.find(binding)) if views else frozenset()
+        memory, hardware = Memory(self.fusion, binding, self._layouts), hardware_for(binding.device, options)
+        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
+        required = self._excluded_by(options, setting.deterministic)
+        return separation(self._partitions_without(found), call, tracer, required, parts, found)
+
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
         return self._partitions_without(frozenset()).structural(tracer or Tracer())
@@ -317,19 +365,10 @@ class FusionExecutor:
 
     def _check_written(self, inputs: Inputs) -> None:
         for position in self._written:
-            given, name = inputs[position], self.fusion.inputs[position].name
-            problem = None
-            if given.is_conj():
-                problem = "a lazily conjugated view"
-            elif any(stride == 0 and size > 1 for size, stride in zip(given.shape, given.stride())):
-                problem = "an expanded one, several of whose elements are one in memory"
+            problem = unwritable(inputs[position])
             if problem is not None:
-                raise InputError(
-                    index=position,
-                    name=name,
-                    expected="a tensor that can be written in place",
-                    given=problem,
-                )
+                name, expected = self.fusion.inputs[position].name, "a tensor that can be written in place"
+                raise InputError(index=position, name=name, expected=expected, given=problem)
 
     def _make(
         self,
@@ -358,29 +397,19 @@ class FusionExecutor:
         memory = Memory(self.fusion, binding, self._layouts)
         if isinstance(schedule, FinishedSchedule):
             launch = self._user_launch(setting, schedule, binding, place, tracer)
-            return self._bind(place, [launch], binding, memory, tracer)
+            return self._bind(setting, place, [launch], binding, memory, tracer)
 
         stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
-
-        def facts(segment: Segment) -> Facts:
-            return memory.facts_of(segment, binding.index_dtype, stable)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             return self._step(setting, segment, proposal.params, binding, place, tracer)
 
-        def start(segments: Sequence[Segment]) -> None:
-            # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
-            # they have to be right for either place.
-            if self._written:
-                steps = [(segment.inputs, segment.outputs) for segment in segments]
-                memory.place(in_place_candidates(self.fusion, steps, memory))
-
         required = self._excluded_by(setting.options, setting.deterministic)
         views = self._views.find(binding) if setting.views else NO_VIEWS
-        partitions = self._partitions_without(frozenset(views))
+        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
+        partitions = self._partitions_without(frozenset((*views, *empty)))
         hardware = place.target.hardware
-        size_class = _size_class(binding.sizes, stable, hardware)
-        call = Call(size_class, start, facts, hardware, setting.horizontal)
+        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
 
         selection = Selection(partitions, call, make, repro, tracer, required)
         while True:
@@ -390,7 +419,7 @@ class FusionExecutor:
             else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
-                return self._bind(place, plans, binding, memory, tracer, views)
+                return self._bind(setting, place, plans, binding, memory, tracer, views, empty)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -403,18 +432,23 @@ class FusionExecutor:
 
     def _bind(
         self,
+        setting: Setting,
         place: DeviceState,
         plans: Sequence[StepPlan],
         binding: Binding,
         memory: Memory,
         tracer: Tracer,
         views: Views = NO_VIEWS,
+        empty: tuple[TensorView, ...] = (),
     ) -> BoundProgram:
         kernels = [plan.op.kernel for plan in plans if isinstance(plan, LaunchPlan)]
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            return place.programs.bind(plans, binding, memory, tracer, views)
+            program = place.programs.bind(plans, binding, memory, tracer, views, empty)
+        if setting.options.dump_dir is not None:
+            dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
+        return program
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:
@@ -437,8 +471,8 @@ class FusionExecutor:
             kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
             for name in kernels:
                 excluded = excluded.without_nodes(name, self._unordered)
-        for node in self.fusion.nodes:
-            if isinstance(node, LibraryCall) and node.op.switch and options.disabled(node.op.switch):
+        for node, switch in self._switched:
+            if options.disabled(switch):
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
         return excluded
 
@@ -571,10 +605,3 @@ class FusionExecutor:
             return LaunchPlan(op, segment, place.target)
 
         return place.launches.get((segment, schedule.key, index_dtype), make)
-
-
-def _size_class(
-    sizes: Mapping[Symbol, int], stable: frozenset[Symbol], hardware: HardwareInfo
-) -> tuple[Hashable, ...]:
-    """What calls have in common that one partition serves: sizes up to a factor of two; and 0 and 1."""
-    return hardware, tuple([size.bit_length() for size in sizes.values()]), bool(stable)

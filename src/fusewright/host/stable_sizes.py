@@ -33,3 +33,11 @@ class StableSizes:
             if first.setdefault(symbol, size) != size:
                 changed.add(symbol)
         return frozenset(symbol for symbol, size in sizes.items() if size and symbol not in changed)
+
+    def at(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
+        """What `with_call` would return of a call with these, which this is none."""
+        return frozenset(
+            symbol
+            for symbol, size in sizes.items()
+            if size and symbol not in self._changed and self._first.get(symbol, size) == size
+        )

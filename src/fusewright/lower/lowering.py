@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import lane_axes, lane_axis, lane_run, merged_run
 from fusewright.core.enums import MemoryType
-from fusewright.core.hardware import MAX_THREADS_PER_BLOCK
+from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import MAX_PARAMETER_BYTES, MAX_THREADS_PER_BLOCK
 from fusewright.core.passes import PassManager
 from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
@@ -53,12 +55,12 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         VerifyError: a fault of a pass.
     """
     with tracer.stage("nest"):
-        prepared, original = prepare(fusion)
+        prepared, originals = prepare(fusion)
         kernel, context = _build(prepared, options)
         _MANAGER.check(kernel, "nest", tracer)
     kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
-        return _bind(kernel, context, original)
+        return _bind(kernel, context, originals)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -232,6 +234,10 @@ def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
     return sorted((s for s in used if s not in bound and s.name not in builtin), key=lambda s: s.name)
 
 
+# The address of a tensor, as a parameter.
+POINTER_BYTES = 8
+
+
 def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
     outputs = set(ctx.fusion.output_tensors())
     updated = {t for t in outputs if t.definition is not None and t.definition.traits.updates}
@@ -244,23 +250,41 @@ def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
     params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]
     params += ctx.scalars.values()
     params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
+    _check_parameters(params)
     return tuple(params)
 
 
-def _tensor(value: Val) -> TensorView:
-    assert isinstance(value, TensorView)
-    return value
+def _check_parameters(params: Sequence[k.Param]) -> None:
+    """Raises ScheduleError if a kernel cannot have so many. A scheduler's own never do."""
+    end = 0
+    for param in params:
+        size = param.dtype.size if isinstance(param, k.ScalarParam) else POINTER_BYTES
+        end = -(-end // size) * size + size
+    if end > MAX_PARAMETER_BYTES:
+        raise ScheduleError(
+            f"the kernel has {len(params)} parameters",
+            expected=f"at most {MAX_PARAMETER_BYTES} bytes of them",
+            given=f"{end} bytes",
+            hint="execute the fusion without a schedule of your own, as several kernels",
+        )
 
 
-def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
-    tensors = {ctx.buffers.of(t): _tensor(original[t]) for t in _global_tensors(ctx)}
-    scalars = {param: original[value] for value, param in ctx.scalars.items()}
+def _bind(kernel: k.Kernel, ctx: Context, originals: dict[Val, Val]) -> Lowered:
+    """`originals` leads from values of a prepared copy to those of the fusion."""
+
+    def original(tensor: TensorView) -> TensorView:
+        value = originals.get(tensor, tensor)
+        assert isinstance(value, TensorView)
+        return value
+
+    tensors = {ctx.buffers.of(t): original(t) for t in _global_tensors(ctx)}
+    scalars = {param: originals.get(value, value) for value, param in ctx.scalars.items()}
     symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
 
     def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
         stride = ctx.buffers.stride_symbols.get(s)
         if stride is not None:
-            return StrideArgument(_tensor(original[stride.tensor]), stride.dim)
+            return StrideArgument(original(stride.tensor), stride.dim)
         return SizeArgument(ctx.domains.size_of(s))
 
     arguments: list[Argument] = []

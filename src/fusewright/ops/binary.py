@@ -17,6 +17,11 @@ BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Categor
 Tensor = torch.Tensor
 Torch = Callable[[Tensor, Tensor], Tensor]
 
+# Not the extrema: which zero is the larger one depends on the order.
+COMMUTING = frozenset(
+    {"add", "mul", "eq", "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor"}
+)
+
 
 def _binary(
     name: str,
@@ -25,7 +30,15 @@ def _binary(
     symbol: str | None = None,
     domains: tuple[Domain, ...] = (),
 ) -> ElementwiseOp:
-    return ElementwiseOp(name, 2, rule, MappingProxyType(spellings), symbol=symbol, domains=domains)
+    return ElementwiseOp(
+        name,
+        2,
+        rule,
+        MappingProxyType(spellings),
+        symbol=symbol,
+        domains=domains,
+        commutes=name in COMMUTING,
+    )
 
 
 # ---- arithmetic --------------------------------------------------------------------------------------------

@@ -30,13 +30,14 @@ from fusewright.ir import (
     Scan,
     Squeeze,
     TensorView,
+    Update,
 )
-from fusewright.ir.index_map import is_size, position, position_of, value_of
+from fusewright.ir.index_map import is_size, position, position_of, positions, value_of
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.random import UNIFORM
-from fusewright.ops.reductions import ARGMAX, ARGMIN, WELFORD
+from fusewright.ops.reductions import ARGMAX, ARGMIN, SUM, WELFORD
 from fusewright.ops.registry import OPS
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, product, substitute
+from fusewright.sym import ONE, TRUE, ZERO, Expr, Symbol, as_int, const, le, product, substitute
 
 __all__ = ["Argument", "Call", "Result", "calls_of", "expression_calls"]
 
@@ -225,7 +226,7 @@ def _looked_up(name: str) -> Callable[[Indexed], list[Call] | None]:
         dims = [
             i for i, e in enumerate(node.map.indices) if isinstance(e, Symbol) and value_of(e) is not None
         ]
-        if len(dims) != 1 or node.indices != 1:
+        if len(dims) != 1 or node.indices != 1 or node.source.ndim != node.output.ndim:
             return None
         return [Call(name, (node.source, node.index_tensors[0], dims[0]), results=node.outputs)]
 
@@ -253,7 +254,7 @@ def _found_by_index(node: Indexed) -> list[Call]:
     for size, index in zip(source.extents, node.map.indices):
         linear = linear * size + index
     calls: list[Call] = []
-    place = _over_positions(linear, out, node.index_tensors, calls)
+    place = _over_positions(linear, sizes, node.index_tensors, calls)
     if isinstance(place, (int, Expr)):
         wide = _call(calls, "full", sizes, place, DataType.Int)
     else:
@@ -277,8 +278,10 @@ def _choose(node: Choose) -> list[Call]:
     return calls
 
 
-def _over_positions(e: Expr, out: TensorView, values: Sequence[TensorView], calls: list[Call]) -> Argument:
-    """A tensor that broadcasts to the shape of `out`: `e` at each position. `e` itself if it is a size."""
+def _over_positions(
+    e: Expr, sizes: Sequence[Expr], values: Sequence[TensorView], calls: list[Call]
+) -> Argument:
+    """A tensor that broadcasts to these sizes: `e` at each position. `e` itself if it is a size."""
     known: dict[Symbol, Argument] = {}
 
     def leaf(s: Symbol) -> Argument:
@@ -288,8 +291,8 @@ def _over_positions(e: Expr, out: TensorView, values: Sequence[TensorView], call
         if dim is None:
             return s
         if s not in known:
-            line = _call(calls, "iota", out.extents[dim], 0, 1, DataType.Int)
-            known[s] = _call(calls, "broadcast", line, [i != dim for i in range(out.ndim)])
+            line = _call(calls, "iota", sizes[dim], 0, 1, DataType.Int)
+            known[s] = _call(calls, "broadcast", line, [i != dim for i in range(len(sizes))])
         return known[s]
 
     return expression_calls(e, leaf, calls, is_size)
@@ -297,7 +300,7 @@ def _over_positions(e: Expr, out: TensorView, values: Sequence[TensorView], call
 
 def _condition(e: Expr, out: TensorView, values: Sequence[TensorView], calls: list[Call]) -> Argument:
     """`_over_positions` of a predicate; a Bool where it is the same everywhere."""
-    pred = _over_positions(e, out, values, calls)
+    pred = _over_positions(e, out.extents, values, calls)
     return _call(calls, "eq", pred, 1) if isinstance(pred, (int, Expr)) else pred
 
 
@@ -305,6 +308,87 @@ def _call(calls: list[Call], op: str, *args: Argument) -> Result:
     result = Result()
     calls.append(Call(op, args, results=(result,)))
     return result
+
+
+# ---- updates -----------------------------------------------------------------------------------------------
+
+
+def _update(node: Update) -> list[Call]:
+    base = node.base
+    if base is None or (node.op is not None and node.op is not SUM):
+        return []
+    if node.op is None:
+        dim = _dim_by_value(node, base)
+        return [Call("scatter", (base, node.index_tensors[0], node.source, dim), results=node.outputs)]
+    return _added_by_index(node, base)
+
+
+def _dim_by_value(node: Update, base: TensorView) -> int | None:
+    """The one dimension of the base along which a loaded index says the place; None if it is not so simple.
+
+    Of a dimension of size one the place is known without: it is one that the elements of the source are more
+    than, if there is such a one.
+    """
+    space = node.output.maybe_root
+    if len(space) != base.ndim or node.indices != 1:
+        return None
+    loaded = [dim for dim, place in enumerate(node.map.indices) if _is_loaded(place)]
+    longer = [dim for dim, axis in enumerate(base.shape) if axis.is_broadcast and not space[dim].is_broadcast]
+    short = [dim for dim, axis in enumerate(base.shape) if axis.is_broadcast]
+    return next(iter((*loaded, *longer, *short)), None)
+
+
+def _is_loaded(place: Expr) -> bool:
+    return isinstance(place, Symbol) and value_of(place) is not None
+
+
+def _added_by_index(node: Update, base: TensorView) -> list[Call]:
+    """A node that adds rows: the base and the source as rows, and for each row of the source its place."""
+    sizes = [axis.visible_extent for axis in node.output.maybe_root]
+    inner = _rows(node, base)
+    outer, row = len(sizes) - inner, sizes[len(sizes) - inner :]
+    linear: Expr = ZERO
+    for size, index in zip(base.extents[: base.ndim - inner], node.map.indices):
+        linear = linear * size + index
+    calls: list[Call] = []
+    place = _over_positions(linear, sizes, node.index_tensors, calls)
+    source: Argument = node.source
+    if node.map.pred is not le(ZERO, node.map.indices[0]) or base.ndim - inner > 1:
+        # A row that goes nowhere is zeros that go to the first one.
+        kept = _over_positions(node.map.pred, sizes, node.index_tensors, calls)
+        kept = _call(calls, "eq", kept, 1) if isinstance(kept, (int, Expr)) else kept
+        source = _call(calls, "where", kept, source, node.output.dtype.zero)
+        source = _call(calls, "cast", source, node.output.dtype)
+        place = _call(calls, "where", kept, place, 0)
+    axes = zip(node.source.shape, node.output.maybe_root)
+    if outer > 1 or any(ours.is_broadcast and not axis.is_broadcast for ours, axis in axes):
+        source = _call(calls, "expand", source, sizes)
+    if outer > 1 or place is not node.index_tensors[0]:
+        zeros = _call(calls, "full", [*sizes[:outer], *[ONE] * inner], 0, DataType.Int)
+        place = _call(calls, "reshape", _call(calls, "add", zeros, place), [product(sizes[:outer])])
+    if outer > 1:
+        source = _call(calls, "reshape", source, [product(sizes[:outer]), *row])
+    if base.ndim - inner == 1:
+        return [*calls, Call("index_put_accumulate", (base, place, source), results=node.outputs)]
+    rows = _call(calls, "reshape", base, [product(base.extents[: base.ndim - inner]), *row])
+    result = _call(calls, "index_put_accumulate", rows, place, source)
+    return [*calls, Call("reshape", (result, list(base.extents)), results=node.outputs)]
+
+
+def _rows(node: Update, base: TensorView) -> int:
+    """How many of the last dimensions of the base are those of the source, whatever the index says."""
+    space = node.output.maybe_root
+    places = positions([axis.extent for axis in space])
+    most = min(base.ndim, len(space)) - 1
+    for i in range(1, most + 1):
+        if (
+            node.map.indices[-i] is not places[-i]
+            or base.extents[-i] is not space[-i].visible_extent
+            or not places[-i].free_symbols.isdisjoint(node.map.pred.free_symbols)
+            or not all(index.shape[-i].is_broadcast for index in node.index_tensors)
+        ):
+            return i - 1
+    return most
 
 
 # ---- expressions -------------------------------------------------------------------------------------------
@@ -370,4 +454,5 @@ _WRITERS: Mapping[type[Node], Callable[[Any], list[Call]]] = {
     LibraryCall: _library_call,
     Indexed: _indexed,
     Choose: _choose,
+    Update: _update,
 }

@@ -330,8 +330,7 @@ class KernelCompiler:
         Raises:
             CompileError: NVRTC refuses the text; with its log and the source.
         """
-        parts = kernel.parts or (kernel,)
-        options = self._nvrtc_options(parts[0].params, arch or kernel.hardware.arch)
+        options = self.nvrtc_options(kernel, arch)
 
         def compile_() -> Cubin:
             with tracer.stage("nvrtc"):
@@ -354,6 +353,11 @@ class KernelCompiler:
     def resources(self, kernel: CompiledKernel, arch: str | None = None, *, tracer: Tracer) -> Resources:
         """Registers, spills and shared memory of the kernel, from the assembler's report."""
         return self.cubin(kernel, arch, tracer=tracer).resources[kernel.name]
+
+    def nvrtc_options(self, kernel: CompiledKernel, arch: str | None = None) -> NvrtcOptions:
+        """What the kernel's text is compiled with, by default for the GPU that it was made for."""
+        params = (kernel.parts or (kernel,))[0].params
+        return self._nvrtc_options(params, arch or kernel.hardware.arch)
 
     def _nvrtc_options(self, params: Any, arch: str) -> NvrtcOptions:
         options = self.options

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
@@ -88,9 +90,10 @@ class ReductionSpace:
         return prod(facts.value(a.extent) for a in self.reduction)
 
 
+@kept
 def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion all of whose reductions reduce the same axes, or why there is none."""
-    foreign = foreign_node(fusion)
+    foreign = foreign_node(fusion) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
     reductions = tuple(t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction)

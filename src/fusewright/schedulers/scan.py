@@ -20,6 +20,7 @@ from functools import cached_property
 from math import prod
 
 from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.scan_axes import scanned_root
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
@@ -163,7 +164,7 @@ def _check_single_row(params: ScanParams) -> None:
 
 def scan_space(fusion: Fusion) -> ScanSpace | str:
     """The space of a fusion all of whose scans run along one dimension, or why there is none."""
-    foreign = foreign_node(fusion, Scan)
+    foreign = foreign_node(fusion, Scan) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
     nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]

@@ -5,9 +5,9 @@ a call, compared by cost), `draft` (the graph that is cut up, what schedulers sa
 and their undoing), `groups` (the graph of groups, kept free of cycles), `order` (of launches), `bundles`
 (which segments are one launch), `exclusions` (what schedulers are not asked about), `extract` (the small
 fusion of a group), `canonical` (what equal groups share, and the way back to the definition's names),
-`recompute` (work that is cheaper done twice than passed on) and `segmented` (the result and its printed
-form). It may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start reading at
-`partition.partition`.
+`recompute` (work that is cheaper done twice than passed on), `segmented` (the result and its printed
+form) and `separation` (why two parts of it are not one kernel). It may import core, sym, ir, ops, analyze,
+rewrite, schedule and schedulers. Start reading at `partition.partition`.
 """
 
 from fusewright.segment.canonical import Names
@@ -16,19 +16,24 @@ from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
 from fusewright.segment.selection import Call, Partitions, Planned, State
+from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
 
 __all__ = [
     "NO_EXCLUSIONS",
     "Attempt",
     "Call",
+    "Declined",
     "Exclusions",
     "Names",
     "Partitions",
     "Planned",
     "Segment",
     "SegmentedFusion",
+    "Separation",
+    "SeparationKind",
     "State",
     "Trial",
     "extract",
     "partition",
+    "separation",
 ]

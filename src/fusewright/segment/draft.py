@@ -10,7 +10,7 @@ from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node, TensorView, Update, Val
-from fusewright.schedulers.base import Planner, Rewrite, Scheduler, type_name
+from fusewright.schedulers.base import Planner, Reject, Rewrite, Scheduler, type_name
 from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
 from fusewright.segment.extract import Extractor
@@ -31,6 +31,7 @@ class Draft:
 
     Attributes:
         graph: the copy.
+        registry: the schedulers that are asked, in order.
         attempts: every question to the schedulers, in order.
         made_by: for nodes that rewrites made, the names of those and of whatever made what they replaced.
     """
@@ -40,7 +41,7 @@ class Draft:
         self.whole = fusion
         self._definition: dict[Val, Val] = {twin: value for value, twin in values.items()}
         self._twins = dict(zip(fusion.nodes, self.graph.nodes))
-        self._registry = list(registry)
+        self.registry = list(registry)
         self._tracer = tracer
         self.attempts: list[Attempt] = []
         self.made_by: dict[Node, frozenset[str]] = {}
@@ -92,7 +93,7 @@ class Draft:
         self._extracted.pop((tuple(nodes), excluded.names(nodes)), None)
 
     def _schedulers(self, excluded: frozenset[str]) -> Sequence[Scheduler]:
-        return [s for s in self._registry if type_name(s.type) not in excluded]
+        return [s for s in self.registry if type_name(s.type) not in excluded]
 
     # ---- segments
 
@@ -187,24 +188,52 @@ class Draft:
                 return reasons
             scheduler, planner = taker
             known = extraction, planner
+        return self._made_of(nodes, known[0], scheduler, known[1])
+
+    def _made_of(
+        self, nodes: Group, extraction: Extraction, scheduler: Scheduler, planner: Planner
+    ) -> Segment:
+        values, outputs = self.named(extraction.values), self.named(extraction.outputs)
         return Segment(
             index=0,
             scheduler=scheduler,
-            planner=known[1],
-            inputs=self._named(self.extractor.inputs_of(nodes)),
+            planner=planner,
+            inputs=self.named(self.extractor.inputs_of(nodes)),
             nodes=tuple(nodes),
-            operands=self._named(nodes[0].inputs),
-            results=self._named(nodes[0].outputs),
+            operands=self.named(nodes[0].inputs),
+            results=self.named(nodes[0].outputs),
             bases=self._bases(nodes),
             graph=self.graph,
-            extraction=replace(known[0], values=self._named(known[0].values), outputs=self._named(outputs)),
+            extraction=replace(extraction, values=values, outputs=outputs),
         )
+
+    def joined(
+        self, segments: Sequence[Segment], others: Sequence[Segment]
+    ) -> tuple[tuple[Node, ...], set[TensorView]]:
+        """The nodes of several segments, producers first, and what `others` read of them."""
+        nodes = {node for segment in segments for node in segment.nodes}
+        read = {value for other in others for value in other.inputs}
+        made = [out for node in nodes for out in node.outputs if isinstance(out, TensorView)]
+        handed_on = {out for out, name in zip(made, self.named(made)) if name in read}
+        return tuple(sorted(nodes, key=self.position.__getitem__)), handed_on
+
+    def made_by_scheduler(
+        self, scheduler: Scheduler, nodes: Group, read_elsewhere: set[TensorView]
+    ) -> Segment | Reject:
+        """The segment of a group of which others read these tensors, if this scheduler takes it."""
+        extraction = self.extractor.extract(nodes, read_elsewhere)
+        taker, _ = extraction.first_accepting([scheduler])
+        if taker is not None:
+            return self._made_of(nodes, extraction, *taker)
+        answer = extraction.segment.prepare(scheduler)
+        assert isinstance(answer, Reject)
+        return Reject(extraction.names.translated(answer.reason))
 
     def _bases(self, nodes: Group) -> dict[TensorView, TensorView]:
         changes = [(n.output, n.base) for n in nodes if isinstance(n, Update) and n.base is not None]
-        return dict(self._named(pair) for pair in changes)  # type: ignore[misc]
+        return dict(self.named(pair) for pair in changes)  # type: ignore[misc]
 
-    def _named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:
+    def named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:
         """The definition's, where it has them."""
         own = self._definition
         return tuple([own.get(value, value) for value in values])  # type: ignore[misc]

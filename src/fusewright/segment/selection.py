@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
 from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
@@ -52,6 +54,8 @@ MAX_TRIALS = 256
 # Nodes that are partitioned anew for one call at most, to see whether a reduction had better be in another
 # kernel: that takes as long as a partition of so many, and is tried where kernels take longest.
 MAX_SURROUNDINGS = 256
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,26 @@ class Partitions:
         tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
         return planned
 
+    def ask(
+        self,
+        call: Call,
+        tracer: Tracer,
+        required: Exclusions,
+        question: Callable[[Draft, SegmentedFusion], Answer],
+    ) -> Answer:
+        """What `question` says of the partition for a call, given the graph that it is one of. Raises as
+        `select`.
+        """
+        partition = self.select(call, tracer, required).partition
+        with self._lock:
+            draft = self._current_draft(tracer)
+            if all(node in draft.position for segment in partition.segments for node in segment.nodes):
+                call.start(partition.segments)
+                return question(draft, partition)
+            # It was made of a graph with rewrites, which are found again: a question is seldom asked.
+            with _Decision(draft, call, draft.translated(required)).made() as again:
+                return question(draft, again.partition)
+
     def excluding(self, segment: Segment, tracer: Tracer, required: Exclusions) -> Exclusions | None:
         """What to exclude so that a segment is not made as it is, and as little else as can be.
 
@@ -181,6 +205,15 @@ def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] |
             return None
         proposals.append(answer)
     return tuple(proposals)
+
+
+def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
+    """What a segment costs as proposed."""
+    estimate = proposal.estimate
+    if estimate is None:
+        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
+    with naming(segment.scheduler, "estimate"):
+        return estimate()
 
 
 def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
@@ -238,10 +271,18 @@ class _Decision:
         self._changes: list[Change] = []
         self._tried: set[tuple[str, tuple[Node, ...]]] = set()
         self._surroundings_left = MAX_SURROUNDINGS
+        # Of those: the text of a group, and the place of a reduction in it, for which it was no gain.
+        self._stays: set[tuple[str, int]] = set()
         self._planned: dict[Segment, Proposal | Reject] = {}
         self._costs: dict[Segment, Cost] = {}
 
     def run(self) -> Planned:
+        with self.made() as planned:
+            return planned
+
+    @contextmanager
+    def made(self) -> Iterator[Planned]:
+        """The partition, while the graph is the one that it is of; then the graph is as before."""
         first = self._accepted_state()
         try:
             state = self._improved(first)
@@ -252,7 +293,7 @@ class _Decision:
                 assert again is not None, "what was accepted is accepted again"
                 proposals = again
             bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
-            return Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
+            yield Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             self._undo_all_but(0)
 
@@ -298,11 +339,7 @@ class _Decision:
     def _cost(self, segment: Segment, proposal: Proposal) -> Cost:
         cost = self._costs.get(segment)
         if cost is None:
-            estimate = proposal.estimate
-            if estimate is None:
-                estimate = CostModel(segment.fusion).estimate(self.call.facts(segment), self.call.hardware)
-            with naming(segment.scheduler, "estimate"):
-                cost = self._costs[segment] = estimate()
+            cost = self._costs[segment] = estimated(self.call, segment, proposal)
         return cost
 
     # ---- changes
@@ -356,13 +393,17 @@ class _Decision:
         position = self.draft.position
         seconds = [self._group_seconds(group, state) or 0.0 for group in state.groups]
         for i in sorted(range(len(state.groups)), key=lambda i: -seconds[i]):
-            for part in reductions_apart(state.groups[i]):
-                key = "apart", (*part, *state.groups[i])
+            segment = self.draft.segment_of(state.groups[i], state.excluded)
+            for part in reductions_apart(state.groups[i]) if segment is not None else ():
+                key = segment.text, list(state.groups[i]).index(part[0])  # type: ignore[union-attr]
+                if key in self._stays:
+                    continue
                 region = surroundings(state.groups, i)
                 inside = [node for j in region for node in state.groups[j]]
-                if key in self._tried or len(region) < 2 or len(inside) > self._surroundings_left:
+                if len(region) < 2:
                     continue
-                self._tried.add(key)
+                if len(inside) > self._surroundings_left:
+                    return None
                 self._surroundings_left -= len(inside)
                 inside.sort(key=position.__getitem__)
                 new = merged_groups(self.draft, inside, state.excluded, apart=part)
@@ -371,6 +412,7 @@ class _Decision:
                 moved = self._tried_move(part, [*rest, *new], state)
                 if moved is not None:
                     return moved
+                self._stays.add(key)
         return None
 
     def _placed(self, part: Sequence[Node], groups: Sequence[list[Node]], state: State) -> list[list[Node]]:

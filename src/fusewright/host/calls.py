@@ -1,0 +1,56 @@
+"""What the partition is told of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import torch
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
+from fusewright.host.binding import Binding
+from fusewright.host.memory import Memory
+from fusewright.host.plan import in_place_candidates
+from fusewright.ir import Fusion
+from fusewright.runtime.hardware import hardware_of
+from fusewright.schedulers import Facts
+from fusewright.segment import Call, Segment
+from fusewright.sym import Symbol
+
+__all__ = ["call_of", "hardware_for"]
+
+
+def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
+    """What schedulers read for tensors on a device; where that is no GPU here, the one that is simulated."""
+    return hardware_of(device if torch.cuda.is_available() else torch.device("cpu"), options)
+
+
+def call_of(
+    fusion: Fusion,
+    binding: Binding,
+    memory: Memory,
+    stable: frozenset[Symbol],
+    hardware: HardwareInfo,
+    horizontal: bool,
+) -> Call:
+    """The call that `binding` and `memory` describe. `stable`: sizes that have had one value in all calls."""
+    writes = any(output.alias is not None for output in fusion.outputs)
+
+    def facts(segment: Segment) -> Facts:
+        return memory.facts_of(segment, binding.index_dtype, stable)
+
+    def start(segments: Sequence[Segment]) -> None:
+        # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
+        # they have to be right for either place.
+        if writes:
+            steps = [(segment.inputs, segment.outputs) for segment in segments]
+            memory.place(in_place_candidates(fusion, steps, memory))
+
+    return Call(_size_class(binding.sizes, stable, hardware), start, facts, hardware, horizontal)
+
+
+def _size_class(
+    sizes: Mapping[Symbol, int], stable: frozenset[Symbol], hardware: HardwareInfo
+) -> tuple[Hashable, ...]:
+    """What calls have in common that one partition serves: sizes up to a factor of two; and 0 and 1."""
+    return hardware, tuple([size.bit_length() for size in sizes.values()]), bool(stable)
