@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node, Reduction, TensorView
+from fusewright.ir import Node, Reduction, TensorView, Val
 
 
 def launch_order(
@@ -90,12 +90,12 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
     for start in group:
         if not isinstance(start, Reduction):
             continue
-        made = set(start.outputs)
-        part = [start]
+        made: set[Val] = set(start.outputs)
+        part: list[Node] = [start]
         for node in group[group.index(start) + 1 :]:
             if not made.isdisjoint(node.inputs):
                 part.append(node)
-                made.update(node.outputs)  # type: ignore[arg-type]
+                made.update(node.outputs)
         if len(part) < len(group):
             yield tuple(part)
 
