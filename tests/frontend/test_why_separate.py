@@ -62,7 +62,7 @@ def block() -> tuple[FusionDefinition, dict[str, Any]]:
         normal, *_ = fd.ops.layer_norm(x, [x.size(1)])
         product = fd.ops.matmul(normal, w)
         columns, rows = fd.ops.sum(product, [0]), fd.ops.sum(product, [1])
-        out = normal * fd.ops.sum(columns, [0]) + 1.0
+        out = normal * fd.ops.sum(fd.ops.abs(columns), [0]) + 1.0
         for tensor in (rows, out):
             fd.add_output(tensor)
     return fd, {"normal": normal, "product": product, "columns": columns, "rows": rows, "out": out}

@@ -301,6 +301,7 @@ class LibraryOp:
         switch: the option whose disabling keeps the operation from torch.
         strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
             more, or of other operations, torch would make a copy that a kernel makes as well.
+        anywhere: whether a tensor of rank 0 may lie in host memory, among its operands and its results.
     """
 
     name: str
@@ -311,6 +312,7 @@ class LibraryOp:
     draws: bool = False
     switch: str | None = None
     strided_rank: int = 0
+    anywhere: bool = False
 
     def __copy__(self) -> LibraryOp:
         return self

@@ -3,15 +3,16 @@
 Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
 
 `GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
-(tensors without elements), `casts` (chains of them), `parts` (reads of one part of a join), `round_trips`
-(changes of shape that lead back), `common` (what is written twice), `dead` (what no output needs), `slices`
-(of what is computed row by row), `aliases` (outputs that are views), `memory_order` (of what passes between
-kernels), and `operand_views` (a library reads what its operands are views of).
+(tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
+(reads of one part of a join), `round_trips` (changes of shape that lead back), `nested_reductions` (in one
+step), `common` (what is written twice), `dead` (what no output needs), `slices` (of what is computed row by
+row), `aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
+`operand_views` (a library reads what its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
 of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
-that are made already), `separate` (small tensors that are read before a reduction and elsewhere), `powers`
-(small ones as products).
+that are made already), `equal_reads` (one load for both), `separate` (small tensors that are read before a
+reduction and elsewhere), `powers` (small ones as products).
 
 `two_pass`, `chunks` and `split_k` are ones that schedulers propose. It may import core, sym, ir, ops and
 analyze.
@@ -31,9 +32,11 @@ from fusewright.rewrite.casts import fold_casts
 from fusewright.rewrite.common import merge_equal_nodes
 from fusewright.rewrite.dead import remove_dead_nodes
 from fusewright.rewrite.empty import drop_empty_tensors
+from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
 from fusewright.rewrite.memory_order import keep_memory_order
+from fusewright.rewrite.nested_reductions import join_nested_reductions
 from fusewright.rewrite.operand_views import view_operands
 from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
@@ -41,14 +44,17 @@ from fusewright.rewrite.round_trips import cancel_round_trips
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
+from fusewright.rewrite.uniform import read_scalars
 
 Pass = tuple[str, Callable[[Fusion], Fusion]]
 
 GRAPH_REWRITES: tuple[Pass, ...] = (
     ("drop empty tensors", drop_empty_tensors),
+    ("read scalars", read_scalars),
     ("fold casts", fold_casts),
     ("read parts", read_parts),
     ("cancel round trips", cancel_round_trips),
+    ("join nested reductions", join_nested_reductions),
     ("merge equal nodes", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
@@ -60,6 +66,7 @@ REWRITES: tuple[Pass, ...] = (
     ("lift views", lift_views),
     ("sink views", sink_views),
     ("simplify choices", simplify_choices),
+    ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),
     ("expand powers", expand_powers),
 )

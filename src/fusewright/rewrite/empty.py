@@ -60,7 +60,7 @@ def _fill(fusion: Fusion, node: Node, values: list[PyScalar | Scalar]) -> None:
     for out, value in zip(node.outputs, values, strict=True):
         assert isinstance(out, TensorView)
         fill = value if isinstance(value, Scalar) else fusion.new_scalar(out.dtype, value)
-        out.logical = out.shape
+        out.redefine(out.shape)
         out.loop = list(out.shape)
         out.allocation = tuple([axis for axis in out.allocation if not axis.is_reduction])
         fusion.add_node(Full(fill, out))

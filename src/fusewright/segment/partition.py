@@ -62,7 +62,7 @@ class _Search:
     def __init__(
         self, draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node]
     ) -> None:
-        self.graph = GroupGraph(nodes, apart)
+        self.graph = GroupGraph([[node] for node in nodes], apart)
         self.draft = draft
         self._excluded = ExclusionIndex(exclusions)
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
