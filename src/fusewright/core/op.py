@@ -86,6 +86,9 @@ class Spelling:
             `ir.Node.reduced`); None: this one.
         divides: whether the last operand divides an integer, so that C leaves undefined what happens where it
             is 0: a compiler may take it for granted that it never is.
+        slots: what it takes in Float, as multiples of an addition's share of the time, for estimates: PTX
+            instructions, each by its throughput on sm_90 (CUDA C++ Programming Guide, arithmetic
+            instructions): a special function counts as 8.
     """
 
     cuda: str
@@ -93,6 +96,7 @@ class Spelling:
     snippets: tuple[str, ...] = ()
     precise: Spelling | None = None
     divides: bool = False
+    slots: int = 1
 
     def render(self, operands: Sequence[str], dtype: DataType) -> Code:
         """The CUDA expression for `operands`, with `dtype` as the compute type."""

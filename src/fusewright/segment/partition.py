@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node
@@ -38,8 +38,12 @@ def partition(
     return draft.result(draft.segments(merged_groups(draft, draft.nodes, exclusions), exclusions))
 
 
-def merged_groups(draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -> list[list[Node]]:
+def merged_groups(
+    draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node] = ()
+) -> list[list[Node]]:
     """Merges `nodes` of the draft's graph into groups that one scheduler each takes, producers first.
+
+    `apart`: those of the nodes that stay groups by themselves.
 
     Nodes that compute scalars are left to the host. If one scheduler takes everything, there is one group.
     A node that no kernel contains is a group by itself; what surrounds it merges as if it were not there,
@@ -49,14 +53,16 @@ def merged_groups(draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -
     sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
     geometrically: about n log n nodes are shown to the schedulers for n nodes.
     """
-    return _Search(draft, nodes, exclusions).run()
+    return _Search(draft, nodes, exclusions, apart).run()
 
 
 class _Search:
     """The state of one search."""
 
-    def __init__(self, draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -> None:
-        self.graph = GroupGraph([[node] for node in nodes])
+    def __init__(
+        self, draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node]
+    ) -> None:
+        self.graph = GroupGraph([[node] for node in nodes], apart)
         self.draft = draft
         self._excluded = ExclusionIndex(exclusions)
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
