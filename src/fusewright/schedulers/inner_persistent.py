@@ -453,7 +453,7 @@ def _hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
             continue
         schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
         for use in list(tensor.uses):
-            read = schedule.cache_after(tensor, cached_uses=use.outputs)
+            read = schedule.cache_after(tensor, cached_uses=[use.output])
             schedule.parallelize(read, -1, ParallelType.vectorize)
 
 

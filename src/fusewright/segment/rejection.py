@@ -1,8 +1,7 @@
 """What a partition goes on without where a group that a scheduler took cannot be its kernel after all.
 
-Its planner rejects the sizes of a call, or its proposal turned out to be wrong. Each answer excludes something
-that no earlier one did, so a partition that asks again and again comes to an end: a scheduler that is not asked
-about some more nodes, or some more pairs of nodes that it may not merge.
+Its planner rejects the sizes of a call, or its proposal turned out to be wrong. Each answer excludes nodes,
+or pairs of nodes, that no earlier one did: so a partition that asks again and again comes to an end.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from fusewright.sym import Symbol, evaluate
 
 # Cuts of a group of which both parts are shown to schedulers and planners.
 CUTS_TRIED = 6
-# Cuts for one partition at most: then a rejected group is taken apart into its nodes, since each cut is followed
-# by a partition of the whole graph.
+# Cuts for one partition at most: then a rejected group is taken apart into its nodes, since a partition of
+# the whole graph follows each cut.
 MAX_CUTS = 32
 
 
 def without_fault(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
     """What to exclude so that a segment which cannot be made is not made again.
 
-    Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them: what fails
-    has to be compiled to be known. Nodes that a rewrite made are gone with it. None if there is no partition
-    then.
+    Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them, since
+    only a compilation shows what fails. Nodes that a rewrite made are gone with it. None if there is no
+    partition then.
     """
     if any(node not in draft.position for node in segment.nodes):
         return excluded.without_redefinition()

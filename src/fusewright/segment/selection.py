@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
@@ -293,10 +294,9 @@ class _Decision:
             if isinstance(state, State):
                 return state
             segment, reject = state
-            sizes, asked = self.call.facts(segment).sizes, excluded
-            further = without_rejected(
-                draft, segment, excluded, sizes, lambda nodes: self._answer(nodes, asked) is not None
-            )
+            is_accepted = partial(self._is_accepted, excluded)
+            sizes = self.call.facts(segment).sizes
+            further = without_rejected(draft, segment, excluded, sizes, is_accepted)
             if further is None:
                 raise RejectedError(scheduler=type_name(segment.scheduler.type), reason=reject.reason)
             excluded = further
@@ -437,6 +437,9 @@ class _Decision:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
         answer = self._answer(group, state.excluded)
         return None if answer is None else self._cost(*answer).seconds
+
+    def _is_accepted(self, excluded: Exclusions, group: Sequence[Node]) -> bool:
+        return self._answer(group, excluded) is not None
 
     def _answer(self, group: Sequence[Node], excluded: Exclusions) -> tuple[Segment, Proposal] | None:
         """The segment of a group by itself and what is proposed for it; None if nobody takes it."""
