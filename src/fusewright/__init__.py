@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fusewright.schedulers import CompileParams as CompileParams
     from fusewright.schedulers import GemmTile as GemmTile
     from fusewright.schedulers import HeuristicParams as HeuristicParams
+    from fusewright.schedulers import InnerOuterParams as InnerOuterParams
     from fusewright.schedulers import LaunchParams as LaunchParams
     from fusewright.schedulers import MatmulParams as MatmulParams
     from fusewright.schedulers import MatMulTileOptions as MatMulTileOptions
@@ -71,6 +72,7 @@ _EXPORTS = {
     "HardwareInfo": "fusewright.runtime",
     "HeuristicParams": "fusewright.schedulers",
     "KernelProfile": "fusewright.host.profile",
+    "InnerOuterParams": "fusewright.schedulers",
     "LaunchParams": "fusewright.schedulers",
     "LoadStoreOpType": "fusewright.core.enums",
     "MatMulTileOptions": "fusewright.schedulers",

@@ -90,7 +90,6 @@ def test_which_rows_are_constant():
     assert assumed(softmax(), 3, EVEN) == ()  # few wide accesses
     assert assumed(softmax(), 3, 99) == ()  # few accesses
     assert assumed(softmax(masked=True), 3, EVEN) == (EVEN,)
-    assert assumed(softmax(), 3, 0) == ()
     assert assumed(softmax(shape=(-1, ODD)), 3, ODD) == ()  # constant in the definition
     assert assumed(softmax(shape=(-1, -1, -1), dims=(1, 2)), 3, 59, 39) == (59, 39)
     assert assumed(softmax(shape=(-1, 59, -1), dims=(1, 2)), 3, 59, 39) == (59, 39)

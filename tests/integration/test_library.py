@@ -170,12 +170,9 @@ def test_kernels_before_and_after_are_fused_for_all_sizes(target: torch.device) 
             assert_close(ours, theirs, shapes[1][0] * shapes[1][1])
         program = fd._leaf.executor.last_program
         kernels.update(program.kernels)
-        assert [plan.segment.scheduler.type.name for plan in program.plans] == [
-            "pointwise",
-            "expr_eval",
-            "reduction",
-            "expr_eval",
-        ]
+        names = [plan.segment.scheduler.type.name for plan in program.plans]
+        # Without elements there is nothing to compute.
+        assert names == (["pointwise", "expr_eval", "reduction", "expr_eval"] if shapes[0][0] else [])
     with pytest.raises(ShapeError, match="2 different sizes"):
         fd.execute(tensors(target, torch.float32, (6, 5, 8), (7, 9), (7,)))
 

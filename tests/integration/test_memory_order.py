@@ -283,3 +283,49 @@ def test_a_stated_order_wins_over_the_inputs(target: torch.device) -> None:
     doubled, copy, permuted = fd.execute([x])
     for out, expected in ((doubled, 2 * x), (copy, x), (permuted, 2 * x.permute(0, 2, 3, 1))):
         assert torch.equal(out, expected) and out.is_contiguous()
+
+
+def test_normalizations_and_moves_lie_as_torchs(target: torch.device) -> None:
+    x = _integers((2, 8, 4, 6), target).to(memory_format=torch.channels_last)
+    with FusionDefinition() as fd:
+        t, o = fd.define_tensor(list(x.shape), contiguity=True, stride_order=list(CHANNELS_LAST)), fd.ops
+        rows = o.layer_norm(o.permute(t, [0, 2, 3, 1]), [8])[0]
+        for out in (
+            o.batch_norm(t, None, None, None, None, 0.1, 1e-5, True)[0],
+            o.group_norm(t, 4)[0],
+            o.permute(rows, [0, 3, 1, 2]) * 2.0,
+            o.exp(o.cat([o.slice(t, [0, 2, 0, 0], [2, 5, 4, 6]), o.flip(t, [1])], 1)),
+            o.exp(o.pad(t, [1, 1])),
+            o.exp(o.reshape(t, [2, 2, 4, 24])),  # strides lead to it
+            o.exp(o.reshape(t, [2, 32, 6])),  # they do not
+        ):
+            fd.add_output(out)
+    functional = torch.nn.functional
+    normalized = functional.layer_norm(x.permute(0, 2, 3, 1), [8]).permute(0, 3, 1, 2)
+    expected = (
+        functional.batch_norm(x, None, None, training=True),
+        functional.group_norm(x, 4).to(memory_format=torch.channels_last),
+        normalized * 2,
+        torch.cat([x[:, 2:5], x.flip(1)], 1).exp(),
+        functional.pad(x, [1, 1]).exp(),
+        x.reshape(2, 2, 4, 24).exp(),
+        x.reshape(2, 32, 6).exp(),
+    )
+    for i, (found, wanted) in enumerate(zip(fd.execute([x]), expected, strict=True)):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        assert found.stride() == wanted.stride(), i
+
+
+@pytest.mark.parametrize("order", [(3, 2, 1, 0), CHANNELS_LAST])
+def test_what_passes_between_kernels_lies_as_the_inputs(order: tuple[int, ...], target: torch.device) -> None:
+    x = _laid_out(_integers((2, 8, 4, 6), target), order)
+    with FusionDefinition() as fd:
+        t = fd.from_pytorch(x)
+        between = fd.ops.segment_set(t * 2.0)
+        fd.add_output(fd.ops.permute(between, [0, 2, 3, 1]) + 1.0)
+    (out,) = fd.validate([x])
+    assert out.is_contiguous()
+    program = fd._leaf.executor.last_program
+    (tensor,) = program.plans[0].segment.outputs
+    places = [tensor.shape.index(axis) for axis in tensor.allocation]
+    assert places == sorted(range(4), key=lambda dim: -order[dim])

@@ -72,7 +72,7 @@ def test_an_input_that_is_written_in_place_is_read_before():
     [
         ([4, 8], lambda ops, x: ops.flip(x, 1), 1),  # torch has no negative strides
         ([4, 8], lambda ops, x: ops.broadcast_in_dim(x, [2, 4, 8], [1, 2]), 0),
-        ([0, 8], lambda ops, x: ops.reshape(x, [2, 0, 8]), 1),
+        ([0, 8], lambda ops, x: ops.reshape(x, [2, 0, 8]), 0),  # of no elements
         ([8, 0], lambda ops, x: ops.permute(x, [1, 0]), 0),
         # torch would copy dimensions that it cannot merge into one batch, as a kernel does
         ([2, 3, 4, 8], lambda ops, x: ops.permute(x, [1, 0, 2, 3]), 1),

@@ -6,9 +6,6 @@ It is counted in function calls, since no test may depend on time.
 from __future__ import annotations
 
 import cProfile
-import gc
-import importlib
-import pkgutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import FusionDefinition, sym
+from fusewright import FusionDefinition
 from fusewright.cuda.printer import print_kernel
 from fusewright.frontend.cache import FusionCache
 from fusewright.runtime import compiler
+from tests.work import forget_proofs
 
 Tensor = torch.Tensor
 RANKS = (12, 24)
@@ -99,18 +97,9 @@ def _inputs(fd: FusionDefinition, rank: int) -> list[Tensor]:
     return inputs
 
 
-def _forget_proofs() -> None:
-    """Empties the caches of `sym`, so that a count does not depend on the tests before."""
-    for module in pkgutil.iter_modules(sym.__path__):
-        for value in vars(importlib.import_module(f"{sym.__name__}.{module.name}")).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
-    gc.collect()
-
-
 def _calls(work: Callable[[], object]) -> int:
     """How many Python functions `work` calls."""
-    _forget_proofs()
+    forget_proofs()
     FusionCache.reset()
     before = sys.getprofile()
     sys.setprofile(None)

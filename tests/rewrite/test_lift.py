@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.errors import VerifyError
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -167,3 +168,22 @@ def test_a_rewrite_is_dumped_and_verified_where_it_changed_something(fusion):
     add_output(fusion, permute(fusion, op(fusion, "neg", fusion.output_tensors()[0]), [1, 0]))
     with pytest.raises(VerifyError, match="after lift views"):
         canonicalize(fusion)
+
+
+def test_a_factor_with_dimensions_beyond_a_sum_is_in_the_sums_kernel(target: torch.device) -> None:
+    """As the weights of channels that are normalized in groups: [N, G, C] between [N, G] and [N, G, C, X]."""
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(torch.empty(2, 4, 3, 12))
+        weights = fd.ops.broadcast(fd.from_pytorch(torch.empty(4, 3)), [True, False, False])
+        total = fd.ops.broadcast(fd.ops.sum(x, [2, 3]), [False, False, True])
+        scale = fd.ops.mul(total, weights)
+        shift = fd.ops.sub(weights, fd.ops.mul(total, scale))
+        wide = [fd.ops.broadcast(t, [False, False, False, True]) for t in (scale, shift)]
+        fd.add_output(fd.ops.add(fd.ops.mul(x, wide[0]), wide[1]))
+    given, factor = torch.randn(2, 4, 3, 12, device=target), torch.randn(4, 3, device=target)
+    (found,) = fd.execute([given, factor])
+    sums = given.double().sum((2, 3))[..., None]
+    scales = sums * factor
+    wanted = given * scales[..., None] + (factor - sums * scales)[..., None]
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3)
+    assert len(fd._last_kernels()) == 1

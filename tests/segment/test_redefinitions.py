@@ -71,7 +71,7 @@ IN_CHUNKS = ["reduction", "scan", "scan"]
 def test_few_long_scans_are_computed_in_chunks():
     planned = select(sums, (2, 2**24))
     assert schedulers(planned) == IN_CHUNKS and tried(planned, "scan in chunks") == [True]
-    [trial] = planned.partition.trials
+    trial = planned.partition.trials[0]
     assert trial.after < trial.before / 10
     # Whichever call of a class comes first.
     lengths = {
@@ -100,10 +100,10 @@ def test_casts_of_what_is_scanned_are_read_again_by_each_kernel():
         return [cumsum(fusion, x, 1), cummax(fusion, x, 1)]
 
     planned = select(both, (1, 2**22), dtype=DataType.BFloat16)
-    # Both reduce the chunks in one kernel.
-    assert schedulers(planned) == ["reduction", *4 * ["scan"]]
+    # Both reduce the chunks in one kernel, and scan them in one.
+    assert schedulers(planned) == ["reduction", *3 * ["scan"]]
     x = planned.partition.fusion.inputs[0]
-    assert sum(x in segment.inputs for segment in planned.partition.segments) == 3
+    assert sum(x in segment.inputs for segment in planned.partition.segments) == 2
     chunks = [v for segment in planned.partition.segments for v in segment.inputs if v is not x]
     assert all(v.extents[-1] is not x.extents[-1] for v in chunks)
 
@@ -116,7 +116,8 @@ def product(fusion: Fusion, a: TensorView, b: TensorView) -> list[TensorView]:
     "shapes, kept",
     [
         (((64, 65536), (65536, 64)), [True]),
-        (((512, 8192), (8192, 512)), [False]),  # half of the GPU computes: an eighth kernel's time is no gain
+        (((512, 8192), (8192, 512)), []),
+        (((512, 10240), (10240, 512)), [False]),  # half of the GPU computes: no gain within the error
         (((8, 4096), (4096, 4096)), []),
         (((4096, 4096), (4096, 4096)), []),
         (((64, 256), (256, 64)), []),

@@ -124,6 +124,43 @@ def loop_keys(
     return [p[a] for a in producer.loop], [c[a] for a in consumer.loop]
 
 
+class LoopKeys:
+    """`loop_keys` of many pairs of tensors whose loops do not change meanwhile."""
+
+    def __init__(self) -> None:
+        self._table = AxisKeys()
+        self._known: dict[TensorView, list[Key | None]] = {}
+
+    def between(
+        self, producer: TensorView, consumer: TensorView, *, forward_absent: bool = False
+    ) -> tuple[list[Key | None], list[Key | None]]:
+        """See `loop_keys`."""
+        if _has_same_dimensions(producer, consumer):
+            return self._by_position(producer), self._by_position(consumer)
+        return loop_keys(producer, consumer, forward_absent=forward_absent)
+
+    def _by_position(self, tensor: TensorView) -> list[Key | None]:
+        """The keys of its loop axes, where the position of a dimension is its name."""
+        known = self._known.get(tensor)
+        if known is None:
+            leaves = {axis: self._table.leaf(position) for position, axis in enumerate(tensor.logical)}
+            keys = self._table.of_axes(tensor.loop, leaves)
+            known = self._known[tensor] = [keys[axis] for axis in tensor.loop]
+        return known
+
+
+def _has_same_dimensions(producer: TensorView, consumer: TensorView) -> bool:
+    """Whether the dimensions of both, none of which a transform made, correspond by position."""
+    node = consumer.definition
+    return (
+        node is not None
+        and type(node).axis_map is Node.axis_map
+        and producer.root is None
+        and consumer.root is None
+        and len(producer.shape) == len(producer.logical) == len(consumer.logical)
+    )
+
+
 def stays_one_point(tensor: TensorView, axis: IterDomain) -> bool:
     """Whether a dimension has one point in `tensor` and in all that is computed from it along that dimension.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fusewright.analyze.kept import kept
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Reduction, Update
 from fusewright.ir.text import value_name
 
 
+@kept
 def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
     """Why a fusion is more than elementwise work, loads by index and nodes of one `kind`, or None."""
     for node in fusion.nodes:

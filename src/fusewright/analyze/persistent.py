@@ -3,42 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from fusewright.analyze.scan_axes import is_spread_scan
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 
 
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """Sets of tensors, a bit each, by tensor.
+
+    Attributes:
+        bit: the tensor itself.
+        descendants: itself and what is computed from it.
+        same_loop_candidates: descendants, but not beyond a reduction: what can stand in one loop with it.
+    """
+
+    bit: dict[TensorView, int]
+    descendants: dict[TensorView, int]
+    same_loop_candidates: dict[TensorView, int]
+
+
 class Reachability:
     """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
 
     def __init__(self, fusion: Fusion) -> None:
-        nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
-        self._bit: dict[TensorView, int] = {}
-        self._descendants: dict[TensorView, int] = {}
-        #: descendants, but not beyond a reduction: what can stand in one loop with the tensor
-        self._same_loop_candidates: dict[TensorView, int] = {}
+        self._nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
         # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
-        self._reductions = [n.output for n in nodes if n.output.is_reduction or is_spread_scan(n)]
+        self._reductions = [n.output for n in self._nodes if n.output.is_reduction or is_spread_scan(n)]
+
+    @cached_property
+    def _sets(self) -> _Sets:
+        sets = _Sets({}, {}, {})
         reductions = set(self._reductions)
-        for position in reversed(range(len(nodes))):
-            node = nodes[position]
+        for position in reversed(range(len(self._nodes))):
+            node = self._nodes[position]
             descendants = candidates = bit = 1 << position
             for out in node.outputs:
                 for user in out.uses:  # all outputs of a node count as one
-                    descendants |= self._descendants.get(user.output, 0)
-                    candidates |= self._same_loop_candidates.get(user.output, 0)
+                    descendants |= sets.descendants.get(user.output, 0)
+                    candidates |= sets.same_loop_candidates.get(user.output, 0)
             if node.output in reductions:
                 candidates = bit
             for out in node.outputs:
                 assert isinstance(out, TensorView)
-                self._bit[out] = bit
-                self._descendants[out] = descendants
-                self._same_loop_candidates[out] = candidates
+                sets.bit[out] = bit
+                sets.descendants[out] = descendants
+                sets.same_loop_candidates[out] = candidates
+        return sets
 
     def reaches(self, tensor: TensorView, other: TensorView) -> bool:
         """Whether `other` is `tensor` or computed from it."""
-        return bool(self._descendants.get(tensor, 0) & self._bit.get(other, 0))
+        return bool(self._sets.descendants.get(tensor, 0) & self._sets.bit.get(other, 0))
 
     @property
     def reductions(self) -> Sequence[TensorView]:
@@ -51,14 +69,17 @@ class Reachability:
         The second consumer, or what follows from it, stands in one loop with what awaits the reduction, so
         the two consumers cannot share a loop that the reduction reduces.
         """
-        consumers = [c for c in tensor.consumers if c in self._bit]
+        if not self._reductions:
+            return []
+        sets = self._sets
+        consumers = [c for c in tensor.consumers if c in sets.bit]
         if len(consumers) < 2:
             return []
         found: list[TensorView] = []
         for reduction in self._reductions:
             feeding = [self.reaches(c, reduction) for c in consumers]
             if any(feeding) and any(
-                self._same_loop_candidates[c] & self._descendants[reduction]
+                sets.same_loop_candidates[c] & sets.descendants[reduction]
                 for c, feeds in zip(consumers, feeding)
                 if not feeds
             ):

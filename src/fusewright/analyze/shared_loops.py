@@ -18,14 +18,16 @@ class SharedLoops:
         self._parent: dict[LoopPosition, LoopPosition] = {}
         computed = set(nodes)
         for node in nodes:
+            lead = node.output
             for tensor in node.outputs:
                 assert isinstance(tensor, TensorView)
                 if tensor.inline_at == 0:
                     continue
-                for consumer in tensor.consumers:
-                    if (user := consumer.definition) in computed and user is not None:
+                for user in tensor.uses:
+                    if user in computed:
+                        reader = user.output
                         for position in range(tensor.inline_at):
-                            self._unite((node.output, position), (user.output, position))
+                            self._unite((lead, position), (reader, position))
 
     def of(self, loop: LoopPosition) -> LoopPosition:
         """The loop that stands for all that are one with `loop`."""

@@ -156,14 +156,12 @@ def stores_along_lane(tensor: TensorView, width: int) -> bool:
 
 def power_of_two_divisor(value: int, limit: int) -> int:
     """The largest power of two up to `limit` (one itself) that divides `value`; 0 has all divisors."""
-    return math.gcd(value, limit) if value else limit
+    return math.gcd(value, limit)
 
 
 def widest_access(
     element_bytes: int, inner_size: int, outer_strides: Sequence[int], alignment: int, limit: int
 ) -> int:
     """The most elements of one aligned access; strides in elements, alignment in bytes."""
-    width = power_of_two_divisor(inner_size, max(1, min(limit, MAX_VECTOR_BYTES // element_bytes)))
-    for stride in outer_strides:
-        width = power_of_two_divisor(stride, width)
+    width = math.gcd(max(1, min(limit, MAX_VECTOR_BYTES // element_bytes)), inner_size, *outer_strides)
     return max(1, min(width, power_of_two_divisor(alignment, MAX_VECTOR_BYTES) // element_bytes))

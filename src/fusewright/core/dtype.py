@@ -26,6 +26,7 @@ __all__ = [
     "from_torch",
     "of_python_value",
     "promote",
+    "represents",
     "torch_dtype_to_datatype",
 ]
 
@@ -318,6 +319,30 @@ def fits(value: PyScalar, dtype: DataType) -> bool:
         return True
     limit = dtype.largest
     return all(not math.isfinite(part) or abs(part) <= limit for part in (value.real, value.imag))
+
+
+def represents(wide: DataType, narrow: DataType) -> bool:
+    """Whether every value of `narrow` is known to be one of `wide`, so that a cast there rounds nothing."""
+    if wide is narrow:
+        return True
+    known = (Category.BOOL, Category.INT, Category.FLOAT)
+    if wide.category not in known or narrow.category not in known or wide is DataType.Float4_e2m1fn:
+        return False
+    if narrow.is_bool or wide.is_bool:
+        return narrow.is_bool and wide is not DataType.Float8_e8m0fnu  # which has no zero
+    if narrow.is_integral:
+        low, high = integers_of(narrow)
+        if wide.is_integral:
+            least, most = integers_of(wide)
+            return least <= low and high <= most
+        exact = int(1 / torch.finfo(wide.torch).eps) * 2
+        return max(-low, high) <= min(exact, wide.largest)
+    if wide.is_integral:
+        return False
+    ours, theirs = torch.finfo(wide.torch), torch.finfo(narrow.torch)
+    return (
+        ours.eps <= theirs.eps and ours.max >= theirs.max and ours.tiny * ours.eps <= theirs.tiny * theirs.eps
+    )
 
 
 def dtype_of_python_type(kind: type) -> DataType:

@@ -32,6 +32,7 @@ def build_program(
     in_place: dict[TensorView, TensorView],
     static: frozenset[Val],
     views: Mapping[TensorView, TensorView],
+    empty: Sequence[TensorView] = (),
 ) -> HostProgram:
     """The program of these steps, in order.
 
@@ -39,7 +40,8 @@ def build_program(
         in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
             are computed in memory of their own and copied.
         static: scalars that a signature fixes.
-        views: outputs that are views of inputs, and of which.
+        views: outputs that are views of inputs or of other outputs, and of which.
+        empty: outputs without elements, which no step makes.
     """
     setup, operations = _scalars(fusion, steps, static)
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
@@ -68,6 +70,7 @@ def build_program(
         done = [t for t in _touched(step) if last[t] == i and t not in kept | inputs and t not in in_place]
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
+    operations += [Allocate(tensor, True) for tensor in empty]
     operations += [View(tensor, source) for tensor, source in views.items()]
     operations.append(Return(tuple(returned)))
     memory = {**in_place, **{copy.source: copy.target for copy in copies if copy.source not in inputs}}

@@ -89,9 +89,12 @@ class Bundles:
         """
         result: list[StepPlan] = []
         for members in launches:
+            if len(members) == 1:
+                result.append(plans[members[0]])
+                continue
             open_bundles: dict[Any, _Bundle] = {}
             for plan in (plans[i] for i in members):
-                blocks = _blocks(plan, memory) if len(members) > 1 else None
+                blocks = _blocks(plan, memory)
                 if blocks is None or not isinstance(plan, LaunchPlan):
                     result.append(plan)
                     continue

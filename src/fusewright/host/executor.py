@@ -28,7 +28,7 @@ from fusewright.host.finished import FinishedSchedule, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
-from fusewright.host.memory import Memory
+from fusewright.host.memory import Memory, empty_outputs
 from fusewright.host.memory_checks import unwritable
 from fusewright.host.plan import (
     NO_VIEWS,
@@ -45,7 +45,7 @@ from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
-from fusewright.rewrite import with_viewed_operands
+from fusewright.rewrite import simplified
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
@@ -101,9 +101,12 @@ class FusionExecutor:
         as_defined: bool = False,
     ) -> None:
         self._as_defined = as_defined
-        self.fusion = fusion = fusion if as_defined else with_viewed_operands(fusion)
         self.registry = registry if registry is not None else default_registry()
         self.options = options if options is not None else Options.from_environment()
+        if not as_defined:
+            with paused_collector():
+                fusion = simplified(fusion, Tracer(self.options, timing=False))
+        self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
@@ -116,6 +119,12 @@ class FusionExecutor:
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         #: what kernels compute in an order that differs from run to run
         self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
+        #: what torch computes unless an option is disabled, and that option
+        self._switched = [
+            (node, switch)
+            for node in fusion.nodes
+            if isinstance(node, LibraryCall) and (switch := node.op.switch)
+        ]
         self._layouts: dict[TensorView, Layout] = {}
         self._settings: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
         self._latest = self._setting(self.options, None)
@@ -397,7 +406,8 @@ class FusionExecutor:
 
         required = self._excluded_by(setting.options, setting.deterministic)
         views = self._views.find(binding) if setting.views else NO_VIEWS
-        partitions = self._partitions_without(frozenset(views))
+        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
+        partitions = self._partitions_without(frozenset((*views, *empty)))
         hardware = place.target.hardware
         call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
 
@@ -409,7 +419,7 @@ class FusionExecutor:
             else:  # what the user wants to schedule and to see is a kernel for each segment
                 plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
             try:
-                return self._bind(setting, place, plans, binding, memory, tracer, views)
+                return self._bind(setting, place, plans, binding, memory, tracer, views, empty)
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -429,12 +439,13 @@ class FusionExecutor:
         memory: Memory,
         tracer: Tracer,
         views: Views = NO_VIEWS,
+        empty: tuple[TensorView, ...] = (),
     ) -> BoundProgram:
         kernels = [plan.op.kernel for plan in plans if isinstance(plan, LaunchPlan)]
         if len(kernels) > 1:
             place.target.load(kernels, tracer)
         with tracer.stage("host program"):
-            program = place.programs.bind(plans, binding, memory, tracer, views)
+            program = place.programs.bind(plans, binding, memory, tracer, views, empty)
         if setting.options.dump_dir is not None:
             dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
         return program
@@ -460,8 +471,8 @@ class FusionExecutor:
             kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
             for name in kernels:
                 excluded = excluded.without_nodes(name, self._unordered)
-        for node in self.fusion.nodes:
-            if isinstance(node, LibraryCall) and node.op.switch and options.disabled(node.op.switch):
+        for node, switch in self._switched:
+            if options.disabled(switch):
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
         return excluded
 

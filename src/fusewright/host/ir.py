@@ -173,7 +173,7 @@ class CopyInto:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Makes an output that is a view of an input: no copy."""
+    """Makes an output that is a view of an input, or of an output made before: no copy."""
 
     tensor: TensorView
     source: TensorView

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fusewright.core.dtype import DataType
 from fusewright.host.binding import Binding
-from fusewright.host.layout import Layout
+from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers import Facts
@@ -84,3 +84,8 @@ class Memory:
                 shape, strides = layout.at(self.sizes)
             found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
         return found
+
+
+def empty_outputs(fusion: Fusion, memory: Memory, known: Collection[TensorView]) -> tuple[TensorView, ...]:
+    """The outputs in memory of their own, but those that are `known`, which have no elements in a call."""
+    return tuple([t for t in fresh_outputs(fusion) if t not in known and 0 in memory.of(t)[0]])

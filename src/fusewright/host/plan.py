@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -174,10 +173,12 @@ class LaunchPlan:
         if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
             return None
         try:
-            with nullcontext() if self.segment is None else self.segment.names.in_errors():
-                return self.sizes.shape(self.symbols(memory) if values is None else values)
+            return self.sizes.shape(self.symbols(memory) if values is None else values)
         except ScheduleError as error:
-            raise error if self.segment is None else LaunchError(self, error) from error
+            if self.segment is None:
+                raise
+            error.reword(self.segment.names.translated)
+            raise LaunchError(self, error) from error
 
     def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
         """What the launch uses by name. Raises as `shape`."""
@@ -284,6 +285,8 @@ def in_place_outputs(
     They are the candidates whose kernel reads an element before it overwrites it. All others are computed
     elsewhere and copied at the end.
     """
+    if all(output.alias is None for output in fusion.outputs):
+        return {}
     steps = [(plan.op.values, plan.op.outputs) for plan in plans]
     allowed = {
         tensor: home
@@ -353,15 +356,19 @@ class Programs:
         memory: Memory,
         tracer: Tracer,
         views: Views = NO_VIEWS,
+        empty: tuple[TensorView, ...] = (),
     ) -> BoundProgram:
-        """The function for calls that `binding` describes, which follows these plans in order."""
+        """The function for calls that `binding` describes, which follows these plans in order.
+
+        views, empty: outputs that no plan makes, which are views or have no elements.
+        """
         plans = tuple(plans)
         viewed = {tensor: source for tensor, (source, _) in views.items()}
         in_place = in_place_outputs(self.fusion, plans, memory)
         memory.place(in_place)
         plans = tuple([plan for plan in plans if not _copies_in_place(plan, in_place)])
-        key = plans, tuple(in_place), tuple(viewed)
-        template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, tracer))
+        key = plans, tuple(in_place), tuple(viewed.items()), empty
+        template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, empty, tracer))
         names = dict(template.constants)
         values = dict(binding.values)
         for result, function, operands in template.setup:
@@ -397,9 +404,11 @@ class Programs:
         plans: Sequence[StepPlan],
         in_place: dict[TensorView, TensorView],
         viewed: dict[TensorView, TensorView],
+        empty: tuple[TensorView, ...],
         tracer: Tracer,
     ) -> _Template:
-        program = build_program(self.fusion, [plan.op for plan in plans], in_place, self._static, viewed)
+        steps = [plan.op for plan in plans]
+        program = build_program(self.fusion, steps, in_place, self._static, viewed, empty)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
         on_cuda = isinstance(self.target, CudaTarget)
         several = on_cuda and torch.cuda.device_count() > 1

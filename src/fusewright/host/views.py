@@ -1,73 +1,76 @@
-"""Outputs that are views of inputs: torch makes them, and no kernel."""
+"""Outputs that are views of inputs, or of other outputs: torch makes them, and no kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from fusewright.host.binding import Binding
-from fusewright.host.layout import size_value
+from fusewright.host.layout import Layout, size_value
 from fusewright.ir import Fusion, Node, Placement, TensorView
+from fusewright.rewrite.aliases import alias_bases, only_looks, view_chain
 from fusewright.sym import Symbol
 
-#: An output that is a view -> the input that it views, and where it lies in that input's memory.
+#: An output that is a view -> the input or output that it views, and where it lies in that one's memory.
 Views = Mapping[TensorView, tuple[TensorView, Placement]]
 
 
 class OutputViews:
-    """The outputs of a fusion that may be views of inputs.
+    """The outputs of a fusion that may be views.
 
-    Those are computed from one input by nodes that only look at it in another way, and are not written into
-    an input. An input that an output is written into is not viewed: its old values would be lost.
+    Those are computed from an input, or from an output that a kernel writes, by nodes that only look at it in
+    another way, and are not written into an input. What is written into, or changed in memory, is not viewed:
+    its old values would be lost.
     """
 
     def __init__(self, fusion: Fusion) -> None:
-        written = {o.alias for o in fusion.outputs}
-        self._chains: dict[TensorView, tuple[int, list[Node]]] = {}
-        for output in fusion.outputs:
-            chain = _chain(fusion, output.tensor)
-            if chain is None or output.alias is not None or chain[0] in written:
-                continue
-            if not all(use.traits.view or use.traits.indexed for use in output.tensor.uses):
-                continue  # a kernel may hand it on to others, in memory of its own
-            self._chains[output.tensor] = fusion.inputs.index(chain[0]), chain[1]
-        self._inputs = fusion.inputs
+        bases = alias_bases(fusion)
+        self._positions = {value: i for i, value in enumerate(fusion.inputs)}
+        self._layouts = {t: Layout(t) for t in bases if t not in self._positions}
+        found = {
+            tensor: chain
+            for tensor in fusion.output_tensors()
+            if (chain := view_chain(tensor, bases)) is not None
+            # A kernel may hand it on to others, in memory of its own.
+            and all(only_looks(use) for use in tensor.uses)
+        }
+        self._chains: dict[TensorView, tuple[TensorView, list[Node]]] = {}
+        for tensor in sorted(found, key=lambda tensor: _depth(tensor, found)):  # what is viewed comes first
+            self._chains[tensor] = found[tensor]
 
     def find(self, binding: Binding) -> Views:
         """Those of a call."""
         found: dict[TensorView, tuple[TensorView, Placement]] = {}
-        for output, (index, chain) in self._chains.items():
-            source = self._inputs[index]
-            place = _placed(binding.shapes[index], binding.strides[index])
+        for output, (base, chain) in self._chains.items():
+            source, place = found.get(base) or (base, self._placed(base, binding))
             for node in chain:
                 shape = _shape(node.output, binding.sizes)
                 # Without elements there is nothing to share, and no stride of a part.
                 place = node.placement(place, shape, binding.sizes) if place and 0 not in shape else None
-            if place is not None and isinstance(source, TensorView):
+            if place is not None:
                 found[output] = source, place
         return found
 
+    def _placed(self, base: TensorView, binding: Binding) -> Placement | None:
+        position = self._positions.get(base)
+        if position is None:
+            return _placement(*self._layouts[base].at(binding.sizes))
+        return _placement(binding.shapes[position], binding.strides[position])
 
-def _chain(fusion: Fusion, tensor: TensorView) -> tuple[TensorView, list[Node]] | None:
-    """The input that a tensor may be a view of, and the nodes from there on; None if there is none."""
-    nodes: list[Node] = []
-    node = tensor.definition
-    while node is not None and (node.traits.view or node.traits.indexed):
-        nodes.append(node)
-        source = node.inputs[0]
-        if not isinstance(source, TensorView):
-            return None
-        if fusion.is_input(source):
-            return None if source.is_cpu else (source, nodes[::-1])
-        node = source.definition
-    return None
+
+def _depth(tensor: TensorView, found: Mapping[TensorView, tuple[TensorView, list[Node]]]) -> int:
+    """How many views lead to it."""
+    depth = 0
+    while tensor in found:
+        tensor, depth = found[tensor][0], depth + 1
+    return depth
 
 
 def _shape(tensor: TensorView, sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
     return tuple(size_value(extent, sizes) for extent in tensor.extents)
 
 
-def _placed(shape: tuple[int, ...], strides: tuple[int, ...]) -> Placement | None:
-    """An input as torch would have it: a dimension of one element has the stride that goes past those inside.
+def _placement(shape: tuple[int, ...], strides: tuple[int, ...]) -> Placement | None:
+    """A tensor as torch would have it: a dimension of one element has the stride that goes past those inside.
 
     None for one without elements, which has no memory to share.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,8 +62,12 @@ class Fusion:
         self.computed_sizes: dict[Symbol, Expr] = {}
         #: what must hold for the sizes of a call, and what an error says where it does not
         self.checks: list[tuple[Expr, str]] = []
+        #: what is known of a fusion that is frozen (`analyze.kept`); None: it may change
+        self.analyses: dict[Hashable, object] | None = None
         self._equal: dict[Expr, Expr] = {}
         self._input_set: set[Val] = set()
+        #: `edits`, the outputs, and `ordered_nodes` of them
+        self._ordered: tuple[int, list[TensorView], Sequence[Node]] = (0, [], ())
 
     def empty_like(self) -> Fusion:
         """An empty fusion whose new values are numbered after those of this one."""
@@ -185,8 +189,16 @@ class Fusion:
         self.outputs.append(Output(tensor, alias, hidden))
         tensor.memory = MemoryType.global_
 
-    def add_node(self, node: Node) -> Node:
+    def freeze(self) -> None:
+        """Says that nobody changes it any more."""
+        self.analyses = {}
+
+    def _edit(self) -> None:
+        assert self.analyses is None, "a frozen fusion is changed"
         self.edits += 1
+
+    def add_node(self, node: Node) -> Node:
+        self._edit()
         self.nodes[node] = None
         if node.reduced is None:
             node.reduced = node.is_reduced()
@@ -197,7 +209,7 @@ class Fusion:
         return node
 
     def remove_node(self, node: Node) -> None:
-        self.edits += 1
+        self._edit()
         del self.nodes[node]
         for value in dict.fromkeys(node.inputs):
             value.uses.remove(node)
@@ -207,7 +219,7 @@ class Fusion:
 
     def replace_inputs(self, node: Node, values: dict[Val, Val]) -> None:
         """Makes `node` read values[v] wherever it reads v."""
-        self.edits += 1
+        self._edit()
         for old in dict.fromkeys(node.inputs):
             if old in values:
                 old.uses.remove(node)
@@ -373,7 +385,7 @@ class Fusion:
     def with_outputs(self, outputs: Iterable[Output]) -> Fusion:
         """The same values and nodes with these outputs; to be read, not changed."""
         new = copy.copy(self)
-        new.outputs = list(outputs)
+        new.outputs, new.analyses = list(outputs), None
         return new
 
     def size_symbols(self) -> set[Symbol]:
@@ -402,10 +414,18 @@ class Fusion:
         """Distinct output tensors in order."""
         return list(dict.fromkeys(o.tensor for o in self.outputs))
 
-    def ordered_nodes(self) -> list[Node]:
+    def ordered_nodes(self) -> Sequence[Node]:
         """The nodes that outputs depend on, producers first; ties in creation order."""
+        outputs = [o.tensor for o in self.outputs]
+        edits, known, ordered = self._ordered
+        if edits != self.edits or known != outputs:
+            ordered = self._order(outputs)
+            self._ordered = self.edits, outputs, ordered
+        return ordered
+
+    def _order(self, outputs: Sequence[TensorView]) -> Sequence[Node]:
         needed: set[Node] = set()
-        stack = [o.tensor.definition for o in self.outputs]
+        stack = [tensor.definition for tensor in outputs]
         while stack:
             node = stack.pop()
             if node is None or node in needed:

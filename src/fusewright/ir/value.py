@@ -34,7 +34,9 @@ class TensorView:
     """A tensor and how it is iterated over and stored.
 
     root: the axes that its definition produces, when a transform (rfactor) made others logical; else None.
-    logical: its dimensions as consumers see them, reduced ones included.
+    logical: its dimensions, reduced ones included.
+    maybe_root: the axes that its definition produces.
+    shape: the logical axes that consumers see: those not reduced away.
     loop: the axes that its computation loops over, made from logical by transforms.
     allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
@@ -50,6 +52,8 @@ class TensorView:
         "memory",
         "root",
         "logical",
+        "maybe_root",
+        "shape",
         "loop",
         "allocation",
         "contiguity",
@@ -75,8 +79,7 @@ class TensorView:
         self.number = number
         self.dtype = dtype
         self.memory = memory
-        self.root = tuple(root) if root is not None else None
-        self.logical = tuple(logical)
+        self.redefine(logical, root)
         self.loop: list[IterDomain] = list(logical)
         self.allocation = tuple(allocation) if allocation is not None else self.logical
         self.contiguity = (
@@ -90,16 +93,18 @@ class TensorView:
         self.definition: Node | None = None
         self.uses: list[Node] = []
 
+    def redefine(self, logical: Sequence[IterDomain], root: Sequence[IterDomain] | None = None) -> None:
+        """Gives it other dimensions, and other axes that its definition produces; None: these dimensions."""
+        self.logical = tuple(logical)
+        self.root = tuple(root) if root is not None else None
+        self.maybe_root = self.logical if self.root is None else self.root
+        self.shape = tuple([axis for axis in self.logical if axis.kind is not IterKind.REDUCTION])
+
     # ---- queries
 
     @property
     def name(self) -> str:
         return f"T{self.number}"
-
-    @property
-    def maybe_root(self) -> tuple[IterDomain, ...]:
-        """The axes that the definition produces."""
-        return self.logical if self.root is None else self.root
 
     @property
     def is_placed(self) -> bool:
@@ -110,12 +115,6 @@ class TensorView:
     def iterated(self) -> tuple[IterDomain, ...]:
         """The dimensions that it is computed along: of a tensor that is stored by index, its source's."""
         return self.maybe_root if self.is_placed else self.shape
-
-    @property
-    def shape(self) -> tuple[IterDomain, ...]:
-        """The logical axes that consumers see: those not reduced away."""
-        # A list is built twice as fast as a generator is drained, and this is asked for all the time.
-        return tuple([axis for axis in self.logical if axis.kind is not IterKind.REDUCTION])
 
     @property
     def ndim(self) -> int:

@@ -156,6 +156,8 @@ class _Verifier:
         self, tensor: TensorView, what: str, sources: Sequence[IterDomain], targets: Sequence[IterDomain]
     ) -> None:
         """Transforms lead from exactly `sources` to exactly `targets`."""
+        if tuple(sources) == tuple(targets):
+            return
         transforms = transforms_between(sources, targets)
         made = [axis for transform in transforms for axis in transform.outputs]
         used = [axis for transform in transforms for axis in transform.inputs]

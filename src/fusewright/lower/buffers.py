@@ -233,7 +233,9 @@ class Buffers:
         """A thread or block axis along which a node reads another position than its own, and that
         position; axes of blocks come first. Registers of a broadcast hold the same at every position.
         """
-        axes = [a for a in tensor.loop if a.parallel.is_thread and not a.is_reduction]
+        # Loops left of the inlining position are the reader's own.
+        separate = tensor.loop[tensor.inline_at :]
+        axes = [a for a in separate if a.parallel.is_thread and not a.is_reduction]
         if tensor.memory is MemoryType.local:
             axes = [a for a in axes if not a.is_broadcast]
         axes.sort(key=lambda a: not a.parallel.is_grid)

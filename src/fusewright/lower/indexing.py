@@ -9,6 +9,7 @@ the axis with the same key where there is one, else it is computed forward from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
 from fusewright.ir.axis import IterDomain, transforms_between
@@ -42,15 +43,20 @@ class NodeIndices:
         self.guards: list[tuple[IterDomain, Expr]] = []
         self._walk_back(skip_reductions)
         self._keys = AxisKeys()
-        self._by_key: dict[Key, Expr] = {}
-        self._leaf_keys: dict[IterDomain, Key | None] = {
-            axis: self._leaf_key(self.tensor, axis) for axis in self.tensor.maybe_root
-        }
-        keyed = self._keys.of_axes(self.tensor.loop, self._leaf_keys)
-        for axis, key in keyed.items():
-            if key is not None and key != ONE_POINT and axis in self._index:
-                self._by_key.setdefault(key, self._index[axis])
         self._operands: dict[int, tuple[dict[IterDomain, Key | None], dict[IterDomain, Expr]]] = {}
+
+    @cached_property
+    def _leaf_keys(self) -> dict[IterDomain, Key | None]:
+        return {axis: self._leaf_key(self.tensor, axis) for axis in self.tensor.maybe_root}
+
+    @cached_property
+    def _by_key(self) -> dict[Key, Expr]:
+        """The indices of axes between the root and the loops."""
+        found: dict[Key, Expr] = {}
+        for axis, key in self._keys.of_axes(self.tensor.loop, self._leaf_keys).items():
+            if key is not None and key != ONE_POINT and axis in self._index:
+                found.setdefault(key, self._index[axis])
+        return found
 
     def _leaf_key(self, tensor: TensorView, axis: IterDomain) -> Key:
         one_point = axis.is_broadcast and self._domains.extent(tensor, axis) is ONE

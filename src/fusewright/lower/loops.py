@@ -55,17 +55,19 @@ class LoopMap:
     """The loops of every node: `of(node)` outermost first, one a loop axis of its lead output."""
 
     def __init__(self, nodes: Sequence[Node], domains: Domains) -> None:
-        self._shared = SharedLoops(nodes)
+        shared = SharedLoops(nodes)
         members: dict[LoopPosition, list[LoopPosition]] = {}
+        classes: dict[Node, list[LoopPosition]] = {}
         for node in nodes:
-            for position in range(len(node.output.loop)):
-                spot = (node.output, position)
-                members.setdefault(self._shared.of(spot), []).append(spot)
-        self._loops = {shared: _make_loop(spots, domains) for shared, spots in members.items()}
+            positions = [(node.output, position) for position in range(len(node.output.loop))]
+            classes[node] = [shared.of(position) for position in positions]
+            for representative, position in zip(classes[node], positions):
+                members.setdefault(representative, []).append(position)
+        self._loops = {key: _make_loop(positions, domains) for key, positions in members.items()}
+        self._of = {node: tuple([self._loops[key] for key in keys]) for node, keys in classes.items()}
 
     def of(self, node: Node) -> tuple[Loop, ...]:
-        tensor = node.output
-        return tuple(self._loops[self._shared.of((tensor, i))] for i in range(len(tensor.loop)))
+        return self._of[node]
 
     def all(self) -> Iterable[Loop]:
         return self._loops.values()

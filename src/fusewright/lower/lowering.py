@@ -55,12 +55,12 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         VerifyError: a fault of a pass.
     """
     with tracer.stage("nest"):
-        prepared, original = prepare(fusion)
+        prepared, originals = prepare(fusion)
         kernel, context = _build(prepared, options)
         _MANAGER.check(kernel, "nest", tracer)
     kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
-        return _bind(kernel, context, original)
+        return _bind(kernel, context, originals)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -269,20 +269,22 @@ def _check_parameters(params: Sequence[k.Param]) -> None:
         )
 
 
-def _tensor(value: Val) -> TensorView:
-    assert isinstance(value, TensorView)
-    return value
+def _bind(kernel: k.Kernel, ctx: Context, originals: dict[Val, Val]) -> Lowered:
+    """`originals` leads from values of a prepared copy to those of the fusion."""
 
+    def original(tensor: TensorView) -> TensorView:
+        value = originals.get(tensor, tensor)
+        assert isinstance(value, TensorView)
+        return value
 
-def _bind(kernel: k.Kernel, ctx: Context, original: dict[Val, Val]) -> Lowered:
-    tensors = {ctx.buffers.of(t): _tensor(original[t]) for t in _global_tensors(ctx)}
-    scalars = {param: original[value] for value, param in ctx.scalars.items()}
+    tensors = {ctx.buffers.of(t): original(t) for t in _global_tensors(ctx)}
+    scalars = {param: originals.get(value, value) for value, param in ctx.scalars.items()}
     symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
 
     def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
         stride = ctx.buffers.stride_symbols.get(s)
         if stride is not None:
-            return StrideArgument(_tensor(original[stride.tensor]), stride.dim)
+            return StrideArgument(original(stride.tensor), stride.dim)
         return SizeArgument(ctx.domains.size_of(s))
 
     arguments: list[Argument] = []

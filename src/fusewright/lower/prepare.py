@@ -21,7 +21,8 @@ from fusewright.sym import as_int
 
 
 def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
-    """A copy in which every reduction and scan is computed in registers, and the map from its values back.
+    """The fusion with every reduction and scan computed in registers: itself, or a copy and the map from the
+    copy's values back.
 
     Raises:
         ScheduleError: results that one statement computes are not scheduled alike.
@@ -31,11 +32,13 @@ def prepare(fusion: Fusion) -> tuple[Fusion, dict[Val, Val]]:
     for node in fusion.nodes:
         if not node.is_scalar:
             _check_siblings(node)
+    if not any(map(_accumulates_in_memory, fusion.tensors())) and not _variable_tensors(fusion):
+        return fusion, {}
     fusion, copies = fusion.clone()
     for tensor in fusion.tensors():
-        if isinstance(tensor.definition, (Reduction, Scan)) and tensor.memory is not MemoryType.local:
+        if _accumulates_in_memory(tensor):
             _accumulate_in_registers(fusion, tensor)
-    variable = [tensor for tensor in fusion.tensors() if _is_of_variable_size(tensor)]
+    variable = _variable_tensors(fusion)
     if variable:
         inline_most(fusion, variable)
     return fusion, {copy: value for value, copy in copies.items()}
@@ -53,6 +56,15 @@ def _check_siblings(node: Node) -> None:
                 given=str(other),
                 hint=f"transform_like and parallelize_like make {other.name} follow {first.name}",
             )
+
+
+def _accumulates_in_memory(tensor: TensorView) -> bool:
+    """Whether it is a reduction or scan that was scheduled to be elsewhere than in registers."""
+    return tensor.memory is not MemoryType.local and isinstance(tensor.definition, (Reduction, Scan))
+
+
+def _variable_tensors(fusion: Fusion) -> list[TensorView]:
+    return [tensor for tensor in fusion.tensors() if _is_of_variable_size(tensor)]
 
 
 def _is_of_variable_size(tensor: TensorView) -> bool:

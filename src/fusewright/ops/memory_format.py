@@ -1,29 +1,64 @@
-"""The memory order of outputs for which none is stated: that of their inputs, as torch keeps it.
+"""The memory order of tensors for which none is stated: that of what they follow from, as torch keeps it.
 
 Elementwise results lie as torch's TensorIterator lays them out (`TensorIteratorBase::reorder_dimensions`):
-their dimensions are sorted by the strides of the operands, the first of which that tells decides. What is
-not elementwise lies row-major, and so does what follows from a permutation in the definition itself, which
-is there to change how the result lies. Sizes are not known here: a dimension that only may be of one element
-counts as one of several.
+their dimensions are sorted by the strides of the operands, the first of which that tells decides. Views,
+slices, pads, joins and reshapes lie as what they read does, if its dimensions lie beside each other where
+they are merged. Reductions, scans and what is read by index tensors lie row-major, and so does whatever
+follows from row-major inputs alone: a permutation of those in the definition is there to change how the
+result lies. Sizes are not known here: a dimension that only may be of one element counts as one of several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fusewright.ir import Copy, IterDomain, Node, TensorView, Update
+from fusewright.ir import Copy, Fusion, Indexed, IndexMap, IterDomain, Node, TensorView, Update, position_of
+from fusewright.sym import Expr
 
-__all__ = ["keep_memory_format", "lay_out"]
+__all__ = ["keep_memory_format", "lay_out", "lay_out_intermediates"]
 
 #: Of each dimension how far outside it lies in memory, 0 for the innermost; None for one without strides.
-Order = tuple[int | None, ...]
+Places = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a tensor lies. `kept`: as an input that is not row-major, through permutations as well."""
+
+    places: Places
+    kept: bool = False
 
 
 def keep_memory_format(tensor: TensorView) -> None:
     """Lays an output out as what it is computed from, unless its order is stated."""
-    if tensor.definition is None or _states_order(tensor.definition):
-        return
-    order = _order(tensor, {})
+    if tensor.definition is not None and not _states_order(tensor.definition):
+        _keep(tensor, {})
+
+
+def lay_out_intermediates(fusion: Fusion) -> bool:
+    """Lays out what is no output as what it is computed from, unless its order is stated; whether any moved.
+
+    Where a kernel ends behind such a tensor, it and its readers go through it in the order of the inputs.
+    """
+    outputs = set(fusion.output_tensors())
+    known: dict[TensorView, Order] = {}
+    moved = False
+    for node in fusion.ordered_nodes():
+        if node.is_scalar or _states_order(node):
+            continue
+        for tensor in node.outputs:
+            if not isinstance(tensor, TensorView) or tensor in outputs:
+                continue
+            is_base = any(isinstance(use, Update) and use.base is tensor for use in tensor.uses)
+            if not is_base and _order(tensor, known).kept:
+                _keep(tensor, known)
+                moved = True
+    return moved
+
+
+def _keep(tensor: TensorView, known: dict[TensorView, Order]) -> None:
+    order = _order(tensor, known).places
     lay_out(tensor, list(reversed(_sorted([order], tensor.ndim))), [True] * tensor.ndim)
 
 
@@ -45,14 +80,6 @@ def _states_order(node: Node) -> bool:
     return node.traits.whole or (isinstance(node, Copy) and node.ordered)
 
 
-def _permutes(node: Node) -> bool:
-    """Whether it is a view with dimensions in another order than those of its input."""
-    if not node.traits.relabel:
-        return False
-    dims = [dim for dim in node.axis_map(0) if dim is not None]
-    return dims != sorted(dims)
-
-
 def _order(tensor: TensorView, known: dict[TensorView, Order]) -> Order:
     """The order that a tensor has, or would have in memory of its own."""
     stack = [tensor]
@@ -62,37 +89,85 @@ def _order(tensor: TensorView, known: dict[TensorView, Order]) -> Order:
         if current in known:
             stack.pop()
         elif node is None or _states_order(node):
-            known[stack.pop()] = _dense(current, current.allocation)
-        elif not node.traits.pointwise or not node.tensor_inputs or _permutes(node):
-            known[stack.pop()] = _dense(current, current.shape)
-        elif missing := [v for v in node.tensor_inputs if v not in known]:
+            places = _dense(current, current.allocation)
+            known[stack.pop()] = Order(places, places != _dense(current, current.shape))
+        elif not _follows(node):
+            known[stack.pop()] = Order(_dense(current, current.shape))
+        elif missing := [v for v in _operands(node) if v not in known]:
             stack += missing
         else:
-            known[stack.pop()] = _computed_order(node, known)
+            known[stack.pop()] = _computed_order(node, [known[v] for v in _operands(node)])
     return known[tensor]
 
 
-def _dense(tensor: TensorView, memory: Sequence[IterDomain]) -> Order:
+def _follows(node: Node) -> bool:
+    """Whether its output lies as its operands do."""
+    if isinstance(node, Indexed):
+        return not node.indices
+    return node.traits.pointwise and bool(node.tensor_inputs)
+
+
+def _operands(node: Node) -> list[TensorView]:
+    return [node.source] if isinstance(node, Indexed) else node.tensor_inputs
+
+
+def _dense(tensor: TensorView, memory: Sequence[IterDomain]) -> Places:
     """Of a tensor whose axes lie in memory like this, the outermost first."""
     places = {axis: place for place, axis in enumerate(reversed(memory))}
-    return tuple(None if axis.is_broadcast else places[axis] for axis in tensor.shape)
+    return tuple([None if axis.is_broadcast else places[axis] for axis in tensor.shape])
 
 
-def _computed_order(node: Node, known: dict[TensorView, Order]) -> Order:
-    """Of an elementwise result, or a view of its operand."""
-    axes = node.output.shape
+def _computed_order(node: Node, operands: Sequence[Order]) -> Order:
+    """Of an elementwise result, or of what shows its operand in another way."""
+    out = node.output
+    row_major = Order(_dense(out, out.shape))
+    if not any(order.kept for order in operands):
+        return row_major
+    if isinstance(node, Indexed):
+        read = _read_places(node.map, node.source, out, operands[0].places)
+        return row_major if read is None else Order(read, True)
+    tensors = [i for i, value in enumerate(node.inputs) if isinstance(value, TensorView)]
     orders = [
-        tuple(None if dim is None else known[operand][dim] for dim in node.axis_map(i))
-        for i, operand in enumerate(node.inputs)
-        if isinstance(operand, TensorView)
+        tuple([None if dim is None else order.places[dim] for dim in node.axis_map(i)])
+        for i, order in zip(tensors, operands)
     ]
     if node.traits.view:
-        return orders[0]
-    places = {dim: place for place, dim in enumerate(_sorted(orders, len(axes)))}
-    return tuple(None if axis.is_broadcast else places[dim] for dim, axis in enumerate(axes))
+        return Order(orders[0], True)
+    places = {dim: place for place, dim in enumerate(_sorted(orders, out.ndim))}
+    found = tuple([None if axis.is_broadcast else places[dim] for dim, axis in enumerate(out.shape)])
+    # As the first operand that has several dimensions, even where that is the row-major order here.
+    first = next((order for order in operands if sum(p is not None for p in order.places) > 1), None)
+    return Order(found, found != row_major.places or first is None or first.kept)
 
 
-def _sorted(orders: Sequence[Order], rank: int) -> list[int]:
+def _read_places(index: IndexMap, source: TensorView, out: TensorView, order: Places) -> Places | None:
+    """Of a result that reads each element of `source`, which lies in this order, at `index`.
+
+    None if dimensions become one that do not lie beside each other, or if one comes from nowhere.
+    """
+    stored = [(-place, dim) for dim, place in enumerate(order) if place is not None]
+    inwards = [dim for _, dim in sorted(stored)]
+    parts = {dim: _dims(index.indices[dim]) for dim in inwards}
+    found: list[int] = []
+    for dim in inwards:
+        found += [part for part in parts[dim] if part not in found]
+    for part in found:
+        merged = [dim for dim in inwards if part in parts[dim]]
+        first = inwards.index(merged[0])
+        if merged != sorted(merged) or merged != inwards[first : first + len(merged)]:
+            return None
+    if any(axis.is_broadcast == (dim in found) for dim, axis in enumerate(out.shape)):
+        return None
+    places = {dim: place for place, dim in enumerate(reversed(found))}
+    return tuple([places.get(dim) for dim in range(out.ndim)])
+
+
+def _dims(index: Expr) -> list[int]:
+    """The dimensions of the result that an index is by, in order."""
+    return sorted(dim for s in index.free_symbols if (dim := position_of(s)) is not None)
+
+
+def _sorted(orders: Sequence[Places], rank: int) -> list[int]:
     """The dimensions, innermost first, by an insertion sort; those that nobody tells apart stay."""
     dims = list(reversed(range(rank)))
     for start in range(1, rank):
@@ -108,7 +183,7 @@ def _sorted(orders: Sequence[Order], rank: int) -> list[int]:
     return dims
 
 
-def _is_outside(orders: Sequence[Order], a: int, b: int) -> bool | None:
+def _is_outside(orders: Sequence[Places], a: int, b: int) -> bool | None:
     """Whether dimension a lies outside of b for the first operand that tells; None if none does."""
     for order in orders:
         x, y = order[a], order[b]

@@ -1,12 +1,21 @@
-"""Rewrites of a fusion, or of a part that may become a segment, before schedulers see it.
+"""Rewrites of a fusion before schedulers see it: of the whole, and of each part that may become a segment.
 
-What lives here: `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores),
-`implied` (choices by the position that are made already), `separate` (small tensors that are read before a
-reduction and elsewhere), `powers` (small ones as products), REWRITES, the list of these rewrites, and
-`canonicalize`, which runs them: each changes a fusion in place, keeps its inputs and outputs, and returns
-it. `two_pass`, `chunks` and `split_k` are ones that schedulers propose, `operand_views` is of a whole
-fusion before it is cut: a library reads what its operands are views of. It may import core, sym, ir, ops
-and analyze.
+Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
+
+`GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
+(tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
+(reads of one part of a join), `round_trips` (changes of shape that lead back), `nested_reductions` (in one
+step), `common` (what is written twice), `dead` (what no output needs), `slices` (of what is computed row by
+row), `aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
+`operand_views` (a library reads what its operands are views of).
+
+`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
+of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
+that are made already), `equal_reads` (one load for both), `separate` (small tensors that are read before a
+reduction and elsewhere), `powers` (small ones as products).
+
+`two_pass`, `chunks` and `split_k` are ones that schedulers propose. It may import core, sym, ir, ops and
+analyze.
 """
 
 from __future__ import annotations
@@ -18,39 +27,89 @@ from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.text import fusion_text
 from fusewright.ir.verify import verify_fusion
+from fusewright.rewrite.aliases import separate_aliases
+from fusewright.rewrite.casts import fold_casts
+from fusewright.rewrite.common import merge_equal_nodes
+from fusewright.rewrite.dead import remove_dead_nodes
+from fusewright.rewrite.empty import drop_empty_tensors
+from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
-from fusewright.rewrite.operand_views import with_viewed_operands
+from fusewright.rewrite.memory_order import keep_memory_order
+from fusewright.rewrite.nested_reductions import join_nested_reductions
+from fusewright.rewrite.operand_views import view_operands
+from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
+from fusewright.rewrite.round_trips import cancel_round_trips
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.sink import sink_views
+from fusewright.rewrite.slices import move_slices_up
+from fusewright.rewrite.uniform import read_scalars
 
-REWRITES: tuple[tuple[str, Callable[[Fusion], Fusion]], ...] = (
+Pass = tuple[str, Callable[[Fusion], Fusion]]
+
+GRAPH_REWRITES: tuple[Pass, ...] = (
+    ("drop empty tensors", drop_empty_tensors),
+    ("read scalars", read_scalars),
+    ("fold casts", fold_casts),
+    ("read parts", read_parts),
+    ("cancel round trips", cancel_round_trips),
+    ("join nested reductions", join_nested_reductions),
+    ("merge equal nodes", merge_equal_nodes),
+    ("remove dead nodes", remove_dead_nodes),
+    ("move slices up", move_slices_up),
+    ("separate aliases", separate_aliases),
+    ("keep memory order", keep_memory_order),
+    ("view operands", view_operands),
+)
+REWRITES: tuple[Pass, ...] = (
     ("lift views", lift_views),
     ("sink views", sink_views),
     ("simplify choices", simplify_choices),
+    ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),
     ("expand powers", expand_powers),
 )
-_MANAGER = PassManager("rewrite", REWRITES, fusion_text, verify_fusion, lambda fusion: fusion.edits)
 
 
-def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
-    """Applies all rewrites in place; inputs and outputs keep their identity.
+def _manager(passes: tuple[Pass, ...]) -> PassManager[Fusion]:
+    return PassManager("rewrite", passes, fusion_text, verify_fusion, lambda fusion: fusion.edits)
+
+
+_OF_A_GRAPH, _OF_A_CANDIDATE = _manager(GRAPH_REWRITES), _manager(REWRITES)
+
+
+def simplified(fusion: Fusion, tracer: Tracer = SILENT) -> Fusion:
+    """A fusion that computes the same with less; `fusion`, which is not changed, if there is none.
+
+    Values keep their numbers, and inputs and outputs their places.
 
     Raises:
         VerifyError: a fault of a rewrite.
     """
-    _MANAGER.run(fusion, tracer)
+    new, _ = fusion.clone()
+    edits = new.edits
+    _OF_A_GRAPH.run(new, tracer)
+    return fusion if new.edits == edits else new
+
+
+def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
+    """Applies all rewrites of a candidate in place; inputs and outputs keep their identity.
+
+    Raises:
+        VerifyError: a fault of a rewrite.
+    """
+    _OF_A_CANDIDATE.run(fusion, tracer)
 
 
 __all__ = [
+    "GRAPH_REWRITES",
     "REWRITES",
     "canonicalize",
     "expand_powers",
     "lift_views",
     "separate_small_tensors",
+    "simplified",
     "simplify_choices",
     "sink_views",
-    "with_viewed_operands",
 ]

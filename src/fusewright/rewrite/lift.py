@@ -5,8 +5,8 @@
 
 Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
 the same order, so that one loop nest serves all, and a broadcast, permutation, slice, reshape or gather is
-nothing but how an input is indexed. What depends on a reduction stays: it is computed once a row, not once an
-element.
+nothing but how an input is indexed. What is computed of a reduction's result alone stays: it is computed once
+a row, not once an element.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
             if not above.traits.pointwise:  # a reduction, read in its own order
                 work.append(as_relabel(fusion, node))
                 continue
-        elif source in reduced and not isinstance(node, Indexed):
+        elif source in reduced and not isinstance(node, Indexed) and not _is_along_more(node, above):
             continue
         if not (above.traits.carries_relabels or above.traits.own_load):
             continue
@@ -68,6 +68,14 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         if not source.uses and source not in outputs and above in fusion.nodes:
             remove_dead(fusion, above, outputs)
     return fusion
+
+
+def _is_along_more(node: Node, above: Node) -> bool:
+    """Whether what follows from a reduction has further dimensions already, and gets more here.
+
+    A factor of each channel of a group, say, as the group's elements need it: it is computed in their loops.
+    """
+    return not above.reduced and None in node.axis_map(0)
 
 
 def _waits(node: Indexed, outputs: set[TensorView], reduced: set[Val]) -> bool:

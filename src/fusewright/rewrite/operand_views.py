@@ -10,27 +10,24 @@ from fusewright.core.dtype import DataType
 from fusewright.ir import Fusion, LibraryCall, Node, Placement, TensorView
 from fusewright.sym import as_int, product
 
-__all__ = ["with_viewed_operands"]
+__all__ = ["view_operands"]
 
 # Strides of a tensor of which none are known: no dimension is a multiple of another.
 _PRIMES = (104729, 49999, 24989, 12497, 6247, 3121, 1559, 773, 389, 193, 97, 47, 23, 11, 5, 2)
 
 
-def with_viewed_operands(fusion: Fusion) -> Fusion:
-    """The same computation, in which calls read what their operands are views of; `fusion` if none are."""
-    if not any(isinstance(node, LibraryCall) and any(_chains(fusion, node)) for node in fusion.nodes):
-        return fusion
-    new, _ = fusion.clone()
-    for node in list(new.nodes):
+def view_operands(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which calls read what their operands are views of."""
+    for node in list(fusion.nodes):
         if not isinstance(node, LibraryCall):
             continue
-        views = _chains(new, node)
+        views = _chains(fusion, node)
         if any(views):
             sources = [chain[0].inputs[0] if chain else value for chain, value in zip(views, node.inputs)]
-            new.remove_node(node)
+            fusion.remove_node(node)
             node.inputs, node.views = tuple(sources), views
-            new.add_node(node)
-    return new
+            fusion.add_node(node)
+    return fusion
 
 
 def _chains(fusion: Fusion, call: LibraryCall) -> tuple[tuple[Node, ...], ...]:

@@ -174,7 +174,8 @@ class _Sink:
             assert node is not None
             self.fusion.remove_node(node)
             root = [self.fusion.copy_axis(axis) for axis in twin.shape]
-            tensor.root, tensor.loop = tuple(root), list(root)
+            tensor.redefine(tensor.logical, root)
+            tensor.loop = root
             self.fusion.add_node(Stored(twin, tensor, self.inverse))
         for tensor in reversed(list(self.twins)):
             node = tensor.definition

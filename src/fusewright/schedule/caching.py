@@ -93,8 +93,7 @@ def cache_before(
             tensor.storage = Storage(tuple(twins[a] for a in tensor.storage.axes), tensor.storage.padding)
     tensor.allocation = tuple(twins[a] for a in tensor.allocation if a in twins)
     tensor.loop = [twins[a] for a in (tensor.shape if reduces else tensor.loop)]
-    tensor.logical = tuple(twins[a] for a in tensor.shape)
-    tensor.root = None
+    tensor.redefine([twins[a] for a in tensor.shape])
     fusion.remove_node(node)
     twin = node.copy({tensor: new})
     fusion.add_node(twin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fusewright.analyze.axis_map import loop_keys, sibling_keys
+from fusewright.analyze.axis_map import LoopKeys, sibling_keys
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.scan_axes import collective_position
 from fusewright.core.enums import ParallelType
@@ -19,56 +19,70 @@ from fusewright.schedule.ordering import cut_cycles
 _STOPS_INLINING = {ParallelType.vectorize, ParallelType.tma}
 
 
-def max_inline_position(fusion: Fusion, tensor: TensorView, reachability: Reachability | None = None) -> int:
-    """The most loops that `tensor` can share with every consumer.
+def max_inline_position(fusion: Fusion, tensor: TensorView) -> int:
+    """See `InlineLimits.of`."""
+    return InlineLimits(fusion).of(tensor)
 
-    A loop can be shared if its axes correspond in the tensor and every consumer, and none is reduced or
-    vectorized. A loop that computes a reduction must close before the reduction's consumers; consumers inside
-    it limit the position. So does the step of a scan in which threads meet.
+
+class InlineLimits:
+    """How far the tensors of a fusion can be inlined, by loops and parallel types that do not change
+    meanwhile.
     """
-    if tensor.definition is None or not tensor.consumers:
-        return 0
-    limit = len(tensor.loop)
-    for position, axis in enumerate(tensor.loop):
-        if axis.is_reduction or axis.parallel in _STOPS_INLINING:
-            limit = position
-            break
-    if (
-        isinstance(tensor.definition, Scan)
-        and (meeting := collective_position(tensor.definition)) is not None
-    ):
-        limit = min(limit, meeting)
-    for consumer in tensor.consumers:
-        ours, theirs = loop_keys(tensor, consumer)
-        shared = 0
-        while (
-            shared < min(limit, len(theirs)) and ours[shared] is not None and ours[shared] == theirs[shared]
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.reachability = Reachability(fusion)
+        self._keys = LoopKeys()
+
+    def of(self, tensor: TensorView) -> int:
+        """The most loops that `tensor` can share with every consumer.
+
+        A loop can be shared if its axes correspond in the tensor and every consumer, and none is reduced or
+        vectorized. A loop that computes a reduction must close before the reduction's consumers; consumers
+        inside it limit the position. So does the step of a scan in which threads meet.
+        """
+        if tensor.definition is None or not tensor.consumers:
+            return 0
+        limit = len(tensor.loop)
+        for position, axis in enumerate(tensor.loop):
+            if axis.is_reduction or axis.parallel in _STOPS_INLINING:
+                limit = position
+                break
+        if (
+            isinstance(tensor.definition, Scan)
+            and (meeting := collective_position(tensor.definition)) is not None
         ):
-            if tensor.loop[shared].parallel is not consumer.loop[shared].parallel:
-                break
-            if consumer.loop[shared].parallel in _STOPS_INLINING:
-                break
-            shared += 1
-        limit = min(limit, shared)
-    reachability = reachability or Reachability(fusion)
-    for reduction in reachability.reductions_between(tensor):
-        limit = min(limit, _shared_with_users(fusion, reduction, reachability))
-    # Outputs of one node share one loop nest.
-    for sibling in _siblings(tensor):
-        ours, theirs = sibling_keys(tensor, sibling)
-        same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
-        limit = min(limit, same)
-    return limit
+            limit = min(limit, meeting)
+        for consumer in tensor.consumers:
+            limit = self._shared_with(tensor, consumer, limit)
+        for reduction in self.reachability.reductions_between(tensor):
+            limit = min(limit, self._shared_with_users(reduction))
+        # Outputs of one node share one loop nest.
+        for sibling in _siblings(tensor):
+            ours, theirs = sibling_keys(tensor, sibling)
+            same = next(
+                (i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs))
+            )
+            limit = min(limit, same)
+        return limit
 
+    def _shared_with(self, tensor: TensorView, consumer: TensorView, limit: int) -> int:
+        """How many of the first `limit` loops the tensor can share with this consumer."""
+        ours, theirs = self._keys.between(tensor, consumer)
+        for shared, (axis, user) in enumerate(zip(tensor.loop[:limit], consumer.loop)):
+            if ours[shared] is None or ours[shared] != theirs[shared]:
+                return shared
+            if axis.parallel is not user.parallel or user.parallel in _STOPS_INLINING:
+                return shared
+        return min(limit, len(theirs))
 
-def _shared_with_users(fusion: Fusion, reduction: TensorView, reachability: Reachability) -> int:
-    """The position of the first loop of a reduction that its consumers cannot stand in.
+    def _shared_with_users(self, reduction: TensorView) -> int:
+        """The position of the first loop of a reduction that its consumers cannot stand in.
 
-    Axes of threads and blocks are no loops: everybody stands in them.
-    """
-    shared = max_inline_position(fusion, reduction, reachability)
-    later = (i for i, axis in enumerate(reduction.loop) if i >= shared and _is_loop(axis))
-    return next(later, len(reduction.loop))
+        Axes of threads and blocks are no loops: everybody stands in them.
+        """
+        shared = self.of(reduction)
+        later = (i for i, axis in enumerate(reduction.loop) if i >= shared and _is_loop(axis))
+        return next(later, len(reduction.loop))
 
 
 def _is_loop(axis: IterDomain) -> bool:
@@ -96,10 +110,10 @@ def inline_at(
     target = pos + rank + 1 if pos < 0 else pos
     if not 0 <= target <= rank:
         raise ScheduleError(f"inline_at: position {pos} is outside [{-rank - 1}, {rank}] of {tensor.name}")
-    reachability = Reachability(fusion)
+    limits = InlineLimits(fusion)
     positions: dict[TensorView, int] = {}
     for candidate in _inlinable(fusion, selected):
-        reached = max_inline_position(fusion, candidate, reachability)
+        reached = limits.of(candidate)
         wanted = min(target, len(candidate.loop))
         if reached < wanted and not best_effort and candidate in (selected or [tensor]):
             raise ScheduleError(
@@ -113,11 +127,11 @@ def inline_at(
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
     """Inlines every tensor (or the selected ones) as far as it can be."""
-    reachability = Reachability(fusion)
+    limits = InlineLimits(fusion)
     candidates = _inlinable(fusion, selected)
     for candidate in candidates:
-        candidate.inline_at = max(candidate.inline_at, max_inline_position(fusion, candidate, reachability))
-    cut_cycles(fusion, candidates)
+        candidate.inline_at = max(candidate.inline_at, limits.of(candidate))
+    cut_cycles(fusion, candidates, limits.reachability)
 
 
 def _inlinable(fusion: Fusion, selected: Collection[TensorView]) -> list[TensorView]:

@@ -10,7 +10,9 @@ Then `t` cannot share the loop with both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.shared_loops import LoopPosition, SharedLoops
@@ -20,15 +22,29 @@ from fusewright.ir.value import TensorView
 from fusewright.sym import as_int
 
 
-def cut_cycles(fusion: Fusion, candidates: Collection[TensorView]) -> None:
+def cut_cycles(fusion: Fusion, candidates: Collection[TensorView], reachability: Reachability) -> None:
     """Inlines `candidates` less far until the loops can be ordered, or others where those do not help."""
-    reachability = Reachability(fusion)
     nest = _Nest(fusion, reachability)
     for chosen in (set(candidates), set(fusion.tensors())):
         while (cut := nest.cut(chosen)) is not None:
             tensor, position = cut
             tensor.inline_at = position
             nest = _Nest(fusion, reachability)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cycle:
+    """Stretches of loops that need each other's results.
+
+    Attributes:
+        knot: those that do; a loop is a LoopPosition, a tensor that shares none stands for itself.
+        stretches: the tensors of each that is inside of the same loops.
+        home: the stretch of each of those tensors.
+    """
+
+    knot: Sequence[object]
+    stretches: Mapping[object, Sequence[TensorView]]
+    home: Mapping[TensorView, object]
 
 
 class _Nest:
@@ -58,11 +74,21 @@ class _Nest:
 
     def cut(self, chosen: Collection[TensorView]) -> LoopPosition | None:
         """One of `chosen` to inline less far, and how far; None if there is an order, or none that helps."""
-        return self._cut_within(self._leads, 0, chosen)
+        for cycle in self._cycles:
+            for loop in cycle.knot:
+                if not isinstance(loop, tuple):
+                    continue  # a tensor by itself shares no loop
+                found = self._cut_stretch(loop, cycle, chosen)
+                if found is not None:
+                    return found
+        return None
 
-    def _cut_within(
-        self, members: Sequence[TensorView], depth: int, chosen: Collection[TensorView]
-    ) -> LoopPosition | None:
+    @cached_property
+    def _cycles(self) -> list[_Cycle]:
+        """Those of outer loops before those inside them."""
+        return list(self._cycles_within(self._leads, 0))
+
+    def _cycles_within(self, members: Sequence[TensorView], depth: int) -> Iterator[_Cycle]:
         """Looks inside the `depth` loops that `members` share."""
         stretches: dict[object, list[TensorView]] = {}
         home: dict[TensorView, object] = {}
@@ -76,30 +102,20 @@ class _Nest:
             for key, inside in stretches.items()
         }
         for knot in _knots(stretches, needs):
-            for key in knot:
-                if not isinstance(key, tuple):
-                    continue  # a tensor by itself shares no loop
-                found = self._cut_stretch(key, stretches[key], home, knot, chosen)
-                if found is not None:
-                    return found
+            yield _Cycle(knot, stretches, home)
         for key, inside in stretches.items():
             if isinstance(key, tuple):
-                found = self._cut_within(inside, depth + 1, chosen)
-                if found is not None:
-                    return found
-        return None
+                yield from self._cycles_within(inside, depth + 1)
 
     def _cut_stretch(
-        self,
-        loop: object,
-        inside: Sequence[TensorView],
-        home: Mapping[TensorView, object],
-        knot: Collection[object],
-        chosen: Collection[TensorView],
+        self, loop: object, cycle: _Cycle, chosen: Collection[TensorView]
     ) -> LoopPosition | None:
         """A tensor that joins what leads out of the loop with what does not."""
+        inside, home = cycle.stretches[loop], cycle.home
         for leaving in inside:
-            if not any(home.get(user) != loop and home.get(user) in knot for user in self._users[leaving]):
+            if not any(
+                home.get(user) != loop and home.get(user) in cycle.knot for user in self._users[leaving]
+            ):
                 continue
             before = {lead for lead in inside if self._reach.reaches(lead, leaving)}
             for lead in inside:

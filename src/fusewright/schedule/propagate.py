@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterator, Sequence
 
-from fusewright.analyze.axis_map import loop_keys, producer_map, sibling_keys
+from fusewright.analyze.axis_map import LoopKeys, producer_map, sibling_keys
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Merge, Swizzle, Transform, transforms_between
@@ -205,15 +205,16 @@ def parallelize_like(
     """Gives axes that match one of the reference's (left of `pos`; -1: all) its parallel type."""
     end = len(reference.loop) if pos < 0 else pos
     chosen, wanted = set(selected), set(types)
+    keys = LoopKeys()
     bound: list[tuple[IterDomain, IterDomain]] = []
     source_of: dict[TensorView, list[IterDomain | None]] = {
         reference: [a if i < end else None for i, a in enumerate(reference.loop)]
     }
     for source, target, _ in spanning_walk(reference):
         if source in target.producers:
-            ours, theirs = loop_keys(source, target, forward_absent=True)
+            ours, theirs = keys.between(source, target, forward_absent=True)
         elif target in source.producers:
-            theirs, ours = loop_keys(target, source, forward_absent=True)
+            theirs, ours = keys.between(target, source, forward_absent=True)
         else:
             ours, theirs = sibling_keys(source, target)
         origin = {k: ref for k, ref in zip(ours, source_of[source]) if k is not None and ref is not None}

@@ -68,9 +68,8 @@ def _factor(fusion: Fusion, tensor: TensorView, moved: Sequence[int]) -> TensorV
     partial.loop = [twins[a] for a in tensor.loop]
     tensor.loop = [final.get(a, a) for i, a in enumerate(tensor.loop) if i not in moved]
     kept = [a for a in tensor.allocation if not a.is_reduction]
-    tensor.logical = tuple(remaining)
+    tensor.redefine(remaining)
     tensor.allocation = (*kept, *(a for a in remaining if a.is_reduction))
-    tensor.root = None
     for axis in tensor.logical:
         axis.definition = None  # of a tensor that was a partial result itself: the new one takes its root
     return partial

@@ -18,7 +18,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Const, Symbol
+from fusewright.sym import Const, Expr, Symbol
 
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need.
@@ -40,44 +40,89 @@ class MergedVectors:
     cost: float
 
 
-def merged_vectors(
-    fusion: Fusion, axes: Sequence[IterDomain], first: int, accesses: Sequence[Access], facts: Facts
-) -> list[MergedVectors]:
-    """What vectors there can be through several dimensions, none of them left of `first`.
+class MergedVectorLimits:
+    """What vectors there can be through several dimensions of a fusion's iteration space.
 
     None through broadcasts, sizes that are products or sums of sizes, or in the memory of an input that an
     output may be written into: the lowering proves no more of them yet.
     """
-    if any(facts.value(axis.extent) == 0 for axis in axes):
-        return []
-    if any(output.alias is not None for output in fusion.outputs):
-        return []
-    found = []
-    for dim in range(len(axes) - 2, first - 1, -1):
-        lanes = axes[dim:]
-        if all(not axis.is_broadcast and isinstance(axis.extent, (Symbol, Const)) for axis in lanes):
-            width, runs = _width(fusion, lanes, accesses, facts)
-            found.append(MergedVectors(dim, width, runs / width + len(accesses) - runs))
-    return found
+
+    def __init__(self, fusion: Fusion, axes: Sequence[IterDomain], accesses: Sequence[Access]) -> None:
+        self._extents = [axis.extent for axis in axes]
+        #: from the innermost dimensions on
+        self._lanes: list[_Lanes] = []
+        if any(output.alias is not None for output in fusion.outputs):
+            return
+        for dim in range(len(axes) - 2, -1, -1):
+            if any(axis.is_broadcast or not isinstance(axis.extent, (Symbol, Const)) for axis in axes[dim:]):
+                break
+            self._lanes.append(_lanes(fusion, dim, axes[dim:], accesses))
+
+    def vectors(self, first: int, facts: Facts) -> list[MergedVectors]:
+        """Those of a call, through none of the dimensions left of `first`."""
+        if any(facts.value(extent) == 0 for extent in self._extents):
+            return []
+        return [lanes.vectors(facts) for lanes in self._lanes if lanes.dim >= first]
 
 
-def _width(
-    fusion: Fusion, lanes: Sequence[IterDomain], accesses: Sequence[Access], facts: Facts
-) -> tuple[int, int]:
-    """The widest vector through these dimensions, and the number of accesses that can be one."""
-    runs = [access for access in accesses if _is_run(access, lanes)]
-    sizes = divisors(lanes[0].extent)
-    if not runs or sizes is None:
-        return 1, 0
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """An access that goes through some dimensions as through one run of memory.
+
+    Attributes:
+        element_bytes: of its dtype.
+        most: elements of a vector.
+        position: of the input that it reads; None for fresh memory, whose other strides are multiples of the
+            run's length.
+        outer: that input's other dimensions, and their extents.
+    """
+
+    element_bytes: int
+    most: int
+    position: int | None
+    outer: tuple[tuple[int, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The dimensions from `dim` on.
+
+    Attributes:
+        sizes: what a vector has to divide.
+        runs: the accesses that can be vectors.
+        single: how many cannot.
+    """
+
+    dim: int
+    sizes: tuple[Expr, ...]
+    runs: tuple[_Run, ...]
+    single: int
+
+    def vectors(self, facts: Facts) -> MergedVectors:
+        """The widest vectors."""
+        if not self.runs:
+            return MergedVectors(self.dim, 1, self.single)
+        width = MAX_VECTOR_BYTES
+        for each in self.sizes:
+            width = power_of_two_divisor(facts.value(each), width)
+        for run in self.runs:
+            alignment, strides = FRESH_ALIGNMENT, []
+            if run.position is not None:
+                alignment, own = facts.alignment[run.position], facts.strides[run.position]
+                strides = [own[dim] for dim, extent in run.outer if facts.value(extent) > 1]
+            width = widest_access(run.element_bytes, width, strides, alignment, run.most)
+        return MergedVectors(self.dim, width, len(self.runs) / width + self.single)
+
+
+def _lanes(fusion: Fusion, dim: int, axes: Sequence[IterDomain], accesses: Sequence[Access]) -> _Lanes:
+    sizes = divisors(axes[0].extent)
+    runs = [access for access in accesses if _is_run(access, axes)]
+    if sizes is None or not runs:
+        return _Lanes(dim, (), (), len(accesses))
     limit = MAX_VECTOR_BYTES if len(runs) == len(accesses) else MIXED_VECTOR_BYTES
-    width = MAX_VECTOR_BYTES
-    for each in sizes:
-        width = power_of_two_divisor(facts.value(each), width)
-    for access in runs:
-        alignment, strides = _memory(fusion, access, lanes, facts)
-        bytes_ = access.tensor.dtype.size
-        width = widest_access(bytes_, width, strides, alignment, max(1, limit // bytes_))
-    return width, len(runs)
+    return _Lanes(
+        dim, sizes, tuple([_run(fusion, each, axes, limit) for each in runs]), len(accesses) - len(runs)
+    )
 
 
 def _is_run(access: Access, lanes: Sequence[IterDomain]) -> bool:
@@ -89,28 +134,15 @@ def _is_run(access: Access, lanes: Sequence[IterDomain]) -> bool:
     return len(present) == len(lanes) and are_one_run(access.tensor, present)
 
 
-def _memory(
-    fusion: Fusion, access: Access, lanes: Sequence[IterDomain], facts: Facts
-) -> tuple[int, list[int]]:
-    """The alignment of the memory that is accessed, and its strides along the other dimensions."""
+def _run(fusion: Fusion, access: Access, lanes: Sequence[IterDomain], limit: int) -> _Run:
     tensor = access.tensor
-    aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
-    home = aliases.get(tensor, tensor)
+    most = max(1, limit // tensor.dtype.size)
+    if not fusion.is_input(tensor):
+        return _Run(tensor.dtype.size, most, None, ())
     inside = {access.axes[axis] for axis in lanes}
-    strides, step = [], 1
-    for axis in reversed(tensor.allocation):
-        if axis.is_broadcast or axis.is_reduction:
-            continue
-        size = facts.value(axis.extent)
-        if axis not in inside and size > 1:
-            strides.append(step)  # of memory of its own
-        step *= size
-    if not fusion.is_input(home):
-        return FRESH_ALIGNMENT, strides
-    position = fusion.inputs.index(home)
-    own = [
-        facts.strides[position][dim]
+    outer = tuple(
+        (dim, axis.extent)
         for dim, axis in enumerate(tensor.shape)
-        if not axis.is_broadcast and axis not in inside and facts.value(axis.extent) > 1
-    ]
-    return facts.alignment[position], own if home is tensor else [*own, *strides]
+        if not axis.is_broadcast and axis not in inside
+    )
+    return _Run(tensor.dtype.size, most, fusion.inputs.index(tensor), outer)

@@ -28,7 +28,7 @@ from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepte
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
-from fusewright.schedulers.merged_vectors import merged_vectors
+from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import (
     PointwiseSpace,
@@ -47,6 +47,8 @@ THREADS = 128
 LOADED_BYTES_IN_FLIGHT = 32
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
+
+_LAUNCH = LaunchParams(bdimx=THREADS)
 
 
 class PointwiseScheduler:
@@ -145,6 +147,15 @@ class _Planner:
         return VectorLimits(self.fusion, inner, self._accesses) if inner is not None else None
 
     @cached_property
+    def _concrete(self) -> list[Access]:
+        """Those that are no broadcast of one element."""
+        return [access for access in self._accesses if access.concrete]
+
+    @cached_property
+    def _merged(self) -> MergedVectorLimits:
+        return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
+
+    @cached_property
     def _loads(self) -> list[Sequence[bool]]:
         """For each load, along which of the dimensions it has all of their points."""
         reads = (access.concrete for access in self._accesses if self.fusion.is_input(access.tensor))
@@ -179,7 +190,7 @@ class _Planner:
             unroll_factor_outer=unroll if break_point else 1,
             assumed_sizes=assumed,
             vectorized_dim=dim,
-            lparams=LaunchParams(bdimx=THREADS),
+            lparams=_LAUNCH,
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; for these sizes only" if assumed else ""),
         )
@@ -191,12 +202,11 @@ class _Planner:
 
         Vectors along the innermost dimension serve what does not go through several as one, too.
         """
-        accesses = [access for access in self._accesses if access.concrete]
         width = self._vectors.width(facts) if self._vectors is not None else 1
-        best, best_cost = (width, -1), len(accesses) / width
+        best, best_cost = (width, -1), len(self._concrete) / width
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best
-        for merged in merged_vectors(self.fusion, self.space.axes, break_point, accesses, facts):
+        for merged in self._merged.vectors(break_point, facts):
             if merged.cost < best_cost:
                 best, best_cost = (merged.width, merged.dim), merged.cost
         return best

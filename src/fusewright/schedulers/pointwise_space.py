@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.ir.axis import IterDomain
@@ -60,11 +61,13 @@ def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> Poin
     return covering_space(fusion, reference)
 
 
+@kept
 def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | str:
     """The space of the dimensions of `reference`, which is not reduced, or why another tensor lacks them."""
     axes = iteration_order(reference)
     maps = reference_maps(reference, axes)
     wanted = {a for a in axes if not a.is_broadcast}
+    outputs = set(fusion.output_tensors())
     for tensor in fusion.tensors():
         if fusion.is_input(tensor) or tensor.is_cpu:
             continue
@@ -73,7 +76,7 @@ def covering_space(fusion: Fusion, reference: TensorView) -> PointwiseSpace | st
         covered = maps[tensor]
         if any(a not in covered for a in wanted):
             return f"{tensor.name} lacks a dimension of the reference tensor {reference.name}"
-        if tensor in fusion.output_tensors() and any(covered[a].is_broadcast for a in wanted):
+        if tensor in outputs and any(covered[a].is_broadcast for a in wanted):
             return f"output {tensor.name} is a broadcast along a dimension of the reference {reference.name}"
         if any(not a.is_broadcast and a not in covered.values() for a in tensor.iterated):
             return f"{tensor.name} has a dimension that the reference tensor {reference.name} lacks"

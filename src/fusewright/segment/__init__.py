@@ -5,9 +5,10 @@ a call, compared by cost), `draft` (the graph that is cut up, what schedulers sa
 and their undoing), `groups` (the graph of groups, kept free of cycles), `order` (of launches), `bundles`
 (which segments are one launch), `exclusions` (what schedulers are not asked about), `extract` (the small
 fusion of a group), `canonical` (what equal groups share, and the way back to the definition's names),
-`recompute` (work that is cheaper done twice than passed on), `segmented` (the result and its printed
-form) and `separation` (why two parts of it are not one kernel). It may import core, sym, ir, ops, analyze,
-rewrite, schedule and schedulers. Start reading at `partition.partition`.
+`recompute` (work that is cheaper done twice than passed on), `regroup` (merges that this makes possible),
+`segmented` (the result and its printed form) and `separation` (why two parts of it are not one kernel). It
+may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start reading at
+`partition.partition`.
 """
 
 from fusewright.segment.canonical import Names

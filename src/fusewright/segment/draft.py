@@ -15,6 +15,7 @@ from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
 from fusewright.segment.extract import Extractor
 from fusewright.segment.recompute import owned_borders, recompute_borders
+from fusewright.segment.regroup import merged_again
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
 
 #: The scheduler that takes a group, if one does, and the rejections before it.
@@ -112,10 +113,11 @@ class Draft:
 
             cheaper = recompute_borders(self.graph, [list(g) for g in groups], self.position, accepts)
             # A group that hands on less than when it was asked about may be refused after all.
-            try:
-                return self._all_segments(cheaper, excluded)
-            except NoSchedulerError:
-                pass
+            for made in (merged_again(groups, cheaper, self.position, accepts), filter(None, cheaper)):
+                try:
+                    return self._all_segments(list(made), excluded)
+                except NoSchedulerError:
+                    pass
         return self._all_segments(groups, excluded)
 
     def segment_of(self, group: Group, exclusions: Exclusions) -> Segment | None:

@@ -128,6 +128,7 @@ class Extractor:
         if found.computes:
             new.name_computed_sizes()
         canonicalize(new, self._tracer)
+        new.freeze()
         return CanonicalSegment(
             found.text, new, tuple([values[v] for v in found.values]), tuple(sizes.values())
         )

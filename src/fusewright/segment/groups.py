@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.ir import Copy, Node, TensorView, Update, Val
 
@@ -17,41 +17,58 @@ def is_boundary(value: TensorView, reader: Node) -> bool:
 
 
 class GroupGraph:
-    """Groups of nodes, at first one each, with the edges that tensors make between them.
+    """Groups of nodes, with the edges that tensors make between them.
 
     A group is a number. Groups are kept in a topological order (`rank`) that a merge repairs only between
     the merged groups, as Pearce and Kelly (2007) do for new edges: "A dynamic topological sort algorithm
     for directed acyclic graphs". So a merge costs as much as the stretch of the order that it spans.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        """`nodes` compute tensors, producers first."""
-        self._nodes = nodes
-        count = len(nodes)
-        # Groups of one node that no kernel contains: they order the others, and are never merged.
-        self._whole = {i for i, node in enumerate(nodes) if node.traits.whole}
-        self.members: dict[int, list[int]] = {i: [i] for i in range(count)}
+    def __init__(self, groups: Sequence[Sequence[Node]], apart: Collection[Node] = ()) -> None:
+        """`groups`: of nodes that compute tensors, producers first, as are the nodes of each.
+
+        `apart`: nodes that are groups by themselves and are not to be merged. A node that several groups
+        compute is read from the first one by those that do not.
+        """
+        count = len(groups)
+        self._nodes = [node for group in groups for node in group]
+        # Groups of one node that no kernel here contains: they order the others, and are never merged.
+        self._whole = {
+            i for i, group in enumerate(groups) if group and (group[0].traits.whole or group[0] in apart)
+        }
+        self.members: dict[int, list[int]] = {}
         self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
         self._producers: dict[int, set[int]] = {i: set() for i in range(count)}
         # Groups that may never be one with this one: a kernel boundary stands between them.
         self._separated: dict[int, set[int]] = {i: set() for i in range(count)}
         self._order: list[int | None] = list(range(count))
         self._rank: dict[int, int] = {i: i for i in range(count)}
-        self._owner = list(range(count))
+        self._owner = [i for i, group in enumerate(groups) for _ in group]
         self._next = count
+        # By tensor the places of the nodes that read it; those that read it from another group; by node the
+        # first place where it stands.
         self._readers: dict[Val, list[int]] = {}
-        position = {node: i for i, node in enumerate(nodes)}
-        for i, node in enumerate(nodes):
-            for value in dict.fromkeys(v for v in node.inputs if isinstance(v, TensorView)):
-                self._readers.setdefault(value, []).append(i)
-                producer = position.get(value.definition) if value.definition is not None else None
-                if producer is None:
-                    continue
-                self._consumers[producer].add(i)
-                self._producers[i].add(producer)
-                if is_boundary(value, node):
-                    self._separated[producer].add(i)
-                    self._separated[i].add(producer)
+        self._foreign_readers: dict[Val, list[int]] = {}
+        self._first: dict[Node, int] = {}
+        start = 0
+        for i, group in enumerate(groups):
+            self.members[i] = list(range(start, start + len(group)))
+            own = set(group)
+            for place, node in enumerate(group, start):
+                self._first.setdefault(node, place)
+                for value in dict.fromkeys(v for v in node.inputs if isinstance(v, TensorView)):
+                    self._readers.setdefault(value, []).append(place)
+                    above = value.definition
+                    if above is None or above in own or above not in self._first:
+                        continue
+                    self._foreign_readers.setdefault(value, []).append(place)
+                    producer = self._owner[self._first[above]]
+                    self._consumers[producer].add(i)
+                    self._producers[i].add(producer)
+                    if is_boundary(value, node):
+                        self._separated[producer].add(i)
+                        self._separated[i].add(producer)
+            start += len(group)
 
     # ---- queries
 
@@ -64,8 +81,21 @@ class GroupGraph:
         return [g for g in self._order if g is not None and g not in self._whole]
 
     def nodes(self, groups: Iterable[int]) -> list[Node]:
-        """The nodes of several groups, producers first."""
-        return [self._nodes[i] for i in sorted(i for g in groups for i in self.members[g])]
+        """The nodes of several groups, each once, producers first."""
+        return list(dict.fromkeys(self._nodes[i] for i in sorted(i for g in groups for i in self.members[g])))
+
+    def handed_on(self, groups: Sequence[int]) -> set[TensorView]:
+        """The tensors that other groups read from these."""
+        inside = set(groups)
+        found: set[TensorView] = set()
+        for node in self.nodes(groups):
+            if self._owner[self._first[node]] in inside:
+                for out in node.outputs:
+                    readers = {self._owner[i] for i in self._foreign_readers.get(out, ())} - inside
+                    if any(node not in self.nodes([reader]) for reader in readers):
+                        assert isinstance(out, TensorView)
+                        found.add(out)
+        return found
 
     def neighbours(self, group: int) -> list[int]:
         """Consumers, then producers, each in topological order, that a kernel might compute with `group`."""

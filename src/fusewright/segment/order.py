@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node, TensorView
+from fusewright.ir import Node, Reduction, TensorView, Val
 
 
 def launch_order(
@@ -59,11 +59,57 @@ def sibling_parts(groups: Sequence[Sequence[Node]]) -> Iterator[tuple[tuple[Node
 def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The group cut up where no tensor that it computes leads from one node to another."""
     made = {out: node for node in group for out in node.outputs}
-    part: dict[Node, list[Node]] = {}
+    neighbours: dict[Node, list[Node]] = {node: [] for node in group}
     for node in group:
-        joined = [node]
-        for before in {id(part[made[v]]): part[made[v]] for v in node.inputs if v in made}.values():
-            joined = before + joined
-        for member in joined:
-            part[member] = joined
-    return [tuple(nodes) for nodes in {id(nodes): nodes for nodes in part.values()}.values()]
+        for producer in [made[value] for value in node.inputs if value in made]:
+            neighbours[node].append(producer)
+            neighbours[producer].append(node)
+    position = {node: i for i, node in enumerate(group)}
+    parts: list[tuple[Node, ...]] = []
+    seen: set[Node] = set()
+    for first in group:
+        if first in seen:
+            continue
+        part: set[Node] = set()
+        stack = [first]
+        while stack:
+            node = stack.pop()
+            if node not in part:
+                part.add(node)
+                stack += neighbours[node]
+        seen |= part
+        parts.append(tuple(sorted(part, key=position.__getitem__)))
+    return parts
+
+
+def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
+    """For each reduction of the group: that, and what follows from it there, unless that is the whole group.
+
+    Producers first, as the group.
+    """
+    for start in group:
+        if not isinstance(start, Reduction):
+            continue
+        made: set[Val] = set(start.outputs)
+        part: list[Node] = [start]
+        for node in group[group.index(start) + 1 :]:
+            if not made.isdisjoint(node.inputs):
+                part.append(node)
+                made.update(node.outputs)
+        if len(part) < len(group):
+            yield tuple(part)
+
+
+def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:
+    """The group and those kernels that share a tensor with it, in order."""
+    own = groups[index]
+    near = {value for node in own for value in (*node.tensor_inputs, *node.outputs)}
+    return [
+        i
+        for i, group in enumerate(groups)
+        if i == index
+        or (
+            not group[0].traits.whole
+            and any(not near.isdisjoint((*node.tensor_inputs, *node.outputs)) for node in group)
+        )
+    ]

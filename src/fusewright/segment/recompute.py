@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
+from fusewright.ir.axis import IterDomain
 from fusewright.segment.groups import is_boundary
+from fusewright.sym import ZERO, as_int, floordiv, mod, product
 
 Group = list[Node]
 
@@ -24,7 +26,7 @@ def recompute_borders(
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
-    """The groups, in launch order, with what they compute again; nodes without use and empty groups removed.
+    """What becomes of each group with what it computes again: nothing of one whose nodes have no use then.
 
     `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
     first) that hands on these tensors.
@@ -96,24 +98,43 @@ def _can_repeat(node: Node) -> bool:
 
 
 def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:
-    """Whether reading what the chain starts from takes no more bytes than reading `tensor`.
-
-    Sizes are unknown here; a tensor of fewer dimensions is taken to be small.
-    """
+    """Whether reading what the chain starts from takes no more bytes than reading `tensor`."""
     made = {out for node in chain for out in node.outputs}
     read = {v for node in group for v in node.inputs}
-    rank = _concrete(tensor)
     starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
-    bytes_read = sum(v.dtype.size for v in starts if v not in read and _concrete(v) >= rank)
+    bytes_read = sum(v.dtype.size * _share_read(v, chain, tensor) for v in starts if v not in read)
     return bytes_read <= tensor.dtype.size
 
 
-def _concrete(tensor: TensorView) -> int:
-    return sum(not axis.is_broadcast for axis in tensor.shape)
+def _share_read(source: TensorView, chain: Sequence[Node], other: TensorView) -> float:
+    """How many elements the chain reads of a tensor for each of another: no more than it takes by index."""
+    users = [node for node in chain if source in node.inputs]
+    taken = [node.output if node.traits.indexed and node.inputs[0] is source else source for node in users]
+    whole = _elements_per_element(source, other)
+    return min(whole, sum(_elements_per_element(tensor, other) for tensor in taken))
+
+
+def _elements_per_element(tensor: TensorView, other: TensorView) -> float:
+    """How many elements a tensor has for each of another, as far as the definition tells.
+
+    Sizes may be unknown here; what another size is a factor of is taken to be large, and where sizes tell
+    nothing, a tensor of fewer dimensions to be small.
+    """
+    ours, theirs = (product(axis.extent for axis in _concrete(t)) for t in (tensor, other))
+    if ours is theirs:
+        return 1.0
+    if as_int(theirs) != 0 and mod(theirs, ours) is ZERO:
+        times = as_int(floordiv(theirs, ours))
+        return 1.0 / times if times else 0.0
+    return 1.0 if len(_concrete(tensor)) >= len(_concrete(other)) else 0.0
+
+
+def _concrete(tensor: TensorView) -> list[IterDomain]:
+    return [axis for axis in tensor.shape if not axis.is_broadcast]
 
 
 def _without_dead(whole: Fusion, groups: list[Group]) -> list[Group]:
-    """Drops nodes whose results neither their group nor a later one reads."""
+    """The groups without nodes whose results neither their group nor a later one reads."""
     wanted: set[Val] = set(whole.output_tensors())
     result: list[Group] = []
     for group in reversed(groups):
@@ -124,8 +145,7 @@ def _without_dead(whole: Fusion, groups: list[Group]) -> list[Group]:
                 alive.append(node)
                 needed.update(node.inputs)
         alive.reverse()
-        if alive:
-            result.append(alive)
-            wanted.update(border_inputs(alive))
+        result.append(alive)
+        wanted.update(border_inputs(alive))
     result.reverse()
     return result

@@ -315,7 +315,11 @@ def mod(a: Expr | int, b: Expr | int) -> Expr:
 
 def ceildiv(a: Expr | int, b: Expr | int) -> Expr:
     """`a / b` rounded up, kept as `(a + b - 1) // b` (`ceildiv_parts` recognises it)."""
-    x, k = as_expr(a), as_expr(b)
+    return _ceildiv(as_expr(a), as_expr(b))
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _ceildiv(x: Expr, k: Expr) -> Expr:
     if divides(k, x) or k is ONE:
         return floordiv(x, k)
     if not is_positive_divisor(k):

@@ -23,7 +23,7 @@ _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
 _NO_SCHEDULER = "as no scheduler does that yet"
-_OF_INNER_OUTER = "as the reductions of a kernel are over the same dimensions"
+_OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
 _THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim")
 
 

@@ -1,0 +1,51 @@
+"""Chains of casts.
+
+    bf16 -> float -> bf16     becomes    nothing
+    half -> float -> double   becomes    half -> double
+    float -> bf16 -> float    stays, as it rounds
+
+A cast to a type that has every value of the one before rounds nothing, so what follows it may start from
+there. Floats are not cast to integers in one step instead of two: what becomes of NaN depends on the type.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.dtype import DataType, represents
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Pointwise
+from fusewright.ir.value import TensorView
+from fusewright.ops.elementwise import CAST
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
+
+
+def fold_casts(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which casts start from the first tensor that has their operand's values."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        if not _is_cast(node):
+            continue
+        source, out = node.tensor_inputs[0], node.output
+        before = _exact_source(source, out.dtype)
+        if before is None:
+            continue
+        if before.dtype is not out.dtype:
+            fusion.replace_inputs(node, {source: before})
+        elif not is_in_memory_of_its_own(out, outputs):
+            read_instead(fusion, out, before)
+    return fusion
+
+
+def _is_cast(node: Node | None) -> bool:
+    return isinstance(node, Pointwise) and node.op is CAST and isinstance(node.inputs[0], TensorView)
+
+
+def _exact_source(tensor: TensorView, dtype: DataType) -> TensorView | None:
+    """The tensor from which casts to `dtype` are the same as from this cast of it, if it is one."""
+    node = tensor.definition
+    if node is None or not _is_cast(node):
+        return None
+    (before,) = node.tensor_inputs
+    if before.is_cpu or not represents(tensor.dtype, before.dtype):
+        return None
+    is_same = before.dtype is dtype or dtype.is_floating or not before.dtype.is_floating
+    return before if is_same and not dtype.is_complex else None

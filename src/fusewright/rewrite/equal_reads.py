@@ -1,0 +1,43 @@
+"""Reads of one tensor at the same positions are one read.
+
+    sum(reshape(x) * reshape(y)), sum(reshape(x))     have one    reshape(x)
+
+Where changes of shape were lifted from different places they meet at the loads. What is then loaded once also
+says that the dimensions of what is computed from it are the same, so reductions of both share their loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Indexed
+from fusewright.ir.value import TensorView
+
+
+def share_equal_reads(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which equal indexed reads of inputs are one."""
+    outputs = set(fusion.output_tensors())
+    first: dict[Hashable, TensorView] = {}
+    for node in fusion.ordered_nodes():
+        if not isinstance(node, Indexed) or not fusion.is_input(node.source) or node.output in outputs:
+            continue
+        known = first.setdefault(_read(node), node.output)
+        if known is node.output:
+            continue
+        # A node does not read one tensor by index and as the index.
+        if any(use.traits.indexed and known in use.inputs for use in node.output.uses):
+            continue
+        for use in list(node.output.uses):
+            fusion.replace_inputs(use, {node.output: known})
+        fusion.remove_node(node)
+    return fusion
+
+
+def _read(node: Indexed) -> Hashable:
+    """Equal for reads that are equal."""
+    fill: Hashable = node.fill
+    if node.fill is not None and node.fill.value is not None:
+        fill = node.fill.dtype, repr(node.fill.value)
+    shape = tuple([(axis.extent, axis.is_broadcast, axis.expanded) for axis in node.output.shape])
+    return node.source, node.map, node.inverse, tuple(node.index_tensors), fill, shape

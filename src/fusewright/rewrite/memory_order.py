@@ -1,0 +1,21 @@
+"""The memory order of what passes between kernels: that of the inputs, as outputs keep it."""
+
+from __future__ import annotations
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.ops.memory_format import lay_out_intermediates
+
+
+def keep_memory_order(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which what follows from channels-last inputs, say, lies channels last."""
+    if any(_is_ordered(tensor) for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
+        fusion.edits += 1
+    return fusion
+
+
+def _is_ordered(tensor: TensorView) -> bool:
+    """Whether its order in memory is not row-major."""
+    if tensor.allocation == tensor.logical:
+        return False
+    return [axis for axis in tensor.allocation if not axis.is_reduction] != list(tensor.shape)

@@ -1,0 +1,43 @@
+"""Reads of one part of a join.
+
+    cat(a, b)[:n], where a has n rows    becomes    a
+
+A join chooses by position. A slice, or whatever else reads it by index, reads the part itself where all the
+positions that it reads lie in that part. So the others need not be computed for it.
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap
+from fusewright.ir.node import Choose, Indexed
+from fusewright.ir.value import TensorView
+from fusewright.sym import ZERO, as_int
+
+
+def read_parts(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which an indexed read of a join reads the part that it reads elements of."""
+    for node in fusion.ordered_nodes():
+        if isinstance(node, Indexed) and not node.indices:
+            while (part := _part(node)) is not None:
+                _read(fusion, node, part)
+    return fusion
+
+
+def _part(node: Indexed) -> TensorView | None:
+    """What the choice above takes at all positions that a read asks for."""
+    choice = node.source.definition
+    if not isinstance(choice, Choose) or choice.index_tensors:
+        return None
+    taken = as_int(IndexMap((), choice.pred).at(node.map.indices).pred)
+    part = None if taken is None else choice.inputs[0 if taken else 1]
+    return part if isinstance(part, TensorView) and not part.is_cpu else None
+
+
+def _read(fusion: Fusion, node: Indexed, part: TensorView) -> None:
+    old = node.source
+    fusion.replace_inputs(node, {old: part})
+    copies = [axis.is_broadcast for axis in part.shape]
+    if copies != [axis.is_broadcast for axis in old.shape]:
+        indices = tuple(ZERO if copy else index for copy, index in zip(copies, node.map.indices))
+        node.map, node.inverse = IndexMap(indices, node.map.pred), None

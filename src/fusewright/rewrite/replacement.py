@@ -1,0 +1,41 @@
+"""What rewrites of a whole graph have in common: a tensor in another's place, and what nothing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Copy
+from fusewright.ir.value import TensorView
+from fusewright.sym import Expr
+
+__all__ = ["is_in_memory_of_its_own", "read_instead", "shape_of"]
+
+
+def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
+    """All that consumers see of a tensor's dimensions."""
+    return tuple([(axis.extent, axis.is_broadcast, axis.expanded) for axis in tensor.shape])
+
+
+def is_in_memory_of_its_own(tensor: TensorView, outputs: Collection[TensorView]) -> bool:
+    """Whether the tensor is more than its values: an output, what a kernel changes in memory or ends behind,
+    or a copy in an order that the definition states.
+    """
+    node = tensor.definition
+    return (
+        tensor in outputs
+        or any(use.traits.updates for use in tensor.uses)
+        or (isinstance(node, Copy) and (node.segment or node.ordered))
+    )
+
+
+def read_instead(fusion: Fusion, old: TensorView, new: TensorView) -> bool:
+    """Lets all that reads `old` read `new`, which has its values; False, and nothing changes, if it cannot.
+
+    A node does not read one tensor by index and as the index.
+    """
+    if any(use.traits.indexed and new in use.inputs for use in old.uses):
+        return False
+    for use in list(old.uses):
+        fusion.replace_inputs(use, {old: new})
+    return True

@@ -1,0 +1,93 @@
+"""Copies that change nothing, and changes of shape and order that lead back to where they started.
+
+    broadcast, then squeeze; permute, and back; reshape, and back; slices of what was padded around them
+
+In one kernel they cost nothing, but a library, another kernel or the user would get a copy.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.enums import CacheOp, LoadStoreOpType
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, positions
+from fusewright.ir.node import Copy, Expand, Indexed, Node
+from fusewright.ir.value import TensorView
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
+from fusewright.sym import ONE, TRUE, ZERO, Expr
+
+# Longer chains of views than definitions have; what is above is not looked at.
+MAX_CHAIN = 8
+
+
+def cancel_round_trips(fusion: Fusion) -> Fusion:
+    """`fusion` itself, where what has the elements of an earlier tensor, in place, is that tensor."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        if node not in fusion.nodes or not _may_lead_back(node) or not node.output.uses:
+            continue
+        if is_in_memory_of_its_own(node.output, outputs):
+            continue
+        origin = _same_elements(node)
+        if origin is not None:
+            read_instead(fusion, node.output, origin)
+    return fusion
+
+
+def _may_lead_back(node: Node) -> bool:
+    """A change of dimensions, which is never one that changes nothing, does with another one before it."""
+    if not _only_moves(node):
+        return False
+    above = node.inputs[0].definition
+    return not node.traits.view or (above is not None and _only_moves(above))
+
+
+def _only_moves(node: Node) -> bool:
+    """Whether it moves elements of its one operand, by position."""
+    if isinstance(node, Copy):
+        is_plain = node.kind is LoadStoreOpType.set and node.cache is CacheOp.unspecified
+        return is_plain and not (node.segment or node.ordered)
+    return node.traits.view or (isinstance(node, Indexed) and not node.indices)
+
+
+def _same_elements(node: Node) -> TensorView | None:
+    """The earliest tensor, through moves alone, that has the elements of the node's output in place."""
+    found, shape = None, shape_of(node.output)
+    places: IndexMap | None = _identity(node.output)
+    above: Node | None = node
+    for _ in range(MAX_CHAIN):
+        if above is None or places is None or not _only_moves(above):
+            break
+        places = _read_through(above, places)
+        source = above.inputs[0]
+        assert isinstance(source, TensorView)
+        if source.is_cpu:
+            break
+        if places == _identity(source) and shape_of(source) == shape:
+            found = source
+        above = source.definition
+    return found
+
+
+def _identity(tensor: TensorView) -> IndexMap:
+    own = positions([ONE if axis.is_broadcast else axis.extent for axis in tensor.shape])
+    return IndexMap(tuple(own))
+
+
+def _read_through(node: Node, places: IndexMap) -> IndexMap | None:
+    """Where in the node's operand the element stands that is at `places` of its output; None if nowhere.
+
+    At some positions a fill may be there instead: that is no element of the operand.
+    """
+    source = node.inputs[0]
+    assert isinstance(source, TensorView)
+    if isinstance(node, Indexed):
+        inner = node.map.at(places.indices)
+        return inner if inner.pred is TRUE else None
+    if isinstance(node, (Copy, Expand)):
+        own = [ZERO if axis.is_broadcast else e for axis, e in zip(source.shape, places.indices)]
+        return IndexMap(tuple(own))
+    indices: list[Expr] = [ZERO] * source.ndim
+    for place, dim in zip(places.indices, node.axis_map(0)):
+        if dim is not None and not source.shape[dim].is_broadcast:
+            indices[dim] = place
+    return IndexMap(tuple(indices))

@@ -1,0 +1,93 @@
+"""Merges groups that work at their borders kept apart, once that work is repeated.
+
+    first {mean}, second {deviations, column sums}, third {rows, of the mean and the deviations}
+
+The third waits for the second, which waits for the first, so the first and the third cannot merge. Once the
+third computes the deviations again it waits for the first alone, and they can. Likewise groups read a tensor
+in common once each reads what an intermediate one is computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from fusewright.ir import Node, TensorView
+from fusewright.segment.groups import GroupGraph
+
+Group = Sequence[Node]
+
+# Of the groups that read one tensor, how many of the next ones each is offered: one tensor may have thousands
+# of readers.
+MAX_SIBLINGS = 8
+
+
+def merged_again(
+    before: Sequence[Group],
+    after: Sequence[Group],
+    position: Mapping[Node, int],
+    accepts: Callable[[Sequence[Node], set[TensorView]], bool],
+) -> list[Group]:
+    """The groups in launch order, merged where the search before did not ask about it.
+
+    `before`: groups in launch order that share no node. `after`: what became of each, maybe nothing.
+    `position`, `accepts`: as of `recompute_borders`.
+    """
+    if all(set(old) == set(new) for old, new in zip(before, after)):
+        return [group for group in after if group]
+    return _Regrouping(before, after, position, accepts).run()
+
+
+class _Regrouping:
+    def __init__(
+        self,
+        before: Sequence[Group],
+        after: Sequence[Group],
+        position: Mapping[Node, int],
+        accepts: Callable[[Sequence[Node], set[TensorView]], bool],
+    ) -> None:
+        self.old = GroupGraph(before)
+        self.graph = GroupGraph(after)
+        self.position = position
+        self.accepts = accepts
+        self.changed = {i for i, (a, b) in enumerate(zip(before, after)) if set(a) != set(b)}
+        self.related_before = _candidates(self.old)
+        # What each group of the first graph is part of.
+        self.part_of = list(range(len(after)))
+
+    def run(self) -> list[Group]:
+        candidates = sorted(_candidates(self.graph))
+        for pair in candidates:
+            groups = sorted({self.part_of[i] for i in pair})
+            if len(groups) < 2 or not self._is_new(pair) or not self.graph.can_merge(groups):
+                continue
+            if self.accepts(self._nodes(groups), self.graph.handed_on(groups)):
+                merged = self.graph.merge(groups)
+                self.part_of = [merged if g in groups else g for g in self.part_of]
+        return [nodes for group in self.graph.groups() if (nodes := self._nodes([group]))]
+
+    def _is_new(self, pair: tuple[int, int]) -> bool:
+        """Whether the search did not ask about two groups as they are now."""
+        return (
+            pair not in self.related_before
+            or not self.changed.isdisjoint(pair)
+            or not self.old.can_merge(pair)
+        )
+
+    def _nodes(self, groups: Sequence[int]) -> list[Node]:
+        return sorted(self.graph.nodes(groups), key=self.position.__getitem__)
+
+
+def _candidates(graph: GroupGraph) -> set[tuple[int, int]]:
+    """Pairs of groups of which one reads what the other computes, or that read one tensor."""
+    return set(_pairs(graph))
+
+
+def _pairs(graph: GroupGraph) -> Iterator[tuple[int, int]]:
+    kernels = graph.kernels()
+    for group in kernels:
+        for other in graph.neighbours(group):
+            yield min(group, other), max(group, other)
+    for readers in graph.readers():
+        for i, group in enumerate(readers):
+            for other in readers[i + 1 : i + 1 + MAX_SIBLINGS]:
+                yield min(group, other), max(group, other)

@@ -1,0 +1,59 @@
+"""Reductions of what one reduction alone reads of another, and those that stay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.ir import Reduction
+from fusewright.ops.evaluate import evaluate_fusion
+from fusewright.rewrite import simplified
+from tests.ops.definition import Definition
+
+
+def in_turn(d: Definition, x):
+    return d.sum(d.sum(x, [2]), [0])
+
+
+def kept_in_turn(d: Definition, x):
+    return d.max(d.max(x, [0], keepdim=True), [1], keepdim=True)
+
+
+def permuted_between(d: Definition, x):
+    return d.prod(d.permute(d.prod(x, [1]), [1, 0]), [0])
+
+
+def rounded_between(d: Definition, x):
+    return d.sum(d.cast(d.cast(d.sum(x, [0]), DataType.BFloat16), DataType.Float), [0])
+
+
+def another_operation(d: Definition, x):
+    return d.max(d.sum(x, [0]), [0])
+
+
+@pytest.mark.parametrize(
+    "build, count",
+    [(in_turn, 1), (kept_in_turn, 1), (permuted_between, 1), (rounded_between, 2), (another_operation, 2)],
+)
+def test_reductions_in_turn_are_one(build, count):
+    d, x = Definition(), torch.randn(3, 4, 5)
+    out = build(d, d.input(x))
+    d.add_output(out)
+    # Somebody computes with it, too.
+    d.add_output(d.mul(out, 2.0))
+    d.fusion.unify_extents()
+    new = simplified(d.fusion)
+    assert sum(isinstance(node, Reduction) for node in new.nodes) == count
+    for ours, wanted in zip(evaluate_fusion(new, [x]), evaluate_fusion(d.fusion, [x]), strict=True):
+        assert ours.shape == wanted.shape
+        torch.testing.assert_close(ours, wanted)
+
+
+def test_a_sum_that_is_needed_by_itself_is_read_again():
+    d, x = Definition(), torch.randn(3, 4)
+    rows = d.sum(d.input(x), [1])
+    d.add_output(d.exp(rows))
+    d.add_output(d.sum(rows, [0]))
+    d.fusion.unify_extents()
+    assert simplified(d.fusion) is d.fusion

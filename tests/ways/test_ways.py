@@ -1,0 +1,62 @@
+"""How a definition is written does not matter: each normalization and its gradient, in several ways.
+
+All ways take as many kernels, which move as many bytes, and compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright.ops.evaluate import evaluate_fusion
+from fusewright.rewrite import simplified
+from tests.ways.channels import CHANNELS
+from tests.ways.computation import Computation
+from tests.ways.row_gradients import ROW_GRADIENTS
+from tests.ways.rows import ROWS
+
+COMPUTATIONS = (*ROWS, *ROW_GRADIENTS, *CHANNELS)
+# Of the fewest bytes that a way moves: statistics are passed on by some, and computed again by others.
+MOST_BYTES = 1.02
+
+
+def _of_sizes(computation: Computation) -> list[Any]:
+    def named(sizes: Mapping[str, int]) -> str:
+        return f"{computation.name}-{'x'.join(map(str, sizes.values()))}"
+
+    return [pytest.param(computation, sizes, id=named(sizes)) for sizes in computation.sizes]
+
+
+@pytest.mark.parametrize("computation, sizes", [case for c in COMPUTATIONS for case in _of_sizes(c)])
+def test_all_ways_take_as_many_kernels_and_bytes(computation: Computation, sizes: Mapping[str, int]):
+    costs = {way: computation.planned(way, sizes)[1] for way in computation.ways}
+    counts = {way: len(each) for way, each in costs.items()}
+    least = min(counts.values())
+    assert counts == dict.fromkeys(counts, least) and least <= computation.kernels
+    moved = {way: sum(cost.bytes for cost in each) for way, each in costs.items()}
+    assert max(moved.values()) <= MOST_BYTES * min(moved.values()), moved
+
+
+@pytest.mark.parametrize("computation", COMPUTATIONS, ids=lambda computation: computation.name)
+def test_all_ways_are_right(computation: Computation, target: torch.device):
+    """As written and as simplified; and the last way's kernels are."""
+    inputs = computation.example()
+    wanted = computation.reference(*[x.double() for x in inputs])
+    for way in computation.ways:
+        fd, fusion = computation.fusion(way)
+        for name, graph in (("as written", fusion), ("simplified", simplified(fusion))):
+            _check(evaluate_fusion(graph, inputs), wanted, f"{way}, {name}")
+    found = fd.execute([x.to(target) for x in inputs])
+    _check(found, wanted, f"{way}, by kernels")
+
+
+def _check(found: list[torch.Tensor], wanted: list[torch.Tensor], what: str) -> None:
+    for ours, exact in zip(found, wanted, strict=True):
+        # Rounded once, or a few times in Float.
+        rounding = torch.finfo(ours.dtype).eps if ours.dtype is torch.bfloat16 else 1e-4
+        torch.testing.assert_close(
+            ours.cpu().double(), exact, rtol=rounding, atol=rounding, msg=lambda text: f"{what}: {text}"
+        )
