@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -261,6 +262,9 @@ def test_nested_objects_are_edited_in_place() -> None:
     with pytest.raises(AttributeError, match=r"`tile_sizes.cta_til`: unknown; did you mean cta_tile"):
         params.tile_sizes.cta_til  # noqa: B018
     assert "tile_sizes" in dir(params) and not hasattr(params, "tiles")
+    other = copy.deepcopy(params)
+    other.tile_sizes.warp_tile.k = 32
+    assert params != other and other == made
 
 
 @pytest.mark.parametrize("edit, text", [

@@ -170,6 +170,20 @@ def test_constructors_convert_what_from_dict_does_and_refuse_the_rest() -> None:
     )
 
 
+def test_a_class_of_a_function_is_checked_as_far_as_its_types_are_known() -> None:
+    class Mode(enum.Enum):
+        fast = 0
+
+    @dataclass(frozen=True, slots=True)
+    class Local(HeuristicParams):
+        mode: Mode = Mode.fast
+        threads: int = 32
+
+    assert from_dict(Local, {"threads": 64, "mode": Mode.fast}) == Local(threads=64)
+    with pytest.raises(ParamsError, match="`threads`: expected int, got '64'"):
+        Local(threads="64")  # type: ignore[arg-type]
+
+
 # ---- malformed dicts
 
 WRONG: dict[Any, list[Any]] = {

@@ -35,7 +35,7 @@ class EditableParams:
     else:
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):  # asked for by copy and pickle, before there are fields
+            if name.startswith("_"):  # asked for by copy and pickle, before there are fields
                 raise AttributeError(name)
             values = self._values
             if name in values:
