@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.enums import ParallelType
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
@@ -47,16 +46,11 @@ def params_of(width: int, rows: int = 1, sizes: tuple[int, ...] = ()) -> Reducti
         persistent_kernel=True,
         project_persistent_buffers=True,
         persistent_in_shared_memory=True,
-        cross_block_inner_reduction=True,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
         batches_per_block_inner_reduction=2,
         pad_inner_reduction_to_warp=True,
-        multiple_reds_per_blk=rows > 1,
         assumed_reduction_sizes=sizes,
-        block_dim_inner_reduction=ParallelType.block_x,
-        block_dim_iter_dom=ParallelType.block_y if rows > 1 else ParallelType.serial,
-        grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimy=rows),
     )
 
