@@ -41,7 +41,7 @@ class _Regrouping:
     def __init__(
         self,
         before: Sequence[Group],
-        after: Sequence[Group],
+        after: Sequence[Sequence[Group]],
         position: Mapping[Node, int],
         accepts: Callable[[Sequence[Node], set[TensorView]], bool],
     ) -> None:
