@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
     from fusewright.host.profile import FusionProfile as FusionProfile
     from fusewright.host.profile import KernelProfile as KernelProfile
+    from fusewright.host.segment_kernels import KernelTensor as KernelTensor
+    from fusewright.host.segment_kernels import SegmentKernel as SegmentKernel
+    from fusewright.runtime import CompiledKernel as CompiledKernel
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
     from fusewright.schedulers import CompileParams as CompileParams
@@ -44,6 +47,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "CacheOp": "fusewright.core.enums",
     "CompileParams": "fusewright.schedulers",
+    "CompiledKernel": "fusewright.runtime",
     "DataType": "fusewright.core.dtype",
     "FusionCache": "fusewright.frontend",
     "FusionDefinition": "fusewright.frontend",
@@ -51,6 +55,7 @@ _EXPORTS = {
     "HardwareInfo": "fusewright.runtime",
     "HeuristicParams": "fusewright.schedulers",
     "KernelProfile": "fusewright.host.profile",
+    "KernelTensor": "fusewright.host.segment_kernels",
     "LaunchParams": "fusewright.schedulers",
     "LoadStoreOpType": "fusewright.core.enums",
     "MemoryType": "fusewright.core.enums",
@@ -59,6 +64,7 @@ _EXPORTS = {
     "ReductionParams": "fusewright.schedulers",
     "RtcKernel": "fusewright.runtime",
     "Scalar": "fusewright.frontend",
+    "SegmentKernel": "fusewright.host.segment_kernels",
     "SchedulerType": "fusewright.core.enums",
     "Tensor": "fusewright.frontend",
     "Vector": "fusewright.frontend",

@@ -14,7 +14,7 @@ from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
 from fusewright.host.plan import LaunchPlan
 from fusewright.ops import DEFINERS
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 
 __all__ = [
     "InputDescription",
