@@ -142,11 +142,11 @@ class Inspected:
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.
         """
-        return cuda_text(self._program_for(inputs, override_user_schedule).launches, intrinsic_code)
+        return cuda_text(self._program_for(inputs, override_user_schedule), intrinsic_code)
 
     def last_cuda_code(self, intrinsic_code: bool = False, *, override_user_schedule: bool = False) -> str:
         """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
-        return cuda_text(self._last_program().launches, intrinsic_code)
+        return cuda_text(self._last_program(), intrinsic_code)
 
     def scheduled_fusion_ir_for(
         self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False

@@ -54,7 +54,7 @@ class BoundProgram:
     """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
 
     names: what the code of `run` knows by name. binding: what is known of its calls. stable: the sizes that
-    its kernels may take to be constant.
+    its kernels may take to be constant. shapes: of its launches; None where there is nothing to write.
     """
 
     run: Program
@@ -64,6 +64,7 @@ class BoundProgram:
     code: HostCode
     binding: Binding
     stable: frozenset[Symbol]
+    shapes: Mapping[LaunchPlan, LaunchShape | None]
 
     @property
     def launches(self) -> tuple[LaunchPlan, ...]:
@@ -183,8 +184,10 @@ class LaunchPlan:
             error.reword(self.segment.names.translated)
             raise LaunchError(self, error) from error
 
-    def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
-        """What the launch uses by name. Raises as `shape`."""
+    def bind(
+        self, memory: Memory, tracer: Tracer, zeroed: Zeroed
+    ) -> tuple[dict[str, Any], LaunchShape | None]:
+        """What the launch uses by name, and its shape. Raises as `shape`."""
         segment = self.op.segment
         values = self.symbols(memory)
         launch: Launch = _launch_nothing
@@ -204,7 +207,7 @@ class LaunchPlan:
                 if workspace.zeroed
                 else self._scratch(workspace, count)
             )
-        return names
+        return names, shape
 
     def _scratch(self, workspace: Workspace, count: int) -> Callable[[int], torch.Tensor]:
         dtype, device = workspace.dtype.torch, self._target.device
@@ -406,13 +409,16 @@ class Programs:
         for tensor, (_, place) in views.items():
             names[f"shape_{tensor.name}"], names[f"stride_{tensor.name}"] = place.shape, place.strides
             names[f"offset_{tensor.name}"] = place.offset
+        shapes: dict[LaunchPlan, LaunchShape | None] = {}
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
                 names.update(plan.bind(memory))
                 continue
-            names.update(plan.bind(memory, tracer, self._zeroed))
+            own, shapes[plan] = plan.bind(memory, tracer, self._zeroed)
+            names.update(own)
         run = template.code.bind(names)
-        return BoundProgram(run, names, plans, template.program, template.code, binding, stable)
+        program, code = template.program, template.code
+        return BoundProgram(run, names, plans, program, code, binding, stable, shapes)
 
     def _zeroed(
         self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int

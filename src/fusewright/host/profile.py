@@ -122,7 +122,9 @@ def run_profiled(
     outputs = run(inputs)
     host_ms = (perf_counter() - begin) * MS
 
-    kernels = [_kernel_profile(i, plan, memory, target, clock.ms(*times[i])) for i, plan in enumerate(plans)]
+    kernels = [
+        _kernel_profile(i, plan, program, memory, target, clock.ms(*times[i])) for i, plan in enumerate(plans)
+    ]
     spans = list(times.values())
     elapsed = clock.ms(spans[0][0], spans[-1][1]) if spans else 0.0
     read, written = memory.bytes_of(program.program.inputs), sum(map(_tensor_bytes, outputs))
@@ -180,6 +182,7 @@ def combined_profile(
 def _kernel_profile(
     index: int,
     plan: StepPlan,
+    program: BoundProgram,
     memory: Memory,
     target: Target,
     time_ms: float,
@@ -200,18 +203,18 @@ def _kernel_profile(
         input_bytes=read,
         output_bytes=written,
         **(
-            _launch_facts(plan, memory)
+            _launch_facts(plan, program.shapes[plan])
             if isinstance(plan, LaunchPlan)
             else {**NO_LAUNCH, "name": plan.op.node.label}
         ),
     )
 
 
-def _launch_facts(launch: LaunchPlan, memory: Memory) -> dict[str, Any]:
+def _launch_facts(launch: LaunchPlan, shape: LaunchShape | None) -> dict[str, Any]:
     """What is known of a kernel beside its time and data, by field."""
     kernel = launch.op.kernel
-    shape = launch.shape(memory) or LaunchShape((0, 0, 0), (0, 0, 0), 0)
-    code = kernel.code(shape.threads)
+    code = kernel.code(None if shape is None else shape.threads)
+    shape = shape or LaunchShape((0, 0, 0), (0, 0, 0), 0)
     resources = code.resources()
     return {
         "name": kernel.name,
