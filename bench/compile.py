@@ -97,7 +97,7 @@ def equal_layers() -> list[Row]:
         for cached in (DiskCache(Path(directory)), DiskCache(Path(directory))):
             clear_shared_caches()
             for kernel in distinct:
-                cached.compile(kernel.full_text, kernel.nvrtc)
+                cached.compile(kernel.full_text, kernel.code().options)
         rows.append(Row(name, "texts that the next process compiles", cached.stats().stores, 0))
     return rows
 

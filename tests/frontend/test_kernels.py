@@ -241,3 +241,24 @@ def test_edited_params() -> None:
     edited = replace(tail.params, vectorization_factor=1)
     changed = fd.kernels_for(inputs, schedules={2: edited})[2]
     assert changed.params == edited and changed.name != tail.name
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    """The driver counts as many resident blocks, and a launch takes what was compiled for it."""
+    fd = InOneBlock()
+    driver = pytest.importorskip("cuda.bindings.driver")
+    for size in (64, 1000, 300, 64):
+        x = torch.rand(size, device="cuda")
+        [kernel] = fd.kernels_for([x])
+        assert kernel.code is not None and kernel.launch is not None and kernel.occupancy is not None
+        [out] = fd.execute([x])
+        assert torch.equal(out, 2 * x) and kernel.code.is_loaded
+        loaded = kernel.code.loaded(x.device.index or 0)
+        assert kernel.resources is not None and loaded.registers == kernel.resources.registers
+        query = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        code, blocks = query(loaded.function, kernel.launch.threads, kernel.launch.shared_bytes)
+        assert not code and blocks == kernel.occupancy.blocks
+    with FakeTensorMode():
+        fake = torch.empty(300, device="cuda")
+    assert fd.kernels_for([fake])[0].kernel is kernel.kernel

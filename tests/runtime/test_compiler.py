@@ -107,20 +107,22 @@ def stages(tracer: Tracer) -> dict[str, int]:
 
 def test_another_register_limit_schedules_and_lowers_nothing():
     tracer = Tracer()
-    compiler, kernel = compile_kernel(fusion(), tracer=tracer)
+    _, kernel = compile_kernel(fusion(), tracer=tracer)
     assert stages(tracer) == {"schedule": 1, "lower": 1, "print": 1}
     params = dataclasses.replace(
-        kernel.params, cparams=dataclasses.replace(kernel.params.cparams, maxrregcount=24)
+        kernel.params, cparams=dataclasses.replace(kernel.params.cparams, maxrregcount=20)
     )
-    assert params == kernel.with_register_limit(24).params
+    assert params == kernel.with_register_limit(20).params
     limited = compile_kernel(fusion(), params=params, tracer=tracer)[1]
-    assert limited is kernel.with_register_limit(24, tracer) is limited.with_register_limit(24)
+    assert limited is kernel.with_register_limit(20, tracer) is limited.with_register_limit(20)
     assert limited.schedule is kernel.schedule and limited.name != kernel.name
-    assert (limited.register_limit, kernel.register_limit) == (24, None)
-    assert limited.resources(tracer=tracer).registers <= 24
+    assert (limited.register_limit, kernel.register_limit) == (20, None)
+    assert limited.resources(tracer=tracer).registers <= 20 < kernel.resources().registers
     assert stages(tracer) == {"schedule": 1, "lower": 1, "print": 1, "nvrtc": 1}
-    options = compiler.nvrtc_options("sm_90a")
-    assert limited.nvrtc == dataclasses.replace(options, max_registers=24) and kernel.nvrtc == options
+    # A block has to fit: 1024 threads of 64 registers are all that an SM has.
+    large = dataclasses.replace(kernel, kernel=dataclasses.replace(kernel.kernel, max_threads=1024))
+    assert "__maxnreg__(64)" in large.with_register_limit(100).cuda_text
+    assert "__maxnreg__(100)" in kernel.with_register_limit(100).cuda_text
 
 
 def test_larger_blocks_are_compiled_for_once_each():

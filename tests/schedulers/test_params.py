@@ -428,7 +428,7 @@ def test_the_compiler_reads_edited_params() -> None:
     [kernel] = fd._last_kernels()
     assert kernel.index_dtype is DataType.Int
     assert kernel.params.cparams == CompileParams(DataType.Int, 40)
-    assert kernel.nvrtc.max_registers == 40
+    assert kernel.register_limit == 40 and "__maxnreg__(40)" in kernel.cuda_text
 
 
 def test_indices_too_narrow_for_the_inputs_are_refused() -> None:

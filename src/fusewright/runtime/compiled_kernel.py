@@ -21,6 +21,7 @@ from fusewright.runtime.disk_cache import DiskCache
 from fusewright.runtime.identity import kernel_name
 from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes
 from fusewright.runtime.machine_code import MachineCode
+from fusewright.runtime.occupancy import most_registers
 from fusewright.runtime.passed_values import argument_code
 from fusewright.schedule import Call, Schedule
 from fusewright.schedulers.params import HeuristicParams
@@ -109,7 +110,7 @@ class CompiledKernel:
     @property
     def register_limit(self) -> int | None:
         """Registers a thread, if the params limit them."""
-        return self.nvrtc.max_registers
+        return self.kernel.max_registers or None
 
     @property
     def launch_bounds(self) -> int:
@@ -135,15 +136,13 @@ class CompiledKernel:
         return OnceCache()
 
     def _with_limit(self, limit: int | None, tracer: Tracer) -> CompiledKernel:
-        nvrtc = replace(self.nvrtc, max_registers=limit)
-        name = kernel_name(self.name, self.scheduler, None, self.index_dtype, nvrtc)
-        kernel = replace(self.kernel, name=name)
+        kernel = replace(self.kernel, name=self._name_for(f"{limit} registers"), max_registers=limit or 0)
         params = self.params
         if isinstance(params, HeuristicParams):
             allowed = MAX_REGISTERS_PER_THREAD if limit is None else limit
             params = replace(params, cparams=replace(params.cparams, maxrregcount=allowed))
-        source = printed(kernel, tracer)
-        return replace(self, name=source.name, params=params, kernel=kernel, source=source, nvrtc=nvrtc)
+        source = printed(kernel, self.hardware, tracer)
+        return replace(self, name=source.name, params=params, kernel=kernel, source=source)
 
     # ---- machine code
 
@@ -193,9 +192,13 @@ class CompiledKernel:
         return MachineCode(source.name, source.text, replace(self.nvrtc, arch=arch), self.disk_cache)
 
     def _bounded(self, bound: int, tracer: Tracer) -> CudaSource:
-        text = f"{self.name} for {bound} threads"
-        name = kernel_name(text, self.scheduler, None, self.index_dtype, self.nvrtc)
-        return printed(replace(self.kernel, name=name, max_threads=bound), tracer)
+        kernel = replace(self.kernel, name=self._name_for(f"{bound} threads"), max_threads=bound)
+        return printed(kernel, self.hardware, tracer)
+
+    def _name_for(self, limits: str) -> str:
+        """A name for this kernel where it is compiled for other limits."""
+        text = f"{self.name} for {limits}"
+        return kernel_name(text, self.scheduler, None, self.index_dtype, self.nvrtc)
 
     def cubin(self, arch: str | None = None, *, tracer: Tracer = SILENT) -> Cubin:
         """The kernel compiled for `arch`, for the largest blocks. CompileError if NVRTC refuses the text."""
@@ -227,7 +230,10 @@ class CompiledKernel:
         return PackedArgs(ArgLayout(tuple(argument_code(param, index) for param in self.kernel.params)))
 
 
-def printed(kernel: Kernel, tracer: Tracer) -> CudaSource:
-    """The CUDA text of a lowered kernel."""
+def printed(kernel: Kernel, hardware: HardwareInfo, tracer: Tracer) -> CudaSource:
+    """The CUDA text of a lowered kernel, whose limit of registers is lowered where no block would fit."""
+    if kernel.max_registers:
+        most = most_registers(kernel.max_threads, hardware)
+        kernel = replace(kernel, max_registers=min(kernel.max_registers, most))
     with tracer.stage("print"):
         return print_kernel(kernel)

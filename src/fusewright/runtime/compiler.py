@@ -186,7 +186,7 @@ class KernelCompiler:
                 tracer.dump("kernel", lambda: kernel_text(kernel), title="combine")
                 verify(kernel, after="combine")
                 arguments, symbols = combined_sources(kernel, parts, slots)
-            source = printed(kernel, tracer)
+            source = printed(kernel, first.hardware, tracer)
             seconds = perf_counter() - start + sum(part.compile_seconds for part in parts)
             return CompiledKernel(
                 source.name,
@@ -226,7 +226,7 @@ class KernelCompiler:
         if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is
             name = kernel_name(kernel_text(kernel), scheduler, None, index_dtype, nvrtc)
             kernel = dataclasses.replace(kernel, name=name)
-        source = printed(kernel, tracer)
+        source = printed(kernel, hardware, tracer)
         arguments, symbols = sources_of(lowered, schedule.fusion)
         return CompiledKernel(
             source.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.cuda.nvrtc import Resources
 
 # Units in which an SM gives registers to a warp and shared memory to a block, and the warps that it gives
@@ -50,6 +50,12 @@ def occupancy(resources: Resources, threads: int, shared_bytes: int, hardware: H
     limited_by = min(limits, key=limits.__getitem__)
     blocks = limits[limited_by]
     return Occupancy(blocks, blocks * warps, blocks * warps / most_warps, limited_by)
+
+
+def most_registers(threads: int, hardware: HardwareInfo) -> int:
+    """Registers that a thread may use where blocks have so many threads: one block has to fit."""
+    of_warp = hardware.registers_per_block // -(-threads // hardware.warp_size)
+    return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT * REGISTER_UNIT // hardware.warp_size)
 
 
 def _rounded(amount: int, unit: int) -> int:
