@@ -328,7 +328,7 @@ def _crossing(site: Site, group: Sequence[Any]) -> int:
 def launch_alone(plan: LaunchPlan, memory: Memory, target: Target) -> Callable[[], object]:
     """A launch of the plan on tensors of its own, and nothing but the launch."""
     op = plan.op
-    names = plan.bind(
+    names, _ = plan.bind(
         memory,
         SILENT,
         lambda kernel, argument, workspace, count: ZeroedWorkspace(

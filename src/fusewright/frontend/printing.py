@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
-from fusewright.cuda.printer import CudaSource
 from fusewright.host.plan import BoundProgram
 from fusewright.ops import DEFINERS
 from fusewright.runtime.compiled_kernel import CompiledKernel
