@@ -27,7 +27,7 @@ from fusewright.runtime.compiled_kernel import CompiledKernel, printed
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name
 from fusewright.schedule import Schedule
-from fusewright.schedulers.base import Scheduler, is_built_in, type_name
+from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
 from fusewright.schedulers.params import HeuristicParams
 
 # Nodes of the scheduled fusions of the kernels that are kept in memory for definitions to come: 5 KB each,
@@ -126,7 +126,7 @@ class KernelCompiler:
             start = perf_counter()
             with tracer.stage("schedule"):
                 schedule = Schedule(fusion)
-                scheduler.apply(schedule, general)
+                apply(scheduler, schedule, general, hardware)
             own = type_name(scheduler.type)
             tracer.dump("params", lambda: f"{own}: {fields_text(params)}")
             name = kernel_name(text, own, general, index_dtype, self.nvrtc_options(hardware.arch))
