@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
     from fusewright.host.profile import FusionProfile as FusionProfile
     from fusewright.host.profile import KernelProfile as KernelProfile
+    from fusewright.host.segment_kernels import KernelTensor as KernelTensor
+    from fusewright.host.segment_kernels import SegmentKernel as SegmentKernel
+    from fusewright.runtime import CompiledKernel as CompiledKernel
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
     from fusewright.schedulers import CircularBufferOptions as CircularBufferOptions
@@ -64,6 +67,7 @@ _EXPORTS = {
     "CircularBufferOptions": "fusewright.schedulers",
     "ClusterDims": "fusewright.schedulers",
     "CompileParams": "fusewright.schedulers",
+    "CompiledKernel": "fusewright.runtime",
     "DataType": "fusewright.core.dtype",
     "FusionCache": "fusewright.frontend",
     "FusionDefinition": "fusewright.frontend",
@@ -73,6 +77,7 @@ _EXPORTS = {
     "HeuristicParams": "fusewright.schedulers",
     "KernelProfile": "fusewright.host.profile",
     "InnerOuterParams": "fusewright.schedulers",
+    "KernelTensor": "fusewright.host.segment_kernels",
     "LaunchParams": "fusewright.schedulers",
     "LoadStoreOpType": "fusewright.core.enums",
     "MatMulTileOptions": "fusewright.schedulers",
@@ -94,6 +99,7 @@ _EXPORTS = {
     "ScanParams": "fusewright.schedulers",
     "SchedulerHyperParameters": "fusewright.schedulers",
     "SchedulerType": "fusewright.core.enums",
+    "SegmentKernel": "fusewright.host.segment_kernels",
     "SupportedVectorization": "fusewright.schedulers",
     "Tensor": "fusewright.frontend",
     "TransposeParams": "fusewright.schedulers",

@@ -70,7 +70,7 @@ class UserSchedule:
                 self._tensors[index] = copy
                 self._indices.setdefault(copy, index)
         self._next = len(leaf.state.values)
-        binding = Binder(leaf.fusion).bind(inputs, device)
+        binding = Binder(leaf.fusion).describe(inputs, device)
         self.facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
 
     def tensor(self, index: int) -> TensorView:
