@@ -47,9 +47,14 @@ class Scheduled:
         #: the `schedule` that the schedules are of, and these
         self._own_schedules: tuple[object, BySignature] | None = None
 
-    def schedule(self) -> None:
-        """What a subclass may override, or a caller assign, to schedule the computation with `self.sched`."""
-        raise MissingDefinitionError(problem="this definition has no schedule()")
+    if TYPE_CHECKING:
+        #: what a subclass may override, or a caller assign, to schedule the computation with `self.sched`
+        schedule: Callable[[], None]
+    else:
+
+        def schedule(self) -> None:
+            """What a subclass may override, or a caller assign, to schedule it with `self.sched`."""
+            raise MissingDefinitionError(problem="this definition has no schedule()")
 
     def _schedules(self, leaf: FusionSchedules) -> BySignature:
         """The schedules that serve this definition."""
