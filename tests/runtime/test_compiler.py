@@ -9,7 +9,7 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
-from fusewright.core.errors import CompileError
+from fusewright.core.errors import CompileError, ParamsError
 from fusewright.core.hardware import described
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -119,6 +119,9 @@ def test_another_register_limit_schedules_and_lowers_nothing():
     assert (limited.register_limit, kernel.register_limit) == (20, None)
     assert limited.resources(tracer=tracer).registers <= 20 < kernel.resources().registers
     assert stages(tracer) == {"schedule": 1, "lower": 1, "print": 1, "nvrtc": 1}
+    for wrong in (0, 256, "32"):
+        with pytest.raises(ParamsError, match="`limit`: expected 1 to 255 registers"):
+            kernel.with_register_limit(wrong)
     # A block has to fit: 1024 threads of 64 registers are all that an SM has.
     large = dataclasses.replace(kernel, kernel=dataclasses.replace(kernel.kernel, max_threads=1024))
     assert "__maxnreg__(64)" in large.with_register_limit(101).cuda_text

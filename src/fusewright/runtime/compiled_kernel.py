@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.once import OnceCache
 from fusewright.core.tracing import SILENT, Tracer
@@ -126,7 +127,13 @@ class CompiledKernel:
         """This kernel, compiled to use at most `limit` registers a thread (None: what it needs).
 
         Equal limits give the same object. It has a name of its own.
+
+        Raises:
+            ParamsError: not a number of registers that a thread can have.
         """
+        if limit is not None and not (type(limit) is int and 0 < limit <= MAX_REGISTERS_PER_THREAD):
+            expected = f"1 to {MAX_REGISTERS_PER_THREAD} registers, or None"
+            raise ParamsError(path="limit", expected=expected, given=repr(limit))
         if limit == self.register_limit:
             return self
         return self._limited.get(limit, lambda: self._with_limit(limit, tracer))

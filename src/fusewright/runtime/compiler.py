@@ -112,7 +112,8 @@ class KernelCompiler:
         """The kernel that `scheduler` makes of `fusion` with `params`.
 
         All compilers of the process share kernels; those that differ in their limit of registers share all
-        but text and machine code. Who asks for dumps gets a new one, to see how it is made.
+        but text and machine code, so `apply` is given params without one. Who asks for dumps gets a new
+        kernel, to see how it is made.
 
         Args:
             text: the canonical text of `fusion`; None: to be found.
