@@ -15,6 +15,7 @@ from fusewright.frontend.records import Record
 from fusewright.frontend.states import Building, Outcome
 from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.ir import Fusion, Node, verify_fusion
+from fusewright.ir.naming import number_by_state
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 
@@ -60,6 +61,7 @@ class FusionSchedules:
         self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
+        number_by_state(self.fusion, building.values)
         verify_fusion(self.fusion)
         #: for each output of the fusion the state that `add_output` was given; None: an operation added it
         self.given = tuple(building.outputs)

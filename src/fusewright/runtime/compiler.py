@@ -13,12 +13,12 @@ from time import perf_counter
 from typing import Any
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import ParamsError, ScheduleError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.once import SharedCache
 from fusewright.core.options import Options
 from fusewright.core.serialization import fields_text
-from fusewright.core.tracing import Tracer
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_ptx, sass
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.ir import Fusion, scheduled_text
@@ -27,13 +27,14 @@ from fusewright.kernel.combine import combine
 from fusewright.kernel.ir import Kernel
 from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
-from fusewright.lower import LowerOptions, lower
+from fusewright.lower import Lowered, LowerOptions, lower
 from fusewright.runtime.arguments import Size, Source, Stride, sources_of
 from fusewright.runtime.combined import combined_sources
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name
 from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.schedule import Schedule
+from fusewright.schedule.faults import name_primitive
 from fusewright.schedulers.base import Scheduler, is_built_in, type_name
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Symbol
@@ -163,6 +164,15 @@ def _register_limit(params: Any) -> int | None:
     return registers if 0 < registers < MAX_REGISTERS_PER_THREAD else None
 
 
+def _lowered(schedule: Schedule, options: LowerOptions, tracer: Tracer) -> Lowered:
+    """The kernel of a schedule. ScheduleError, which names a primitive, if there can be none."""
+    try:
+        return lower(schedule.fusion, options, tracer)
+    except ScheduleError as error:
+        name_primitive(error, schedule, lambda fusion: lower(fusion, options, SILENT))
+        raise
+
+
 class KernelCompiler:
     """Schedules, lowers, prints and compiles. Safe to use from several threads.
 
@@ -289,7 +299,7 @@ class KernelCompiler:
             tracer.dump("params", lambda: f"{scheduler}: {fields_text(params)}")
         tracer.dump("schedule", lambda: f"{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
-            lowered = lower(schedule.fusion, LowerOptions(name or _UNNAMED, index_dtype), tracer)
+            lowered = _lowered(schedule, LowerOptions(name or _UNNAMED, index_dtype), tracer)
         kernel = lowered.kernel
         if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is
             nvrtc = self._nvrtc_options(params, hardware.arch)
