@@ -25,6 +25,7 @@ from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
+from fusewright.runtime.compiler import CompiledKernel
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry
 from fusewright.segment import Separation
@@ -146,6 +147,9 @@ class Inspected:
     ) -> str:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
         return scheduled_text(self._last_launches(), tensor_transforms)
+
+    def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        return tuple(launch.op.kernel for launch in self._last_launches())
 
     def _last_launches(self) -> tuple[LaunchPlan, ...]:
         if self.segments:
