@@ -297,7 +297,8 @@ class KernelCompiler:
     ) -> CompiledKernel:
         if params is not None:
             tracer.dump("params", lambda: f"{scheduler}: {fields_text(params)}")
-        tracer.dump("schedule", lambda: f"{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
+        where = f"// where {names}\n" if names else ""
+        tracer.dump("schedule", lambda: f"{where}{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
             lowered = _lowered(schedule, LowerOptions(name or _UNNAMED, index_dtype), tracer)
         kernel = lowered.kernel
@@ -307,7 +308,6 @@ class KernelCompiler:
             kernel = dataclasses.replace(kernel, name=name)
         with tracer.stage("print"):
             source = print_kernel(kernel)
-        where = f"// where {names}\n" if names else ""
         tracer.dump("cuda", f"{where}{source.kernel}", title=name)
         arguments, symbols = sources_of(lowered, schedule.fusion)
         compiled = CompiledKernel(
