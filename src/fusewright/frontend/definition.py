@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
+    FusewrightError,
     MissingDefinitionError,
     ProfileError,
     ScheduleError,
@@ -42,6 +44,7 @@ from fusewright.frontend.inputs import (
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators, recorded_by
+from fusewright.frontend.origins import explain
 from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
@@ -110,6 +113,8 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         self.sched = SchedOperators(self)
         self._max_length = max_length
         self._registry = registry
+        #: where the user wrote each record; of a definition that was looked up by its id nowhere
+        self._call_sites: list[CallSite | None] = []
         self._options = options if options is not None else Options.from_environment()
         self._tracer = Tracer(self._options)
         self._recorder: Recorder | None = None
@@ -147,6 +152,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             raise DefinitionError("Attempting to add to a completed definition!")
         self._check_written()
         self._recorder = Recorder(FusionCache.get(), self._max_length)
+        self._call_sites = []
         return self
 
     def __exit__(
@@ -204,6 +210,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         except TypeError:
             raise row.mismatch(args, kwargs, advice(row.parameters, values)) from None
         first, outcome = recorder.record(Record(row.name, encoded))
+        self._call_sites.append(call_site())
         if outcome.container is Container.NONE:
             return None
         handles = [handle_for(self, first + i, state) for i, state in enumerate(outcome.states)]
@@ -405,6 +412,9 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
                 profile,
                 schedules=schedules,
             )
+        except FusewrightError as error:
+            self._explain(error)
+            raise
         finally:
             if stream is not None:
                 self._debug_output = stream.getvalue()
@@ -472,6 +482,11 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             if isinstance(schedule, FinishedSchedule) and self._has_schedule:
                 self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
+
+    def _explain(self, error: FusewrightError) -> None:
+        """Has an error that this definition led to show the user's lines of what it names."""
+        if self._leaf is not None:
+            explain(error, self._leaf.records, self._leaf.outcomes, self._call_sites)
 
     def profile(self) -> FusionProfile:
         """Where the time of the last call with `profile=True` went. ProfileError, a ValueError: none was."""

@@ -16,6 +16,7 @@ from fusewright.frontend.states import Building, Outcome
 from fusewright.host import FinishedSchedule, FusionExecutor
 from fusewright.host.memory_checks import has_no_memory
 from fusewright.ir import Fusion, Node, verify_fusion
+from fusewright.ir.naming import number_by_state
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 
@@ -61,6 +62,7 @@ class FusionSchedules:
         self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
+        number_by_state(self.fusion, building.values)
         verify_fusion(self.fusion)
         #: for each output of the fusion the state that `add_output` was given; None: an operation added it
         self.given = tuple(building.outputs)

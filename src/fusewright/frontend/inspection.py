@@ -24,7 +24,7 @@ from fusewright.frontend.tolerances import output_tolerances
 from fusewright.frontend.user_schedules import BySignature
 from fusewright.host import FinishedSchedule, FusionExecutor, SegmentKernels, SegmentSchedules
 from fusewright.host.memory_checks import has_no_memory
-from fusewright.host.plan import BoundProgram
+from fusewright.host.plan import BoundProgram, LaunchPlan
 from fusewright.ir import TensorView, Val
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument
@@ -155,18 +155,21 @@ class Inspected:
 
         With `tensor_transforms`, also how each tensor's loop axes were made. Raises as `cuda_code_for`.
         """
-        return scheduled_text(self._program_for(inputs, override_user_schedule).kernels, tensor_transforms)
+        return scheduled_text(self._program_for(inputs, override_user_schedule).launches, tensor_transforms)
 
     def last_scheduled_fusion_ir(
         self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
     ) -> str:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
-        return scheduled_text(self._last_kernels(), tensor_transforms)
+        return scheduled_text(self._last_launches(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        return tuple(launch.op.kernel for launch in self._last_launches())
+
+    def _last_launches(self) -> tuple[LaunchPlan, ...]:
         if self.segments:
-            return tuple(kernel for segment in self.segments for kernel in segment._last_kernels())
-        return self._last_program().kernels
+            return tuple(launch for segment in self.segments for launch in segment._last_launches())
+        return self._last_program().launches
 
     def _last_program(self) -> BoundProgram:
         last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program

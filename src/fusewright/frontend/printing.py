@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +13,13 @@ from fusewright.core.dtype import DataType
 from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
-from fusewright.host.plan import BoundProgram
+from fusewright.host.plan import BoundProgram, LaunchPlan
 from fusewright.ops import DEFINERS
-from fusewright.runtime.compiled_kernel import CompiledKernel
 
 __all__ = [
     "InputDescription",
     "cuda_text",
+    "definition_lines",
     "definition_text",
     "describe",
     "number_text",
@@ -77,19 +77,26 @@ def _line(record: Record, outcome: Outcome, results: Sequence[str], names: Seque
     # One result in a list or tuple is taken out of it.
     comma = "," if len(results) == 1 and outcome.container is not Container.ONE else ""
     target = f"{', '.join(results)}{comma} = " if results else ""
-    return f"    {target}{prefix}.{record.op}({', '.join(arguments)})"
+    return f"{target}{prefix}.{record.op}({', '.join(arguments)})"
+
+
+def definition_lines(
+    records: Iterable[Record], outcomes: Iterable[Outcome]
+) -> Iterator[tuple[list[str], str]]:
+    """For each record the names of what it makes, and its line."""
+    names: list[str] = []
+    for record, (first, outcome) in zip(records, numbered_outcomes(outcomes)):
+        names += [""] * (first - len(names))
+        results = [f"{s.kind.value}{first + i}" for i, s in enumerate(outcome.states)]
+        names += results
+        yield results, _line(record, outcome, results, names)
 
 
 def definition_text(records: Iterable[Record], outcomes: Iterable[Outcome], number: int | None = None) -> str:
     """The records as a function of `fd`; `number` is the id of a complete definition."""
     name = "nvfuser_incomplete_fusion" if number is None else f"nvfuser_fusion_id{number}"
     lines = ["", f"def {name}(fd : FusionDefinition) -> None :"]
-    names: list[str] = []
-    for record, (first, outcome) in zip(records, numbered_outcomes(outcomes)):
-        names += [""] * (first - len(names))
-        results = [f"{s.kind.value}{first + i}" for i, s in enumerate(outcome.states)]
-        names += results
-        lines.append(_line(record, outcome, results, names))
+    lines += [f"    {line}" for _, line in definition_lines(records, outcomes)]
     if len(lines) == 2:
         lines.append("    pass")
     return "\n".join([*lines, ""])
@@ -175,9 +182,15 @@ def repro_script(
     return "\n".join(lines) + "\n"
 
 
-def scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:
-    """The scheduled fusion of each kernel; with `transforms`, how each tensor's loop axes were made."""
-    return "\n".join(k.scheduled_ir(transforms) for k in dict.fromkeys(kernels))
+def scheduled_text(launches: Sequence[LaunchPlan], transforms: bool) -> str:
+    """The scheduled fusion of each launch, in the definition's names; with `transforms`, how each tensor's
+    loop axes were made.
+    """
+    found: dict[str, None] = {}
+    for part in (part for launch in launches for part in launch.parts):
+        text = part.op.kernel.scheduled_ir(transforms)
+        found[text if part.segment is None else part.segment.names.translated(text)] = None
+    return "\n".join(found)
 
 
 def cuda_text(program: BoundProgram, complete: bool) -> str:

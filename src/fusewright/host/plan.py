@@ -154,8 +154,8 @@ class LaunchPlan:
     def names_in(self, text: str) -> str:
         """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
         if not self.is_combined:
-            return "" if self.segment is None else str(self.segment.names)
-        found = {}
+            return "" if self.segment is None else self.segment.names.said_in(text)
+        found: dict[str, str] = {}
         for name, part, own in _PART_NAME.findall(text):
             segment = self.parts[int(part)].segment
             if segment is not None and own in segment.names.table:
@@ -229,8 +229,8 @@ def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[An
     try:
         launch(stream, values)
     except SimulationError as error:
-        if where := plan.names_in(str(error)):
-            error.reword(lambda text: f"{text}, where {where}")
+        if plan.segment is not None or plan.is_combined:
+            error.where = plan.names_in(str(error))
         raise
 
 

@@ -8,25 +8,26 @@ from time import perf_counter
 from typing import Any
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import ParamsError, ScheduleError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.once import SharedCache
 from fusewright.core.options import Options
 from fusewright.core.serialization import fields_text
-from fusewright.core.tracing import Tracer
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.cuda.nvrtc import NvrtcOptions
 from fusewright.ir import Fusion, scheduled_text
 from fusewright.ir.canonical import fusion_description
 from fusewright.kernel.combine import combine
 from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
-from fusewright.lower import LowerOptions, lower
+from fusewright.lower import Lowered, LowerOptions, lower
 from fusewright.runtime.arguments import sources_of
 from fusewright.runtime.combined import combined_sources
 from fusewright.runtime.compiled_kernel import CompiledKernel, printed
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name
 from fusewright.schedule import Schedule
+from fusewright.schedule.faults import name_primitive
 from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
 from fusewright.schedulers.params import HeuristicParams
 
@@ -84,6 +85,15 @@ def _unlimited(params: Any) -> Any:
     )
 
 
+def _lowered(schedule: Schedule, options: LowerOptions, tracer: Tracer) -> Lowered:
+    """The kernel of a schedule. ScheduleError, which names a primitive, if there can be none."""
+    try:
+        return lower(schedule.fusion, options, tracer)
+    except ScheduleError as error:
+        name_primitive(error, schedule, lambda fusion: lower(fusion, options, SILENT))
+        raise
+
+
 class KernelCompiler:
     """Schedules, lowers and prints. Safe to use from several threads.
 
@@ -132,7 +142,7 @@ class KernelCompiler:
             tracer.dump("params", lambda: f"{own}: {fields_text(params)}")
             name = kernel_name(text, own, general, index_dtype, self.nvrtc_options(hardware.arch))
             return scheduler, self._compile(
-                schedule, own, name, general, hardware, index_dtype, tracer, start
+                schedule, own, name, general, hardware, index_dtype, tracer, start, names
             )
 
         if tracer.dumps_compilation:
@@ -219,10 +229,12 @@ class KernelCompiler:
         index_dtype: DataType,
         tracer: Tracer,
         start: float,
+        names: str = "",
     ) -> CompiledKernel:
-        tracer.dump("schedule", lambda: f"{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
+        where = f"// where {names}\n" if names else ""
+        tracer.dump("schedule", lambda: f"{where}{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
-            lowered = lower(schedule.fusion, LowerOptions(name or _UNNAMED, index_dtype), tracer)
+            lowered = _lowered(schedule, LowerOptions(name or _UNNAMED, index_dtype), tracer)
         kernel, nvrtc = lowered.kernel, self.nvrtc_options(hardware.arch)
         if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is
             name = kernel_name(kernel_text(kernel), scheduler, None, index_dtype, nvrtc)
