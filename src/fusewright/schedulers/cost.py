@@ -19,6 +19,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Cost, Facts
+from fusewright.schedulers.sectors import Sectors
 from fusewright.sym import Expr
 
 # What a kernel takes besides its traffic: its launch, until the memory is busy, and the last blocks' tail.
@@ -116,9 +117,14 @@ def _slots(node: Node) -> int:
 
 @dataclass(frozen=True)
 class CostModel:
-    """What kernels of one fusion cost."""
+    """What kernels of one fusion cost.
+
+    Attributes:
+        sectors: how threads go through memory. None: along each tensor's contiguous dimension.
+    """
 
     fusion: Fusion
+    sectors: Sectors | None = None
 
     @cached_property
     def _traffic(self) -> Traffic:
@@ -148,7 +154,8 @@ class CostModel:
 
     def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float, steps: float) -> Cost:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
-        moved = int(read * reads) + written
+        in_vain = self.sectors.in_vain(facts) if self.sectors is not None else 0
+        moved = int(read * reads) + written + in_vain
         bandwidth = _copy_speed(hardware)
         computing = self._arithmetic.slots(facts) / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
         unwritten = _unwritten(read, written, hardware)

@@ -243,7 +243,7 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
     def _passes(self) -> int:

@@ -37,6 +37,7 @@ from fusewright.schedulers.pointwise_space import (
     reference_tensor,
 )
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -137,7 +138,7 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, Sectors.along(self.fusion, self._accesses, self.space.axes))
 
     @cached_property
     def _accesses(self) -> list[Access]:

@@ -15,11 +15,13 @@ class Exclusions:
     Attributes:
         nodes: a scheduler with a node: it is asked about no group with this node.
         merges: a scheduler with a set of nodes: it is asked about no group with two of them.
+        once: nodes that no kernel computes again: it reads their results.
         redefinition: whether the graph may be rewritten for the sizes of a call.
     """
 
     nodes: frozenset[tuple[str, Node]] = frozenset()
     merges: frozenset[tuple[str, frozenset[Node]]] = frozenset()
+    once: frozenset[Node] = frozenset()
     redefinition: bool = True
 
     def without_nodes(self, name: str, nodes: Iterable[Node]) -> Exclusions:
@@ -28,12 +30,15 @@ class Exclusions:
     def without_merges(self, name: str, nodes: Iterable[Node]) -> Exclusions:
         return replace(self, merges=self.merges | {(name, frozenset(nodes))})
 
+    def without_repeats(self, nodes: Iterable[Node]) -> Exclusions:
+        return replace(self, once=self.once.union(nodes))
+
     def without_redefinition(self) -> Exclusions:
         return replace(self, redefinition=False)
 
     def of(self, twins: Mapping[Node, Node]) -> Exclusions:
         """The same of other nodes: `twins[node]`, where there is one."""
-        if not self.nodes and not self.merges:
+        if not self.nodes and not self.merges and not self.once:
             return self
         return replace(
             self,
@@ -41,6 +46,7 @@ class Exclusions:
             merges=frozenset(
                 (name, frozenset(twins.get(n, n) for n in apart)) for name, apart in self.merges
             ),
+            once=frozenset(twins.get(node, node) for node in self.once),
         )
 
 

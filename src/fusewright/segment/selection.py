@@ -322,7 +322,24 @@ class _Decision:
     ) -> State | tuple[Segment, Reject]:
         """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes
         one.
+
+        Work at their borders is repeated where that moves fewer bytes. Kernels that are slow all the same are
+        compared with ones that read what was computed before.
         """
+        state = self._state_of(groups, excluded)
+        repeated = _repeated_slowly(state) if isinstance(state, State) else ()
+        if not repeated:
+            return state
+        try:
+            other = self._state_of(groups, excluded.without_repeats(repeated))
+        except NoSchedulerError:
+            return state
+        assert isinstance(state, State)
+        return other if isinstance(other, State) and other.seconds < state.seconds else state
+
+    def _state_of(
+        self, groups: Sequence[Sequence[Node]], excluded: Exclusions
+    ) -> State | tuple[Segment, Reject]:
         segments = self.draft.segments(groups, excluded)
         self.call.start(segments)
         proposals: list[Proposal] = []
@@ -400,7 +417,7 @@ class _Decision:
                     continue
                 region = surroundings(state.groups, i)
                 inside = [node for j in region for node in state.groups[j]]
-                if len(region) < 2:
+                if len(region) < 2 and not self._is_slow(state.groups[i], state):
                     continue
                 if len(inside) > self._surroundings_left:
                     return None
@@ -449,7 +466,15 @@ class _Decision:
         self._note(f"{names} in another kernel", state, after, kept)
         return after if kept else None
 
+    def _is_slow(self, group: Sequence[Node], state: State) -> bool:
+        cost = self._group_cost(group, state)
+        return cost is not None and _may_be_split(cost)
+
     def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
+        cost = self._group_cost(group, state)
+        return None if cost is None else cost.seconds
+
+    def _group_cost(self, group: Sequence[Node], state: State) -> Cost | None:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
         segment = self.draft.segment_of(group, state.excluded)
         if segment is None:
@@ -457,7 +482,7 @@ class _Decision:
         answer = self._planned.get(segment)
         if answer is None:
             answer = self._planned[segment] = self.call.plan(segment)
-        return None if isinstance(answer, Reject) else self._cost(segment, answer).seconds
+        return None if isinstance(answer, Reject) else self._cost(segment, answer)
 
     def _ideas(self, state: State) -> Iterator[_Idea]:
         """The changes that have not been tried."""
@@ -555,6 +580,18 @@ def _may_be_split(cost: Cost) -> bool:
     """Whether two kernels might take less time, which move each byte once at least."""
     least = cost.least_seconds
     return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
+
+
+def _repeated_slowly(state: State) -> set[Node]:
+    """The nodes of other groups that segments compute again and are estimated slow."""
+    owner = {node: i for i, group in enumerate(state.groups) for node in group}
+    return {
+        node
+        for segment, cost in zip(state.segments, state.costs)
+        if _may_be_split(cost)
+        for node in segment.nodes[:-1]
+        if owner[node] != owner[segment.nodes[-1]]
+    }
 
 
 def _is_better(before: State, after: State) -> bool:
