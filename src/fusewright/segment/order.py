@@ -83,9 +83,9 @@ def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
 
 
 def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
-    """For each reduction of the group: that, and what follows from it there, unless that is the whole group.
+    """For each reduction of the group: that, and what follows from it there; then with what it alone needs.
 
-    Producers first, as the group.
+    Neither is the whole group. Producers first, as the group.
     """
     for start in group:
         if not isinstance(start, Reduction):
@@ -96,8 +96,14 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
             if not made.isdisjoint(node.inputs):
                 part.append(node)
                 made.update(node.outputs)
+        inside = set(part)
+        for node in reversed(group):
+            if node not in inside and all(inside.issuperset(out.uses) and out.uses for out in node.outputs):
+                inside.add(node)
         if len(part) < len(group):
             yield tuple(part)
+        if len(part) < len(inside) < len(group):
+            yield tuple([node for node in group if node in inside])
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:
