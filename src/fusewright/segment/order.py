@@ -56,6 +56,18 @@ def sibling_parts(groups: Sequence[Sequence[Node]]) -> Iterator[tuple[tuple[Node
                 yield part, i, j
 
 
+def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """The group cut up where nothing that it computes leads from one part to another but single elements,
+    which each may compute for itself.
+    """
+    single = {node for node in group if all(axis.is_broadcast for axis in node.output.shape)}
+    parts = _parts([node for node in group if node not in single])
+    if len(parts) < 2:
+        return [tuple(group)]
+    inside = single.union(parts[0])
+    return [tuple(node for node in group if node in inside), *parts[1:]]
+
+
 def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The group cut up where no tensor that it computes leads from one node to another."""
     made = {out: node for node in group for out in node.outputs}

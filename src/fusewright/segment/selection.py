@@ -20,7 +20,7 @@ from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedEr
 from fusewright.core.forks import renew_in_child
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.tracing import Tracer
-from fusewright.ir import Fusion, Node
+from fusewright.ir import Fusion, Node, Update
 from fusewright.schedulers.base import (
     Cost,
     Facts,
@@ -33,10 +33,10 @@ from fusewright.schedulers.base import (
     type_name,
 )
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
-from fusewright.segment.bundles import launches
+from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
-from fusewright.segment.order import launch_order, reductions_apart, sibling_parts, surroundings
+from fusewright.segment.order import independent_parts, launch_order, reductions_apart, sibling_parts, surroundings
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.recompute import border_inputs
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
@@ -275,6 +275,7 @@ class _Decision:
         self._stays: set[tuple[str, int]] = set()
         self._planned: dict[Segment, Proposal | Reject] = {}
         self._costs: dict[Segment, Cost] = {}
+        self._planned_states = 0
 
     def run(self) -> Planned:
         with self.made() as planned:
@@ -287,12 +288,12 @@ class _Decision:
         try:
             state = self._improved(first)
             proposals = first.proposals
-            if self.trials:
+            if self._planned_states > 1:
                 # Where a tensor lies may depend on the other segments, and proposals on where it lies.
                 again = self._answers(state.segments) or self._answers((state := first).segments)
                 assert again is not None, "what was accepted is accepted again"
                 proposals = again
-            bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
+            bundles = self._launches(state) if self.call.horizontal else ()
             yield Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             self._undo_all_but(0)
@@ -341,6 +342,7 @@ class _Decision:
         self, groups: Sequence[Sequence[Node]], excluded: Exclusions
     ) -> State | tuple[Segment, Reject]:
         segments = self.draft.segments(groups, excluded)
+        self._planned_states += 1
         self.call.start(segments)
         proposals: list[Proposal] = []
         for segment in segments:
@@ -372,7 +374,47 @@ class _Decision:
                 state = moved
             else:
                 state = self._with(idea, state)
-        return state
+        return self._spread(state) if self.call.horizontal else state
+
+    def _spread(self, state: State) -> State:
+        """The state with parts of kernels that have nothing to do with each other as kernels of one launch.
+
+        There the registers of each are its own, and equal ones share their code.
+        """
+        excluded, groups = state.excluded, []
+        for group in state.groups:
+            parts = self._cheaper_parts(group, state)
+            groups += parts or [group]
+            if parts:
+                last = [part[-1] for part in parts]
+                for scheduler in self.draft.registry:
+                    excluded = excluded.without_merges(type_name(scheduler.type), last)
+        ordered = launch_order(groups, self.draft.position) if len(groups) > len(state.groups) else None
+        try:
+            after = self._state(ordered, excluded) if ordered is not None else None
+        except NoSchedulerError:
+            return state
+        is_better = isinstance(after, State) and self._launched_seconds(after) < self._launched_seconds(state)
+        return after if isinstance(after, State) and is_better else state
+
+    def _cheaper_parts(self, group: Sequence[Node], state: State) -> list[tuple[Node, ...]]:
+        """Parts of a group that take less time in one launch than the group as one kernel, if there are any."""
+        parts = independent_parts(group)
+        whole = self._group_cost(group, state) if 1 < len(parts) <= MAX_PARTS else None
+        if whole is None or any(isinstance(node, Update) for node in group):  # whose launches are not shared
+            return []
+        costs = [self._group_cost(part, state) for part in parts]
+        seconds = sum(cost.seconds - KERNEL_SECONDS for cost in costs if cost is not None)
+        gain = whole.seconds - seconds - KERNEL_SECONDS
+        return [] if None in costs or gain <= LEAST_GAIN * whole.seconds else parts
+
+    def _launched_seconds(self, state: State) -> float:
+        """Of all kernels, those in one launch after each other."""
+        saved = len(state.segments) - len(self._launches(state))
+        return state.seconds - KERNEL_SECONDS * saved
+
+    def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
+        return launches(self.draft.whole, state.segments, state.costs)
 
     def _moved(self, state: State) -> State | None:
         """A better state with a part of one group in another, if there is one.
