@@ -57,10 +57,16 @@ def sibling_parts(groups: Sequence[Sequence[Node]]) -> Iterator[tuple[tuple[Node
 
 
 def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The group cut up where nothing that it computes leads from one part to another but single elements,
-    which each may compute for itself.
+    """The group, producers first, cut up where nothing that it computes leads from one part to another but
+    what follows from single elements, which each may compute for itself.
     """
-    single = {node for node in group if all(axis.is_broadcast for axis in node.output.shape)}
+    made = {out: node for node in group for out in node.outputs}
+    single: set[Node] = set()
+    for node in group:
+        tensors = (node.output, *node.tensor_inputs)
+        own = (made[value] for value in node.inputs if value in made)
+        if all(axis.is_broadcast for t in tensors for axis in t.shape) and all(n in single for n in own):
+            single.add(node)
     parts = _parts([node for node in group if node not in single])
     if len(parts) < 2:
         return [tuple(group)]
