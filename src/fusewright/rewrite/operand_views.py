@@ -41,7 +41,8 @@ def _chain(
 ) -> tuple[Node, ...]:
     """The nodes from a tensor in memory to an operand that is a view of it; none, where it is no view.
 
-    They lead from the farthest of `whole`, which lie in memory, or without these from as far as there are views.
+    They lead from the farthest of `whole`, which lie in memory, or without these from as far as there are
+    views.
     """
     if not isinstance(operand, TensorView):
         return ()

@@ -31,8 +31,8 @@ COPY_SHARE = 0.895
 UNWRITTEN_SHARE = 0.4
 # A grid reduction: partial results go to memory, and the last block of each row or column sums them.
 GRID_REDUCTION_SECONDS = 2.6e-6
-# Cycles that a thread takes for a slot (`core.op.Spelling`), with no other warp on its scheduler; and how many
-# times as long beside others that compute.
+# Cycles that a thread takes for a slot (`core.op.Spelling`), with no other warp on its scheduler; and how
+# many times as long beside others that compute.
 CYCLES_A_SLOT, BESIDE_OTHERS = 2.3, 1.6
 # From the issue of a block's loads until the first of them is there.
 LATENCY_SECONDS = 1e-6

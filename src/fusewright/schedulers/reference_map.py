@@ -47,7 +47,8 @@ class Access:
         sizes: for each of the reference's axes what a vector along it must divide, the size apart.
         by_index: whether `node` reads the input by index, or the output is stored so; not so the loads of
             the indices.
-        dims: for an access by index, the dimension of its map's positions that each of the reference's axes is.
+        dims: for an access by index, the dimension of its map's positions that each of the reference's axes
+            is.
     """
 
     tensor: TensorView

@@ -1,7 +1,7 @@
 """Bytes that accesses move in vain, where neighbouring threads touch places that lie apart.
 
-Memory and the L2 cache move sectors of 32 bytes. Threads that go along a tensor's contiguous dimension use all
-of each; along another dimension each element takes a sector of its own. That the rest of a sector is wanted
+Memory and the L2 cache move sectors of 32 bytes. Threads that go along a tensor's contiguous dimension use
+all of each; along another dimension each element takes a sector of its own. That the rest of a sector is wanted
 later, by other threads, helps little: the L2 cache then serves as many sectors. A sector that is written in
 part is read as well, so such stores count twice. (Measured on an H200: a column sum that also writes its
 input's transpose, in two types and at six sizes, within a fifth.)
@@ -34,7 +34,8 @@ class Sectors:
     """The sectors that the accesses of one kernel touch.
 
     Attributes:
-        accesses: each with the scheduler's axes in the order in which threads go through them, the fastest last.
+        accesses: each with the scheduler's axes in the order in which threads go through them, the fastest
+            last.
     """
 
     fusion: Fusion
@@ -81,10 +82,13 @@ class _Walk:
         elements = prod(facts.value(a.extent) for a in tensor.iterated if not a.is_broadcast)
         used = min(points, elements) * tensor.dtype.size
         touched = self._touched(facts)
-        wasted = len({place // SECTOR_BYTES for place in touched}) * SECTOR_BYTES / (
-            len(touched) * tensor.dtype.size
+        wasted = (
+            len({place // SECTOR_BYTES for place in touched})
+            * SECTOR_BYTES
+            / (len(touched) * tensor.dtype.size)
         )
-        if wasted <= 1 or len(touched) < WARP_SIZE:
+        are_one_run = max(touched) - min(touched) == (len(touched) - 1) * tensor.dtype.size
+        if wasted <= 1 or are_one_run or len(touched) < WARP_SIZE:
             return 0
         is_store = self.access.node is None
         return int(used * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))

@@ -292,7 +292,7 @@ class _Planner:
         groups = self.groups
         second = {(a.tensor, a.access.node) for a in groups.second}
         orders = [
-            tuple(axis for axis in groups.space.axes if axis is not inner) + (inner,)
+            (*(axis for axis in groups.space.axes if axis is not inner), inner)
             for inner in (groups.inner1, groups.inner2)
         ]
         accesses = groups.space.accesses(self.fusion)

@@ -36,19 +36,29 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
-from fusewright.segment.order import independent_parts, launch_order, reductions_apart, sibling_parts, surroundings
+from fusewright.segment.order import (
+    independent_parts,
+    launch_order,
+    reductions_apart,
+    sibling_parts,
+    surroundings,
+)
 from fusewright.segment.partition import merged_groups
-from fusewright.segment.recompute import border_inputs
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
+from fusewright.segment.state import (
+    LEAST_GAIN,
+    Idea,
+    State,
+    concerned,
+    is_better,
+    may_be_split,
+    repeated_slowly,
+    results,
+)
 
 # Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
 # rejected by a planner that took the sizes before.
 MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
-# A segment that is estimated to take this much longer than its bytes at the speed of a copy may be cut up.
-SLOW = 1.15
-# A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
-# an estimate is no better.
-LEAST_GAIN = 0.02
 # Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
 MAX_TRIALS = 256
 # Nodes that are partitioned anew for one call at most, to see whether a reduction had better be in another
@@ -236,30 +246,6 @@ def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusio
     return None
 
 
-@dataclass(frozen=True)
-class State:
-    """A partition that all planners accept. `groups`: before work at the borders is repeated."""
-
-    groups: tuple[Sequence[Node], ...]
-    excluded: Exclusions
-    segments: tuple[Segment, ...]
-    proposals: tuple[Proposal, ...]
-    costs: tuple[Cost, ...]
-
-    @property
-    def seconds(self) -> float:
-        return sum(cost.seconds for cost in self.costs)
-
-
-@dataclass(frozen=True)
-class _Idea:
-    """A change to try with all segments that are equal: without their scheduler, or a rewrite of each."""
-
-    segments: tuple[Segment, ...]
-    text: str
-    rewrites: tuple[Rewrite, ...] = ()
-
-
 class _Decision:
     """Finds the partition for one call."""
 
@@ -328,7 +314,7 @@ class _Decision:
         compared with ones that read what was computed before.
         """
         state = self._state_of(groups, excluded)
-        repeated = _repeated_slowly(state) if isinstance(state, State) else ()
+        repeated = repeated_slowly(state) if isinstance(state, State) else ()
         if not repeated:
             return state
         try:
@@ -381,7 +367,8 @@ class _Decision:
 
         There the registers of each are its own, and equal ones share their code.
         """
-        excluded, groups = state.excluded, []
+        excluded = state.excluded
+        groups: list[Sequence[Node]] = []
         for group in state.groups:
             parts = self._cheaper_parts(group, state)
             groups += parts or [group]
@@ -398,7 +385,7 @@ class _Decision:
         return after if isinstance(after, State) and is_better else state
 
     def _cheaper_parts(self, group: Sequence[Node], state: State) -> list[tuple[Node, ...]]:
-        """Parts of a group that take less time in one launch than the group as one kernel, if there are any."""
+        """Parts of a group that take less time in one launch than the group as one kernel, if any do."""
         parts = independent_parts(group)
         whole = self._group_cost(group, state) if 1 < len(parts) <= MAX_PARTS else None
         if whole is None or any(isinstance(node, Update) for node in group):  # whose launches are not shared
@@ -503,14 +490,14 @@ class _Decision:
         except NoSchedulerError:
             moved = None
         after = moved if isinstance(moved, State) else None
-        kept = after is not None and _is_better(state, after)
+        kept = after is not None and is_better(state, after)
         names = ", ".join(node.output.name for node in part)
         self._note(f"{names} in another kernel", state, after, kept)
         return after if kept else None
 
     def _is_slow(self, group: Sequence[Node], state: State) -> bool:
         cost = self._group_cost(group, state)
-        return cost is not None and _may_be_split(cost)
+        return cost is not None and may_be_split(cost)
 
     def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
         cost = self._group_cost(group, state)
@@ -526,7 +513,7 @@ class _Decision:
             answer = self._planned[segment] = self.call.plan(segment)
         return None if isinstance(answer, Reject) else self._cost(segment, answer)
 
-    def _ideas(self, state: State) -> Iterator[_Idea]:
+    def _ideas(self, state: State) -> Iterator[Idea]:
         """The changes that have not been tried."""
         equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
@@ -536,12 +523,12 @@ class _Decision:
             segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
-                text = f"{_results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
-                yield _Idea(segments, text, tuple(rewrites))
-            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and _may_be_split(cost)]
+                text = f"{results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
+                yield Idea(segments, text, tuple(rewrites))
+            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
             segments = self._untried("split", slow)
             if segments:
-                yield _Idea(segments, f"{_results(segments)} without {name}")
+                yield Idea(segments, f"{results(segments)} without {name}")
 
     def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
@@ -558,10 +545,10 @@ class _Decision:
             return None
         return rewrite
 
-    def _with(self, idea: _Idea, state: State) -> State:
+    def _with(self, idea: Idea, state: State) -> State:
         """The better of the state and the one with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
-        region = _region(state.groups, nodes)
+        region = concerned(state.groups, nodes)
         before = len(self._changes)
         for rewrite, segment in zip(idea.rewrites, idea.segments):
             with naming(segment.scheduler, "propose_redefinition"):
@@ -569,7 +556,7 @@ class _Decision:
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.
-        kept = after is not None and _is_better(state, after)
+        kept = after is not None and is_better(state, after)
         self._note(idea.text, state, after, kept)
         if kept:
             assert after is not None
@@ -589,7 +576,7 @@ class _Decision:
             self.draft.undo(self._changes.pop())
 
     def _changed(
-        self, idea: _Idea, changes: Sequence[Change], region: Sequence[int], state: State
+        self, idea: Idea, changes: Sequence[Change], region: Sequence[int], state: State
     ) -> State | None:
         """The state with these groups partitioned anew, if there is one."""
         draft = self.draft
@@ -616,47 +603,3 @@ class _Decision:
         except NoSchedulerError:
             return None
         return after if isinstance(after, State) else None
-
-
-def _may_be_split(cost: Cost) -> bool:
-    """Whether two kernels might take less time, which move each byte once at least."""
-    least = cost.least_seconds
-    return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
-
-
-def _repeated_slowly(state: State) -> set[Node]:
-    """The nodes of other groups that segments compute again and are estimated slow."""
-    owner = {node: i for i, group in enumerate(state.groups) for node in group}
-    return {
-        node
-        for segment, cost in zip(state.segments, state.costs)
-        if _may_be_split(cost)
-        for node in segment.nodes[:-1]
-        if owner[node] != owner[segment.nodes[-1]]
-    }
-
-
-def _is_better(before: State, after: State) -> bool:
-    kept = set(after.segments)
-    concerned = sum(
-        cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
-    )
-    return before.seconds - after.seconds > LEAST_GAIN * concerned
-
-
-def _region(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
-    """The groups that have some of the nodes, and those kernels that one edge leads to, in order."""
-    owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
-    concerned = set(nodes)
-    inside = {i for i, group in enumerate(groups) if not concerned.isdisjoint(group)}
-    found = set(inside)
-    for i, group in enumerate(groups):
-        for tensor in border_inputs(group):
-            producer = owner.get(tensor)
-            if producer is not None and (i in inside or producer in inside):
-                found.update((i, producer))
-    return sorted(i for i in found if i in inside or not groups[i][0].traits.whole)
-
-
-def _results(segments: Sequence[Segment]) -> str:
-    return "; ".join(", ".join(tensor.name for tensor in segment.outputs) for segment in segments)
