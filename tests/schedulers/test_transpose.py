@@ -24,7 +24,15 @@ from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.schedule import Schedule, replay
-from fusewright.schedulers import Facts, LaunchParams, Planner, Reject, TransposeParams, TransposeScheduler
+from fusewright.schedulers import (
+    Facts,
+    LaunchParams,
+    Planner,
+    Reject,
+    TransposeParams,
+    TransposeScheduler,
+    apply,
+)
 from fusewright.sim import SimReport, simulate
 from tests.compilation import ARCHITECTURES
 from tests.integration.cases import widened
@@ -124,6 +132,26 @@ def three_layouts(fd: FusionDefinition, x: Any, y: Any, z: Any) -> None:
     fd.add_output(fd.ops.permute(x, [0, 2, 1]) + fd.ops.permute(y, [2, 1, 0]) + z)
 
 
+def keys(batch: int, length: int, heads: int, size: int) -> tuple[Define, Callable[..., torch.Tensor]]:
+    """The transposed keys of a product [batch * length, queries and keys and values of all heads]."""
+
+    def body(fd: FusionDefinition, x: Any) -> None:
+        split = fd.ops.reshape(x, [batch, length, 3, heads, size])
+        fd.add_output(fd.ops.set(fd.ops.permute(fd.ops.select(split, index=1, dim=2), [0, 2, 3, 1])))
+
+    return body, lambda x: x.reshape(batch, length, 3, heads, size)[:, :, 1].permute(0, 2, 3, 1)
+
+
+def framed(fd: FusionDefinition, x: Any) -> None:
+    """A part of the columns, in a frame, turned."""
+    cut = fd.ops.slice(x, [0, 4], [x.size(0), x.size(1)], [1, 1])
+    fd.add_output(fd.ops.permute(fd.ops.pad(cut, [4, 0, 0, 1]), [1, 0]) * 2.0)
+
+
+def rows_by_index(fd: FusionDefinition, x: Any, rows: Any) -> None:
+    fd.add_output(fd.ops.permute(fd.ops.embedding_fwd(rows, x), [1, 0]) * 2.0)
+
+
 # ---- numerics
 
 
@@ -190,6 +218,25 @@ def test_mask(target: torch.device) -> None:
     check(masked, lambda x, m: torch.where(m, x.t(), 0.0), [x, mask])
 
 
+@pytest.mark.parametrize("sizes", [(2, 33, 3, 20), (1, 65, 2, 7), (3, 32, 2, 16)], ids=str)
+def test_reads_by_index(target: torch.device, sizes: tuple[int, int, int, int]) -> None:
+    batch, length, heads, size = sizes
+    body, reference = keys(*sizes)
+    check(body, reference, [random(batch * length, 3 * heads * size, dtype=BF16).to(target)])
+
+
+def test_a_slice_in_a_frame(target: torch.device) -> None:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x[:, 4:], [4, 0, 0, 1]).t() * 2
+
+    check(framed, reference, [random(50, 72).to(target)])
+
+
+def test_rows_at_loaded_indices_are_read_by_the_threads_that_load_these(target: torch.device) -> None:
+    x, rows = random(40, 72).to(target), torch.arange(50, device=target) * 7 % 40
+    check(rows_by_index, lambda x, rows: x[rows].t() * 2, [x, rows], "pointwise")
+
+
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_layouts_of_inputs(target: torch.device, dtype: torch.dtype) -> None:
     """A transposed input is in the second group as a permuted one is; padding only changes strides."""
@@ -246,7 +293,8 @@ def test_random_permutations(data: st.DataObject) -> None:
     (kernel, *more) = executor.compile(inputs).kernels
     if not more and isinstance(kernel.params, TransposeParams):
         schedule = Schedule(executor.segments().segments[0].fusion)
-        TransposeScheduler().apply(schedule, data.draw(edited(kernel.params), "params"))
+        edit = data.draw(edited(kernel.params), "params")
+        apply(TransposeScheduler(), schedule, edit, kernel.hardware)
         results += run(schedule, inputs)
     for i, actual in enumerate(results):
         assert_close(actual, (total, (total - 1).permute(back))[i % 2])
@@ -302,7 +350,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         sizes |= {a.extent: n for a, n in zip(tensor.shape, x.shape) if a.extent.free_symbols}
     facts = Facts(sizes, tuple(x.stride() for x in inputs), (256,) * len(inputs))
     params = TransposeScheduler().prepare(fusion)(facts, described("h200")).params
-    params.validate()
+    params.validate(described("h200"))
     return params
 
 
@@ -350,14 +398,14 @@ def test_proposals(
         ({"dims_merged_with_1": (1,)}, "dims_merged_with_1"),
         ({"dims_merged_with_2": (7,)}, "dims_merged_with_2"),
         ({"assumed_sizes": (40,)}, "`assumed_sizes`: expected () or (i1, i0), got (40,)"),
-        ({"assumed_sizes": (40, 0)}, "`assumed_sizes`: expected sizes of 1 or more, got 0"),
+        ({"assumed_sizes": (40, 0)}, "`assumed_sizes[1]`: expected 1 or more, got 0"),
     ],
     ids=str,
 )
 def test_params_that_make_no_sense(edit: dict[str, Any], field: str) -> None:
     segment, _ = compiled(permuted(1, 0)[0], [random(40, 40)])
     with pytest.raises(ParamsError, match=re.escape(field)):
-        TransposeScheduler().apply(Schedule(segment.fusion), TransposeParams(**edit))
+        apply(TransposeScheduler(), Schedule(segment.fusion), TransposeParams(**edit), described("h200"))
 
 
 def test_sizes_are_constants_until_they_change(target: torch.device) -> None:
@@ -398,6 +446,8 @@ KERNELS: list[tuple[Define, Sequence[torch.Tensor]]] = [
     (permuted(0, 3, 1, 2)[0], [random(2, 14, 14, 64)]),
     (cast_both_ways, [random(128, 128)]),
     (several_of_each, [random(96, 64), random(64, 96), random(64, 96), random(96, 64)]),
+    (keys(2, 64, 3, 64)[0], [random(128, 576, dtype=BF16)]),
+    (keys(2, 65, 3, 20)[0], [random(130, 180)]),
 ]
 NAMES = [
     "bf16",
@@ -410,6 +460,8 @@ NAMES = [
     "channels",
     "cast",
     "several",
+    "keys",
+    "odd keys",
 ]
 
 
@@ -417,7 +469,7 @@ NAMES = [
 def test_replay(body: Define, inputs: Sequence[torch.Tensor]) -> None:
     segment, kernel = compiled(body, inputs)
     original = Schedule(segment.fusion)
-    segment.scheduler.apply(original, kernel.params)
+    apply(segment.scheduler, original, kernel.params, kernel.hardware)
     again = replay(segment.fusion, original.trace())
     lowered = lower(again.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
     assert kernel_text(lowered.kernel) == kernel_text(kernel.kernel)
@@ -437,9 +489,9 @@ def test_no_bank_conflicts(body: Define, inputs: Sequence[torch.Tensor]) -> None
     accesses = shared_accesses(kernel.kernel)
     assert len(accesses) >= 2
     # Where a tile is written in wider vectors than it is read across, rows meet in as many places as a row
-    # has vectors: 16 in 8 for vectors of 2 read across those of 4, 32 in 8 for single elements across 8.
+    # has vectors: 16 in 8 for vectors of 2 read across those of 4, 32 in 8 for single elements across 8 or 4.
     widths = kernel.params.vectorize_factor1, kernel.params.vectorize_factor2
-    allowed = {(2, 4): 2, (1, 8): 4}.get(widths, 1)
+    allowed = {(2, 4): 2, (1, 8): 4, (1, 4): 4}.get(widths, 1)
     assert {text: ways for text, ways in accesses if ways > allowed} == {}
 
 
@@ -448,7 +500,7 @@ def test_the_storage_is_what_avoids_conflicts(name: str, method: str) -> None:
     """The estimate sees conflicts: those of the same kernel with its tiles stored in order."""
     segment, kernel = compiled(*KERNELS[NAMES.index(name)])
     schedule = Schedule(segment.fusion)
-    segment.scheduler.apply(schedule, kernel.params)
+    apply(segment.scheduler, schedule, kernel.params, kernel.hardware)
     calls = schedule.trace()
     assert {call.method for call in calls} & {"store_along", "swizzle"} == {method}
     plain = replay(segment.fusion, [call for call in calls if call.method != method])
@@ -456,16 +508,15 @@ def test_the_storage_is_what_avoids_conflicts(name: str, method: str) -> None:
     assert max(ways for _, ways in shared_accesses(lowered.kernel)) >= 4
 
 
-def report(body: Define, inputs: Sequence[torch.Tensor]) -> SimReport:
-    """Of the fusion's kernel, for contiguous inputs; outputs are not looked at."""
+def report(body: Define, inputs: Sequence[torch.Tensor], elements: int = 0) -> SimReport:
+    """Of the fusion's kernel, for contiguous inputs; outputs, of so many elements, are not looked at."""
     segment, kernel = compiled(body, inputs)
     fusion = segment.fusion
     sizes = {}
     for tensor, x in zip(fusion.inputs, inputs):
         sizes |= {str(axis.extent): n for axis, n in zip(tensor.shape, x.shape)}
-    memory = iter(
-        [*inputs, *(torch.empty(inputs[0].numel(), dtype=t.dtype.torch) for t in fusion.output_tensors())]
-    )
+    count = elements or inputs[0].numel()
+    memory = iter([*inputs, *(torch.empty(count, dtype=t.dtype.torch) for t in fusion.output_tensors())])
     arguments = [
         next(memory) if isinstance(p, k.TensorParam) else sizes[p.name] for p in kernel.kernel.params
     ]
@@ -484,6 +535,15 @@ def test_traffic(dtype: torch.dtype) -> None:
     assert (moved.shared_traffic.bytes_stored, moved.shared_traffic.stores) == (size, size // 16)
     assert moved.shared_traffic.bytes_loaded == size
     assert moved.barriers == moved.blocks
+
+
+def test_traffic_of_reads_by_index() -> None:
+    """A third of the input, in vectors along the dimension that lies together there; nothing across it."""
+    moved = report(keys(2, 64, 3, 64)[0], [random(128, 576, dtype=BF16)], elements := 128 * 192)
+    size = elements * BF16.itemsize
+    traffic = moved.global_traffic
+    assert (traffic.bytes_loaded, traffic.bytes_stored) == (size, size)
+    assert (traffic.loads, traffic.stores) == (size // 16, size // 16)
 
 
 def test_loads_are_in_flight_before_the_barrier() -> None:
@@ -505,7 +565,7 @@ def test_odd_tiles(shape: tuple[int, ...]) -> None:
 def test_threads_follow_the_reference() -> None:
     segment, kernel = compiled(*KERNELS[0])
     schedule = Schedule(segment.fusion)
-    segment.scheduler.apply(schedule, kernel.params)
+    apply(segment.scheduler, schedule, kernel.params, kernel.hardware)
     kinds = [axis.parallel for axis in schedule.fusion.output_tensors()[0].loop]
     wanted = (ParallelType.grid_x, ParallelType.unroll, ParallelType.block_x, ParallelType.vectorize)
     assert kinds == list(wanted)

@@ -8,7 +8,7 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import SchedulerError
+from fusewright.core.errors import RejectedError, SchedulerError
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Pointwise, Reduction, TensorView
@@ -166,8 +166,8 @@ def test_a_kernel_between_two_that_gains_nothing_is_not_made():
     cheaper.rewrites = by_two.rewrites
     planned, _ = select(chain(2), cheaper)
     assert labels(planned) == [["neg"], ["neg"]]
-    [trial] = planned.partition.trials  # both at once, as they are equal
-    assert not trial.kept and trial.after == trial.before + 2.0
+    [trial] = planned.partition.trials  # of one: what is no gain for it is none for its equal
+    assert not trial.kept and trial.after == trial.before + 1.0
 
 
 def test_neighbours_fuse_with_what_a_rewrite_made():
@@ -204,7 +204,7 @@ def test_a_rewrite_that_replaces_wrongly_is_an_error_of_its_scheduler(kind):
 
 @pytest.mark.parametrize("where", ["replace", "planner"])
 def test_an_error_in_the_middle_of_a_trial_leaves_the_graph_as_it_was(where):
-    """Of a second rewrite of the same trial, and of whoever plans what it made."""
+    """Of a rewrite after one that was kept, and of whoever plans what it made."""
     calls: list[int] = []
 
     def propose(part) -> Rewrite | None:
@@ -224,7 +224,7 @@ def test_an_error_in_the_middle_of_a_trial_leaves_the_graph_as_it_was(where):
     def seconds(fusion: Fusion) -> float:
         if where == "planner" and any(node.label == "fast" for node in fusion.nodes):
             raise ValueError("half way")
-        return 2.0
+        return 0.5 if any(node.label == "fast" for node in fusion.nodes) else 2.0
 
     faster = sum_first("faster", "neg", ["fast"])
     partitions = Partitions(chain(3), Registry([Costed(at_most(1), seconds, [propose])]))
@@ -340,3 +340,58 @@ def test_parts_with_nothing_in_common_are_kernels_of_one_launch():
     planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
     assert len(planned.partition.segments) == 9 and len(planned.partition.launches) == 1
     assert len({segment.text for segment in planned.partition.segments}) == 1
+
+
+# ---- what planners reject
+
+
+class Limited(Rules):
+    """Takes everything, and its planner no more than `count` nodes of more than 100 elements a row."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(lambda fusion: "")
+        self.count = count
+        self.rejected = 0
+
+    def prepare(self, fusion: Fusion):
+        def planner(facts: Facts, hardware: object) -> Proposal | Reject:
+            if len(fusion.nodes) > self.count and max(facts.sizes.values()) > 100:
+                self.rejected += 1
+                return Reject("too many nodes for long rows")
+            seconds = 1.0 + len(fusion.nodes)
+            return Proposal(None, lambda: Cost(0, seconds, seconds))
+
+        return planner
+
+
+def sizes_of_segments(planned: Planned) -> list[int]:
+    return [len(segment.nodes) for segment in planned.partition.segments]
+
+
+@pytest.mark.parametrize(
+    "length, count, found", [(3, 2, [1, 2]), (8, 4, [4, 4]), (8, 3, [2, 2, 2, 2]), (5, 1, [1] * 5)]
+)
+def test_a_rejected_group_is_cut_in_two_until_its_parts_are_accepted(length, count, found):
+    scheduler = Limited(count)
+    planned, partitions = select(chain(length), scheduler, size=1000)
+    assert sorted(sizes_of_segments(planned)) == found
+    assert scheduler.rejected <= 2 * length
+    assert sizes_of_segments(partitions.select(call(64), Tracer())) == [length], "short rows are one kernel"
+
+
+def test_a_rejected_group_is_cut_where_the_least_crosses():
+    """One value is all that three nodes hand to the five that follow; four and four would share two."""
+    g = Graph()
+    joined = g.op(g.op(g.input()), g.op(g.input()))
+    c, d = g.op(joined), g.op(joined)
+    e = g.op(c, d)
+    planned, _ = select(g.output(g.op(e), g.op(e, d)), Limited(5), size=1000)
+    assert sizes_of_segments(planned) == [3, 5]
+    assert planned.partition.segments[0].outputs == (joined,)
+
+
+def test_a_rejected_group_that_no_cut_helps_is_an_error_soon():
+    scheduler = Limited(0)
+    with pytest.raises(RejectedError, match="too many nodes for long rows"):
+        select(chain(40), scheduler, size=1000)
+    assert scheduler.rejected < 400

@@ -10,10 +10,11 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
+from typing import Any, ClassVar
 
 from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.dtype import DataType
@@ -36,7 +37,6 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
-    check_start,
 )
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
@@ -106,16 +106,14 @@ class InnerPersistentScheduler:
 
     type = SchedulerType.inner_persistent
     params_type = ReductionParams
+    fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
-        check_start(self, schedule, params)
         original = accepted(self, _space(schedule.fusion))
-        params.expect("persistent_kernel", True)
-        params.validate()
         check_rows(original, params)
         _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
@@ -130,8 +128,7 @@ class InnerPersistentScheduler:
         # Once loops are bound, what is computed anew takes those of what it stands for.
         _recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
-            for tensor in _held_tensors(schedule.fusion, space):
-                schedule.set_memory_type(tensor, MemoryType.shared)
+            _hold_in_shared(schedule, _held_tensors(schedule.fusion, space))
         inline(schedule, space, partials, width, position)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -339,16 +336,11 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
         persistent_kernel=True,
         project_persistent_buffers=project,
         persistent_in_shared_memory=shared,
-        cross_block_inner_reduction=True,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
         unroll_factor_top_of_vectorization=unroll,
         batches_per_block_inner_reduction=batches,
         pad_inner_reduction_to_warp=True,
-        multiple_reds_per_blk=row_threads > 1,
-        block_dim_inner_reduction=ParallelType.block_x,
-        block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
-        grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
@@ -437,6 +429,25 @@ def _recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, l
         if wanted or _is_cheap(fusion, tensor, space):
             schedule.recompute(tensor)
             persistent.update(tensor.producers)
+
+
+def _hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
+    """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
+
+    Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
+    warp would meet in a few banks.
+    """
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
+        serial = [i for i, axis in enumerate(tensor.loop) if not axis.parallel.is_thread]
+        if tensor.loop[-1].parallel is not ParallelType.vectorize:
+            schedule.store_along(tensor, [*serial, *threads])
+            continue
+        schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
+        for use in list(tensor.uses):
+            read = schedule.cache_after(tensor, cached_uses=[use.output])
+            schedule.parallelize(read, -1, ParallelType.vectorize)
 
 
 def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:

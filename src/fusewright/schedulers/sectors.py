@@ -3,8 +3,8 @@
 Memory and the L2 cache move sectors of 32 bytes. Threads that go along a tensor's contiguous dimension use
 all of each; along another dimension each element takes a sector of its own. That the rest of a sector is
 wanted later, by other threads, helps little: the L2 cache then serves as many sectors. A sector that is
-written in part is read as well, so such stores count twice. (Measured on an H200: a column sum that also writes its
-input's transpose, in two types and at six sizes, within a fifth.)
+written in part is read as well, so such stores count twice. (Measured on an H200: a column
+sum that also writes its input's transpose, in two types and at six sizes, within a fifth.)
 """
 
 from __future__ import annotations

@@ -13,26 +13,24 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
+from fusewright.core.errors import NoSchedulerError, RejectedError
 from fusewright.core.forks import renew_in_child
-from fusewright.core.hardware import HardwareInfo
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Node, Update
 from fusewright.schedulers.base import (
     Cost,
-    Facts,
     Proposal,
     Registry,
     Reject,
     Rewrite,
     naming,
-    plan,
     type_name,
 )
-from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
+from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
@@ -44,16 +42,19 @@ from fusewright.segment.order import (
     surroundings,
 )
 from fusewright.segment.partition import merged_groups
+from fusewright.segment.rejection import without_fault, without_rejected
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.state import (
     LEAST_GAIN,
+    Call,
     Idea,
+    Move,
     State,
-    concerned,
+    estimated,
     is_better,
     may_be_split,
+    neighbourhood,
     repeated_slowly,
-    results,
 )
 
 # Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
@@ -66,34 +67,6 @@ MAX_TRIALS = 256
 MAX_SURROUNDINGS = 256
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What the partition is told of a call.
-
-    Attributes:
-        size_class: calls of one class share a partition, if all planners take their sizes.
-        start: told the segments of each partition before they are planned.
-        facts: of a segment.
-        horizontal: whether several segments may be one launch.
-        watch: told each change that was tried: what it came to, the state before, and that with the change.
-    """
-
-    size_class: Hashable
-    start: Callable[[Sequence[Segment]], None]
-    facts: Callable[[Segment], Facts]
-    hardware: HardwareInfo
-    horizontal: bool = True
-    watch: Callable[[Trial, State, State], None] | None = None
-
-    def plan(self, segment: Segment) -> Proposal | Reject:
-        try:
-            answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
-        except FusewrightError as error:
-            error.reword(segment.names.translated)
-            raise
-        return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +159,7 @@ class Partitions:
         """
         with self._lock, tracer.stage("segment"):
             draft = self._current_draft(tracer)
-            return _excluding(draft, segment, draft.translated(required))
+            return without_fault(draft, segment, draft.translated(required))
 
     def as_defined(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """Segments of the definition's own nodes, where no rewrite made them. Inputs are in its order."""
@@ -215,35 +188,6 @@ def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] |
             return None
         proposals.append(answer)
     return tuple(proposals)
-
-
-def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
-    """What a segment costs as proposed."""
-    estimate = proposal.estimate
-    if estimate is None:
-        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
-    with naming(segment.scheduler, "estimate"):
-        return estimate()
-
-
-def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
-    """Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them.
-
-    Nodes that a rewrite made are gone with it.
-    """
-    if any(node not in draft.position for node in segment.nodes):
-        return excluded.without_redefinition()
-    name, nodes = type_name(segment.scheduler.type), segment.nodes
-    options = [excluded.without_nodes(name, nodes)]
-    if len(nodes) > 1:
-        options.append(excluded.without_merges(name, nodes))
-    for option in options:
-        try:
-            draft.segments(merged_groups(draft, draft.nodes, option), option)
-        except NoSchedulerError:
-            continue
-        return option
-    return None
 
 
 class _Decision:
@@ -299,7 +243,9 @@ class _Decision:
             if isinstance(state, State):
                 return state
             segment, reject = state
-            further = _excluding(draft, segment, excluded)
+            is_accepted = partial(self._is_accepted, excluded)
+            sizes = self.call.facts(segment).sizes
+            further = without_rejected(draft, segment, excluded, sizes, is_accepted)
             if further is None:
                 raise RejectedError(scheduler=type_name(segment.scheduler.type), reason=reject.reason)
             excluded = further
@@ -359,7 +305,7 @@ class _Decision:
                     break
                 state = moved
             else:
-                state = self._with(idea, state)
+                state = self._with_all(idea, state)
         return self._spread(state) if self.call.horizontal else state
 
     def _spread(self, state: State) -> State:
@@ -373,9 +319,8 @@ class _Decision:
             parts = self._cheaper_parts(group, state)
             groups += parts or [group]
             if parts:
-                last = [part[-1] for part in parts]
                 for scheduler in self.draft.registry:
-                    excluded = excluded.without_merges(type_name(scheduler.type), last)
+                    excluded = excluded.without_merges(type_name(scheduler.type), *parts)
         ordered = launch_order(groups, self.draft.position) if len(groups) > len(state.groups) else None
         try:
             after = self._state(ordered, excluded) if ordered is not None else None
@@ -404,30 +349,58 @@ class _Decision:
         return launches(self.draft.whole, state.segments, state.costs)
 
     def _moved(self, state: State) -> State | None:
-        """A better state with a part of one group in another, if there is one.
+        """A better state with parts of groups in others, if there is one.
 
         Groups that read one tensor merge in the order of the search, and what is computed of that tensor
         alone might have gone to any of them.
         """
+        return self._most_of(self._moves(state), state)
+
+    def _moves(self, state: State) -> list[Move]:
+        """Parts that cost less in another group than in their own; each group gives or takes one at most."""
+        found: list[Move] = []
+        concerned: set[int] = set()
         for part, source, target in sibling_parts(state.groups):
+            move = Move(part, source, target)
             key = "move", (*part, *state.groups[target])
-            if key in self._tried:
+            if key in self._tried or not concerned.isdisjoint((source, target)):
                 continue
-            self._tried.add(key)
-            groups = [list(group) for group in state.groups]
-            before = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
-            if None in before:
+            groups = self._with_moves((move,), state)
+            seconds = [
+                self._group_seconds(where[i], state)
+                for where in (state.groups, groups)
+                for i in (source, target)
+            ]
+            if None in seconds or sum(seconds[2:]) >= sum(seconds[:2]):  # type: ignore[arg-type]
+                self._tried.add(key)
                 continue
-            inside = set(part)
-            groups[source] = [node for node in groups[source] if node not in inside]
-            groups[target] = sorted([*groups[target], *part], key=self.draft.position.__getitem__)
-            after = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
-            if None in after or sum(after) >= sum(before):  # type: ignore[arg-type]
-                continue
-            moved = self._tried_move(part, groups, state)
-            if moved is not None:
-                return moved
-        return None
+            found.append(move)
+            concerned.update((source, target))
+        return found
+
+    def _with_moves(self, moves: Sequence[Move], state: State) -> list[Sequence[Node]]:
+        groups = list(state.groups)
+        for move in moves:
+            inside = set(move.part)
+            groups[move.source] = [node for node in groups[move.source] if node not in inside]
+            groups[move.target] = sorted(
+                [*groups[move.target], *move.part], key=self.draft.position.__getitem__
+            )
+        return groups
+
+    def _most_of(self, moves: Sequence[Move], state: State) -> State | None:
+        """The state with all of these moves or, where that is no better, with as many as are, by halves."""
+        if not moves:
+            return None
+        parts = [node for move in moves for node in move.part]
+        moved = self._tried_move(parts, self._with_moves(moves, state), state)
+        if moved is not None:
+            return moved
+        if len(moves) == 1:
+            self._tried.add(("move", (*moves[0].part, *state.groups[moves[0].target])))
+            return None
+        half = len(moves) // 2
+        return self._most_of(moves[:half], state) or self._most_of(moves[half:], state)
 
     def _apart(self, state: State) -> State | None:
         """A better state with a reduction, and what follows it, not in the kernel of what it reads.
@@ -505,13 +478,21 @@ class _Decision:
 
     def _group_cost(self, group: Sequence[Node], state: State) -> Cost | None:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
-        segment = self.draft.segment_of(group, state.excluded)
+        answer = self._answer(group, state.excluded)
+        return None if answer is None else self._cost(*answer)
+
+    def _is_accepted(self, excluded: Exclusions, group: Sequence[Node]) -> bool:
+        return self._answer(group, excluded) is not None
+
+    def _answer(self, group: Sequence[Node], excluded: Exclusions) -> tuple[Segment, Proposal] | None:
+        """The segment of a group by itself and what is proposed for it; None if nobody takes it."""
+        segment = self.draft.segment_of(group, excluded)
         if segment is None:
             return None
         answer = self._planned.get(segment)
         if answer is None:
             answer = self._planned[segment] = self.call.plan(segment)
-        return None if isinstance(answer, Reject) else self._cost(segment, answer)
+        return None if isinstance(answer, Reject) else (segment, answer)
 
     def _ideas(self, state: State) -> Iterator[Idea]:
         """The changes that have not been tried."""
@@ -523,12 +504,12 @@ class _Decision:
             segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
-                text = f"{results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
-                yield Idea(segments, text, tuple(rewrites))
+                change = f": {rewrites[0].name}, as {rewrites[0].reason}"
+                yield Idea(segments, change, tuple(rewrites))
             slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
             segments = self._untried("split", slow)
             if segments:
-                yield Idea(segments, f"{results(segments)} without {name}")
+                yield Idea(segments, f" without {name}")
 
     def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
@@ -545,10 +526,23 @@ class _Decision:
             return None
         return rewrite
 
+    def _with_all(self, idea: Idea, state: State) -> State:
+        """The best of the state, the one with the change of one segment, and of all that are equal.
+
+        What is no gain for one of many layers is taken to be none for the others.
+        """
+        middle = len(idea.segments) // 2
+        after = self._with(idea.of([middle]), state)
+        if after is state:
+            return state
+        there = {segment.nodes for segment in after.segments}
+        rest = [i for i, each in enumerate(idea.segments) if i != middle and each.nodes in there]
+        return self._with(idea.of(rest), after) if rest else after
+
     def _with(self, idea: Idea, state: State) -> State:
         """The better of the state and the one with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
-        region = concerned(state.groups, nodes)
+        region = neighbourhood(state.groups, nodes)
         before = len(self._changes)
         for rewrite, segment in zip(idea.rewrites, idea.segments):
             with naming(segment.scheduler, "propose_redefinition"):

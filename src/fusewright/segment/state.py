@@ -1,22 +1,61 @@
-"""A partition at the sizes of a call, with what it costs, and when another is better."""
+"""A call, a partition at its sizes with what that costs, and when another is better."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from fusewright.core.errors import FusewrightError
+from fusewright.core.hardware import HardwareInfo
 from fusewright.ir import Node
-from fusewright.schedulers.base import Cost, Proposal, Rewrite
-from fusewright.schedulers.cost import KERNEL_SECONDS
+from fusewright.schedulers.base import Cost, Facts, Proposal, Reject, Rewrite, naming, plan
+from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.recompute import border_inputs
-from fusewright.segment.segmented import Segment
+from fusewright.segment.segmented import Segment, Trial
 
 # A segment that is estimated to take this much longer than its bytes at the speed of a copy may be cut up.
 SLOW = 1.15
 # A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
 # an estimate is no better.
 LEAST_GAIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the partition is told of a call.
+
+    Attributes:
+        size_class: calls of one class share a partition, if all planners take their sizes.
+        start: told the segments of each partition before they are planned.
+        facts: of a segment.
+        horizontal: whether several segments may be one launch.
+        watch: told each change that was tried: what it came to, the state before, and that with the change.
+    """
+
+    size_class: Hashable
+    start: Callable[[Sequence[Segment]], None]
+    facts: Callable[[Segment], Facts]
+    hardware: HardwareInfo
+    horizontal: bool = True
+    watch: Callable[[Trial, State, State], None] | None = None
+
+    def plan(self, segment: Segment) -> Proposal | Reject:
+        try:
+            answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+        except FusewrightError as error:
+            error.reword(segment.names.translated)
+            raise
+        return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
+
+
+def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
+    """What a segment costs as proposed."""
+    estimate = proposal.estimate
+    if estimate is None:
+        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
+    with naming(segment.scheduler, "estimate"):
+        return estimate()
 
 
 @dataclass(frozen=True)
@@ -36,11 +75,29 @@ class State:
 
 @dataclass(frozen=True)
 class Idea:
-    """A change to try with all segments that are equal: without their scheduler, or a rewrite of each."""
+    """A change to try with segments that are equal: without their scheduler, or a rewrite of each."""
 
     segments: tuple[Segment, ...]
-    text: str
+    change: str
     rewrites: tuple[Rewrite, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{results(self.segments)}{self.change}"
+
+    def of(self, indices: Sequence[int]) -> Idea:
+        """The change of these segments alone."""
+        rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
+        return Idea(tuple([self.segments[i] for i in indices]), self.change, rewrites)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A part of one group to be in another: the groups by their places."""
+
+    part: tuple[Node, ...]
+    source: int
+    target: int
 
 
 def may_be_split(cost: Cost) -> bool:
@@ -69,11 +126,11 @@ def is_better(before: State, after: State) -> bool:
     return before.seconds - after.seconds > LEAST_GAIN * concerned
 
 
-def concerned(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
+def neighbourhood(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
     """The groups that have some of the nodes, and those kernels that one edge leads to, in order."""
     owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
-    wanted = set(nodes)
-    inside = {i for i, group in enumerate(groups) if not wanted.isdisjoint(group)}
+    concerned = set(nodes)
+    inside = {i for i, group in enumerate(groups) if not concerned.isdisjoint(group)}
     found = set(inside)
     for i, group in enumerate(groups):
         for tensor in border_inputs(group):
