@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -43,7 +43,7 @@ from fusewright.frontend.inputs import (
 )
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
-from fusewright.frontend.operators import Operators
+from fusewright.frontend.operators import Operators, recorded_by
 from fusewright.frontend.origins import explain
 from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
@@ -57,6 +57,9 @@ from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
 
+if TYPE_CHECKING:
+    from fusewright.frontend.methods import DtypeLike, Number
+
 __all__ = ["FusionDefinition"]
 
 MAX_RECORDS = 9999
@@ -64,6 +67,8 @@ MAX_RECORDS = 9999
 
 
 NO_OPTIONS: Sequence[str] = ()
+
+D = TypeVar("D", bound="FusionDefinition")
 
 
 class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
@@ -142,7 +147,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             hint="a block that ended in an error leaves none" if self._failed else "or override definition()",
         )
 
-    def __enter__(self) -> FusionDefinition:
+    def __enter__(self: D) -> D:
         if self._leaf is not None:
             raise DefinitionError("Attempting to add to a completed definition!")
         self._check_written()
@@ -220,6 +225,25 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             raise DefinitionError(f"{value!r} belongs to another definition")
         return Ref(value.index)
 
+    @overload
+    def define_tensor(
+        self,
+        shape: Sequence[int],
+        contiguity: bool | Sequence[bool | None] = False,
+        dtype: DtypeLike = DataType.Float,
+        is_cpu: bool = False,
+        stride_order: Sequence[int] = (),
+    ) -> Tensor: ...
+    @overload
+    def define_tensor(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: DtypeLike = DataType.Float,
+        static_sizes: bool = False,
+        is_cpu: bool = False,
+    ) -> Tensor: ...
+    @recorded_by(DEFINERS["define_tensor"])
     def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:
         """The next input, a tensor.
 
@@ -258,15 +282,27 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         shape = [size if static_sizes or size == 1 else -1 for size in sizes]
         return self._record(row, (shape, contiguity, dtype, is_cpu, stride_order), {})
 
+    @overload
+    def define_scalar(self, dtype: DtypeLike = DataType.Double, /) -> Scalar: ...
+    @overload
+    def define_scalar(self, value: Number | None = None, dtype: DtypeLike | None = None) -> Scalar: ...
+    @recorded_by(DEFINERS["define_scalar"])
     def define_scalar(self, *args: Any, **kwargs: Any) -> Scalar:
         """`(dtype=Double)`, `(None, dtype)`: the next input, a scalar. `(value, dtype=None)`: a constant."""
         return self._record(DEFINERS["define_scalar"], args, kwargs)
 
-    def define_constant(self, *args: Any, **kwargs: Any) -> Scalar:
+    def define_constant(self, value: Number, dtype: DtypeLike | None = None) -> Scalar:
         """The old name of `define_scalar` with a value."""
         warnings.warn("define_constant is now define_scalar", DeprecationWarning, stacklevel=2)
-        return self.define_scalar(*args, **kwargs)
+        return self.define_scalar(value, dtype)
 
+    @overload
+    def define_vector(self, size: int, dtype: DtypeLike = DataType.Int) -> Vector: ...
+    @overload
+    def define_vector(
+        self, values: int | Sequence[int | Scalar], dtype: DtypeLike = DataType.Int
+    ) -> Vector: ...
+    @recorded_by(DEFINERS["define_vector"])
     def define_vector(self, *args: Any, **kwargs: Any) -> Vector:
         """`(size)`: that many Int inputs. `(values, dtype=Int)`: of these ints (>= -1) and Scalars."""
         if "size" in kwargs:
@@ -290,6 +326,13 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         dtype = from_torch(tensor.dtype)
         return self._define_strided(tensor.shape, tensor.stride(), dtype, static_sizes, is_cpu)
 
+    @overload
+    def add_output(
+        self, output: Tensor, alias_input: Tensor | None = None, stride_order: Sequence[int] = ()
+    ) -> None: ...
+    @overload
+    def add_output(self, output: Tensor, stride_order: Sequence[int]) -> None: ...
+    @recorded_by(DEFINERS["add_output"])
     def add_output(self, *args: Any, **kwargs: Any) -> None:
         """The next output: `(output)`, `(output, alias_input)` or `(output, stride_order)`.
 

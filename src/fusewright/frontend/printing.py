@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
-from fusewright.host.plan import LaunchPlan
+from fusewright.host.plan import BoundProgram, LaunchPlan
 from fusewright.ops import DEFINERS
-from fusewright.runtime.compiler import CompiledKernel
 
 __all__ = [
     "InputDescription",
@@ -193,16 +193,18 @@ def scheduled_text(launches: Sequence[LaunchPlan], transforms: bool) -> str:
     return "\n".join(found)
 
 
-def cuda_text(launches: Sequence[LaunchPlan], complete: bool) -> str:
+def cuda_text(program: BoundProgram, complete: bool) -> str:
     """The CUDA text of each kernel, or its complete source, below what its names stand for in each launch."""
-    found: dict[CompiledKernel, list[str]] = {}
-    for launch in launches:
-        comments = found.setdefault(launch.op.kernel, [])
+    found: dict[str, tuple[CudaSource, list[str]]] = {}
+    for launch in program.launches:
+        shape = program.shapes[launch]
+        source = launch.op.kernel.source_for(None if shape is None else shape.threads)
+        comments = found.setdefault(source.text, (source, []))[1]
         for i, part in enumerate(launch.parts):
             names = "" if part.segment is None else str(part.segment.names)
             if names:
                 comments.append(f"// {f'in part p{i} ' if launch.is_combined else ''}where {names}\n")
     return "\n".join(
-        f"{''.join(comments)}{kernel.full_text if complete else kernel.cuda_text}"
-        for kernel, comments in found.items()
+        f"{''.join(comments)}{source.text if complete else source.kernel}"
+        for source, comments in found.values()
     )
