@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from fusewright.schedulers import LaunchParams as LaunchParams
     from fusewright.schedulers import PointwiseParams as PointwiseParams
     from fusewright.schedulers import ReductionParams as ReductionParams
+    from fusewright.schedulers import default_registry as default_registry
+    from fusewright.schedulers import heuristic as heuristic
+    from fusewright.schedulers import heuristics as heuristics
+    from fusewright.schedulers import register_scheduler as register_scheduler
+    from fusewright.schedulers import registered_scheduler as registered_scheduler
+    from fusewright.schedulers import remove_heuristic as remove_heuristic
+    from fusewright.schedulers import unregister_scheduler as unregister_scheduler
 
 __version__ = "0.1.0"
 
@@ -64,6 +71,13 @@ _EXPORTS = {
     "Vector": "fusewright.frontend",
     "compute_contiguity": "fusewright.frontend",
     "compute_tensor_descriptor": "fusewright.frontend",
+    "default_registry": "fusewright.schedulers",
+    "heuristic": "fusewright.schedulers",
+    "heuristics": "fusewright.schedulers",
+    "register_scheduler": "fusewright.schedulers",
+    "registered_scheduler": "fusewright.schedulers",
+    "remove_heuristic": "fusewright.schedulers",
+    "unregister_scheduler": "fusewright.schedulers",
 }
 
 __all__ = ["__version__", *_EXPORTS]

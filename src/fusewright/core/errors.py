@@ -316,6 +316,12 @@ class SchedulerError(ScheduleError):
     template = "Scheduler _{scheduler}_ failed in {step}: {problem}"
 
 
+class RegistrationError(UserError):
+    """A scheduler, heuristic or operation that cannot be registered as it is, or under its name."""
+
+    template = "Cannot register {what}: {problem}"
+
+
 class ParamsError(UserError):
     """Heuristic parameters that are malformed or contradict one another. `path` names the field."""
 

@@ -26,6 +26,7 @@ from fusewright.schedulers import (
     Registry,
     Reject,
     Scheduler,
+    apply,
     default_registry,
     prepare,
     propose,
@@ -232,7 +233,7 @@ class SchedOperators:
             scheduler = self._scheduler_of(user, type(heuristic))
             params = heuristic
         index_dtype_of(params, user.facts.index_dtype)
-        scheduler.apply(user.schedule, params)
+        apply(scheduler, user.schedule, params)
         user.params = params
 
     def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:

@@ -31,10 +31,11 @@ from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.arguments import Size, Source, Stride, sources_of
 from fusewright.runtime.combined import combined_sources
 from fusewright.runtime.disk_cache import DiskCache, open_cache
-from fusewright.runtime.identity import kernel_name
+from fusewright.runtime.identity import kernel_name, plugin_digest
 from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.schedule import Schedule
-from fusewright.schedulers.base import Scheduler, is_built_in, type_name
+from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
+from fusewright.schedulers.heuristics import untuned
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Symbol
 
@@ -202,12 +203,15 @@ class KernelCompiler:
             start = perf_counter()
             with tracer.stage("schedule"):
                 schedule = Schedule(fusion)
-                scheduler.apply(schedule, params)
+                apply(scheduler, schedule, params)
             own = type_name(scheduler.type)
-            name = kernel_name(text, own, params, index_dtype, self._nvrtc_options(params, hardware.arch))
+            nvrtc = self._nvrtc_options(params, hardware.arch)
+            by = "" if is_built_in(scheduler) else plugin_digest(type(scheduler))
+            name = kernel_name(text, own, params, index_dtype, nvrtc, by)
             made = self._compile(schedule, own, name, params, hardware, index_dtype, tracer, start, names)
             return scheduler, made
 
+        scheduler = untuned(scheduler)  # who chose the params shows in them alone
         if tracer.dumps_compilation:
             return make()[1]
         # A kernel keeps the scheduler that is no built-in one, so that no other gets its id.

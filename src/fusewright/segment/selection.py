@@ -25,14 +25,15 @@ from fusewright.schedulers.base import (
     Cost,
     Facts,
     Proposal,
-    Registry,
     Reject,
     Rewrite,
     naming,
     plan,
     type_name,
+    wrong_answer,
 )
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
+from fusewright.schedulers.registry import Registry
 from fusewright.segment.bundles import launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
@@ -213,7 +214,10 @@ def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
     if estimate is None:
         estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
     with naming(segment.scheduler, "estimate"):
-        return estimate()
+        cost = estimate()
+    if not isinstance(cost, Cost):
+        raise wrong_answer(segment.scheduler, "estimate", "a Cost", cost)
+    return cost
 
 
 def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
@@ -487,6 +491,8 @@ class _Decision:
             return None
         with naming(segment.scheduler, "propose_redefinition"):
             rewrite = propose(segment, self.call.facts(segment), self.call.hardware)
+        if not isinstance(rewrite, (Rewrite, type(None))):
+            raise wrong_answer(segment.scheduler, "propose_redefinition", "Rewrite or None", rewrite)
         if rewrite is None or any(rewrite.name in self.draft.made_by.get(n, ()) for n in segment.nodes):
             return None
         return rewrite
