@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
     from fusewright.host.profile import FusionProfile as FusionProfile
     from fusewright.host.profile import KernelProfile as KernelProfile
+    from fusewright.ops import register_op as register_op
+    from fusewright.ops import registered_op as registered_op
+    from fusewright.ops import unregister_op as unregister_op
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
     from fusewright.schedulers import CompileParams as CompileParams
@@ -74,9 +77,12 @@ _EXPORTS = {
     "default_registry": "fusewright.schedulers",
     "heuristic": "fusewright.schedulers",
     "heuristics": "fusewright.schedulers",
+    "register_op": "fusewright.ops",
     "register_scheduler": "fusewright.schedulers",
+    "registered_op": "fusewright.ops",
     "registered_scheduler": "fusewright.schedulers",
     "remove_heuristic": "fusewright.schedulers",
+    "unregister_op": "fusewright.ops",
     "unregister_scheduler": "fusewright.schedulers",
 }
 

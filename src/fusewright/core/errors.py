@@ -231,6 +231,12 @@ class OutputError(UserError):
     template = "{what} cannot be an output: {problem}"
 
 
+class OperationError(DefinitionError):
+    """The builder of an operation that the user registered raised an error, or returned something else."""
+
+    template = "Operation _{name}_, which {builder} builds, failed: {problem}"
+
+
 class OptionError(UserError):
     """An unknown option, or one that is written wrongly."""
 

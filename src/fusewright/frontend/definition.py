@@ -200,7 +200,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             encoded = tuple([encode(value, self._ref) for value in values])
         except TypeError:
             raise row.mismatch(args, kwargs, advice(row.parameters, values)) from None
-        first, outcome = recorder.record(Record(row.name, encoded))
+        first, outcome = recorder.record(Record(row.key, encoded))
         if outcome.container is Container.NONE:
             return None
         handles = [handle_for(self, first + i, state) for i, state in enumerate(outcome.states)]

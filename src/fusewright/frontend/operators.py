@@ -6,11 +6,12 @@ import difflib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.errors import UnknownOpError
 from fusewright.frontend.recipes import RECIPES
-from fusewright.ops import OPS, OpDef
+from fusewright.ops import OPS, REGISTERED, OpDef
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
@@ -41,7 +42,9 @@ def unknown_operation(name: str, asked: str) -> UnknownOpError:
 
 
 class Operators:
-    """The operations of a definition. The methods are made from `fusewright.ops.OPS`."""
+    """The operations of a definition, made from `fusewright.ops.OPS`: the methods of operations that
+    users register, when they are asked for.
+    """
 
     __slots__ = ("_fd",)
 
@@ -55,7 +58,10 @@ class Operators:
     else:
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown_operation(name, f"fd.ops.{name}")
+            row = OPS.get(name)  # one that a user registered
+            if row is None:
+                raise unknown_operation(name, f"fd.ops.{name}")
+            return MethodType(_method(row), self)
 
     def __dir__(self) -> list[str]:
         return list(OPS)
@@ -76,4 +82,6 @@ def _method(row: OpDef) -> Callable[..., Any]:
 
 
 for _row in OPS.values():
+    if _row.key in REGISTERED:
+        continue
     setattr(Operators, _row.name, _method(_row))

@@ -76,7 +76,7 @@ def _line(record: Record, outcome: Outcome, results: Sequence[str], names: Seque
     # One result in a list or tuple is taken out of it.
     comma = "," if len(results) == 1 and outcome.container is not Container.ONE else ""
     target = f"{', '.join(results)}{comma} = " if results else ""
-    return f"    {target}{prefix}.{record.op}({', '.join(arguments)})"
+    return f"    {target}{prefix}.{record.row.name}({', '.join(arguments)})"
 
 
 def definition_text(records: Iterable[Record], outcomes: Iterable[Outcome], number: int | None = None) -> str:
