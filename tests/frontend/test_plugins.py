@@ -31,18 +31,15 @@ from fusewright.schedulers import (
     Proposal,
     Registry,
     Reject,
+    choice,
+    counts,
     default_registry,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RowParams(HeuristicParams):
-    threads: int = 32
-
-    def validate(self) -> None:
-        HeuristicParams.validate(self)
-        if self.threads < 1:
-            raise ParamsError(path="threads", expected="1 or more", given=self.threads)
+    threads: int = choice(32, counts(1, 1024))
 
 
 class Rows:
@@ -188,7 +185,7 @@ def answering(step: str, answer: Any) -> Rows:
         (
             "planner",
             Proposal(RowParams(threads=0)),
-            "planner: ParamsError: `threads`: expected 1 or more, got 0",
+            "planner: ParamsError: `threads`: expected 1 to 1024, got 0",
         ),
         ("planner", Proposal(RowParams(), lambda: 1.0), "estimate: expected a Cost, got 1.0"),  # type: ignore[arg-type,return-value]
         ("propose_redefinition", 3, "propose_redefinition: expected Rewrite or None, got 3"),
@@ -207,17 +204,20 @@ def test_a_wrong_answer_or_an_error_names_the_scheduler_and_the_method(
 
 def test_an_error_of_apply_by_hand_names_the_scheduler_and_wrong_params_are_the_users() -> None:
     class Edited(Doubled):
-        threads = 0
+        params: Any = None
 
         def schedule(self) -> None:
-            self.sched.schedule(RowParams(threads=self.threads))
+            self.sched.schedule(self.params)
 
-    failed = pytest.raises(SchedulerError, match="_rows_ failed in apply: ScheduleError")
-    with fusewright.registered_scheduler(Rows), failed:
-        Edited().execute([torch.randn(4, 64)])
-    refusing = answering("apply", ParamsError(path="threads", expected="1 or more", given=0))
-    with fusewright.registered_scheduler(refusing), pytest.raises(ParamsError, match="`threads`"):
-        Edited().execute([torch.randn(4, 64)])
+    for scheduler, params, error, text in (
+        (answering("apply", IndexError("x")), RowParams(), SchedulerError, "failed in apply: IndexError: x"),
+        (answering("apply", ParamsError("mine")), RowParams(), ParamsError, "mine"),
+        (Rows(), RowParams(threads=0), ParamsError, "`threads`: expected 1 to 1024, got 0"),
+    ):
+        fd = Edited()
+        fd.params = params
+        with fusewright.registered_scheduler(scheduler), pytest.raises(error, match=text):
+            fd.execute([torch.randn(4, 64)])
 
 
 def test_a_registry_is_a_registry() -> None:

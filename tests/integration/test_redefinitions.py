@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.enums import ParallelType
 from fusewright.ir import Fusion
 from fusewright.ops.library import MATMUL_PARTS
 from fusewright.schedulers import (
@@ -74,7 +73,7 @@ def test_every_scan_along_a_middle_dimension(target: torch.device) -> None:
     expected = given.float().log().cummax(1).values
     assert most.isnan().any() and not most.isnan().all()
     assert_close(most, expected.double(), 1)
-    assert [steps(fd).count(name) for name in ("reduction", "scan")] == [2, 5]
+    assert [steps(fd).count(name) for name in ("reduction", "scan")] == [1, 4]
 
 
 def test_a_scan_of_a_scan(target: torch.device) -> None:
@@ -104,12 +103,7 @@ class OneBlockReductions(ReductionScheduler):
         def plan(facts: Facts, hardware: Any) -> Proposal:
             shared = planner(facts, hardware)
             estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
-            params = replace(
-                shared.params,
-                cross_grid_inner_reduction=False,
-                grid_dim_inner_reduction=ParallelType.serial,
-                lparams=replace(shared.params.lparams, gdimy=1),
-            )
+            params = replace(shared.params, lparams=replace(shared.params.lparams, gdimy=1))
             return Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
 
         return planner if isinstance(planner, Reject) else plan

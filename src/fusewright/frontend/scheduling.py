@@ -191,7 +191,7 @@ class SchedOperators:
         user = self._open()
         if user.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
-        user.editing = EditableParams(self._params(user, self._registry().get(scheduler_type)))
+        user.editing = EditableParams(self._params(user, self._registry().get(scheduler_type)), user.hardware)
         return user.editing
 
     def compute_pointwise_heuristics(self) -> EditableParams:
@@ -233,7 +233,7 @@ class SchedOperators:
             scheduler = self._scheduler_of(user, type(heuristic))
             params = heuristic
         index_dtype_of(params, user.facts.index_dtype)
-        apply(scheduler, user.schedule, params)
+        apply(scheduler, user.schedule, params, user.hardware)
         user.params = params
 
     def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
@@ -247,8 +247,8 @@ class SchedOperators:
                 given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
             )
         scheduler = self._registry().get(name)
-        editable = EditableParams(self._params(user, scheduler))
-        _update(editable, fields)
+        editable = EditableParams(self._params(user, scheduler), user.hardware)
+        editable.update(fields)
         return scheduler, editable.freeze()
 
     def _scheduler_of(self, user: UserSchedule, params_type: type) -> Scheduler:
@@ -262,14 +262,6 @@ class SchedOperators:
         scheduler, answer = answers[0]
         assert isinstance(answer, Reject)
         raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
-
-
-def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:
-    for name, value in fields.items():
-        if isinstance(value, Mapping) and isinstance(getattr(editable, name, None), EditableParams):
-            _update(getattr(editable, name), value)
-        else:
-            setattr(editable, name, value)
 
 
 def _method(name: str) -> Callable[..., Any]:

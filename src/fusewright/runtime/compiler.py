@@ -203,7 +203,7 @@ class KernelCompiler:
             start = perf_counter()
             with tracer.stage("schedule"):
                 schedule = Schedule(fusion)
-                apply(scheduler, schedule, params)
+                apply(scheduler, schedule, params, hardware)
             own = type_name(scheduler.type)
             nvrtc = self._nvrtc_options(params, hardware.arch)
             by = "" if is_built_in(scheduler) else plugin_digest(type(scheduler))

@@ -52,6 +52,10 @@ class TunedScheduler:
         return self.base.params_type
 
     @property
+    def fixed_params(self) -> Mapping[str, Any]:
+        return getattr(self.base, "fixed_params", {})
+
+    @property
     def merges_last(self) -> bool:
         return bool(getattr(self.base, "merges_last", False))
 
@@ -85,11 +89,14 @@ class TunedScheduler:
 
             step = f"the heuristic {heuristic_name(heuristic)}"
             with naming(self, step):
-                return self._checked(heuristic(facts, hardware, default), usual, heuristic, step)
+                answer = heuristic(facts, hardware, default)
+                return self._checked(answer, usual, heuristic, step, hardware)
 
         return planner
 
-    def _checked(self, answer: Any, usual: Proposal, heuristic: Heuristic, step: str) -> Proposal | Reject:
+    def _checked(
+        self, answer: Any, usual: Proposal, heuristic: Heuristic, step: str, hardware: HardwareInfo
+    ) -> Proposal | Reject:
         """What a heuristic answered as a proposal, whose reason says who chose it.
 
         Without an estimate of its own it has that of the default: nothing better is known.
@@ -106,7 +113,7 @@ class TunedScheduler:
             raise SchedulerError(
                 scheduler=type_name(self.type), step=step, problem=f"expected {expected}, got {answer!r}"
             )
-        answer.validate()
+        answer.validate(hardware)
         own = answer.reason if answer.reason != usual.params.reason else ""
         reason = ": ".join(filter(None, (f"chosen by the heuristic {who}", own)))
         changes = ", ".join(_changes(usual.params, answer))
