@@ -270,6 +270,24 @@ def test_a_heuristic_changes_what_the_default_chooses_and_says_so() -> None:
     assert kernel(fd) == usual
 
 
+def test_a_schedule_function_is_asked_again_with_other_heuristics_and_what_it_did_not_write_stays() -> None:
+    class Scheduled(Doubled):
+        def schedule(self) -> None:
+            self.sched.schedule("pointwise")
+
+    by_hand, written = Doubled(), Scheduled()
+    inputs = [torch.randn(4, 64)]
+    by_hand._setup_schedule(inputs)
+    by_hand.sched.schedule("pointwise")
+    by_hand._finalize_schedule(inputs)
+    usual = kernel(written)
+    assert kernel(by_hand) == usual
+    with fusewright.heuristics({"pointwise": narrow}):
+        assert kernel(written) != usual
+        assert kernel(by_hand) == usual
+    assert kernel(written) == usual
+
+
 def test_a_heuristic_for_good_is_asked_by_hand_too() -> None:
     assert fusewright.heuristic("pointwise")(narrow) is narrow
     try:
