@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from fusewright.core.errors import DefinitionError, OperationError, Registration
 from fusewright.core.op import ElementwiseOp, LibraryOp, Rule, Spelling
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops import OPS
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import RESULT_TYPE, apply_to_tensor
 from fusewright.ops.build_library import call_library
+from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.registry import ScalarLike
 
 
@@ -60,6 +62,7 @@ def test_a_row_is_an_operation_until_it_is_taken_out() -> None:
         torch.testing.assert_close(out, 2 * torch.nn.functional.softsign(given))
         assert "(float)1 + fabs(" in fd.last_cuda_code() and "fusewright_pointwise_" in fd.last_cuda_code()
         fd.validate([given])
+        assert "# fusewright.register_op has to make the operation softsign first" in fd.repro_script_for()
         assert len(fd.segment([given])) == 2
         torch.testing.assert_close(fd.execute([given])[0], out)
         with pytest.raises(RegistrationError, match="the operation softsign: there is one of this name"):
@@ -110,6 +113,12 @@ def test_a_file_of_definitions_names_operations(tmp_path: Path) -> None:
     FusionCache.reset()
 
 
+def test_the_rows_of_the_table_could_be_registered() -> None:
+    for built_in in [op for op in ELEMENTWISE.values() if op.rule in RESULT_TYPE]:
+        with fusewright.registered_op(replace(built_in, name="again")):
+            assert "again" in OPS
+
+
 def unannotated(fusion: Fusion, arg) -> TensorView:  # type: ignore[no-untyped-def]
     return arg  # type: ignore[no-any-return]
 
@@ -131,6 +140,8 @@ def without_fusion(arg: TensorView) -> TensorView:
         (scaled_square, "add_output", "operation add_output: there is one of this name"),
         (scaled_square, "no name", "operation no name: expected the name of a public method"),
         (row("{1}", torch.neg), None, r"the row softsign: the CUDA text for FLOAT uses '1', got '\{1\}'"),
+        (row("{0}", lambda x: x.sum()), None, r"FLOAT has to return torch.float32 of \(2,\), not"),
+        (row("{0}", lambda x: 1 // 0), None, "the torch function for FLOAT failed: ZeroDivisionError"),
         (
             ElementwiseOp("mine", 1, Rule.CAST, SOFTSIGN.spellings),
             None,

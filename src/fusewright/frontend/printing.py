@@ -13,7 +13,7 @@ from fusewright.core.dtype import DataType
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
 from fusewright.host.plan import LaunchPlan
-from fusewright.ops import DEFINERS
+from fusewright.ops import DEFINERS, REGISTERED
 from fusewright.runtime.compiler import CompiledKernel
 
 __all__ = [
@@ -159,8 +159,13 @@ def repro_script(
     """A script that makes the definition and, with `inputs`, runs it on tensors like them."""
     text = definition_text(records, outcomes, number)
     name = "nvfuser_incomplete_fusion" if number is None else f"nvfuser_fusion_id{number}"
+    registered = dict.fromkeys(record.row.name for record in records if record.op in REGISTERED)
     lines = [
         *_environment(),
+        *(
+            f"# fusewright.register_op has to make the operation {operation} first"
+            for operation in registered
+        ),
         "import torch",
         "from fusewright import FusionDefinition, DataType",
         text,

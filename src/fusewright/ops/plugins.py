@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
-from fusewright.core.dtype import DataType
+import torch
+
+from fusewright.core.dtype import Category, DataType
 from fusewright.core.errors import FusewrightError, OperationError, RegistrationError
 from fusewright.core.op import ElementwiseOp
 from fusewright.ir import Scalar, TensorView
@@ -35,6 +37,13 @@ Row = ElementwiseOp | Callable[..., Any]
 _Given = TypeVar("_Given", bound=Row)
 # What separates the name of a registered operation from the number of its registration, in its key.
 _SEPARATOR = "~"
+# What a row of each category is tried with.
+_TRIED = {
+    Category.BOOL: DataType.Bool,
+    Category.INT: DataType.Int,
+    Category.FLOAT: DataType.Float,
+    Category.COMPLEX: DataType.ComplexFloat,
+}
 
 
 @overload
@@ -142,6 +151,23 @@ def _check_row(row: ElementwiseOp) -> None:
                 problem=f"the CUDA text for {category.name} uses {error}, got {spelling.cuda!r}",
                 hint=f"the operands are {{0}} to {{{row.arity - 1}}}, the type is {{T}}",
             ) from error
+        _check_values(row, _TRIED[category], what)
+
+
+def _check_values(row: ElementwiseOp, dtype: DataType, what: str) -> None:
+    """That the torch function computes each element of a result."""
+    operands = [torch.ones(2, dtype=each.torch) for each in row.operand_dtypes(dtype)]
+    expected = row.result_of(dtype).torch
+    asked = f"the torch function for {dtype.category.name}"
+    try:
+        result = row.spelling(dtype).torch(*operands)
+    except Exception as error:
+        problem = f"{asked} failed: {type(error).__name__}: {error}"
+        raise RegistrationError(what=what, problem=problem) from error
+    is_tensor = isinstance(result, torch.Tensor)
+    if not is_tensor or (result.dtype, tuple(result.shape)) != (expected, (2,)):
+        found = f"{result.dtype} of {tuple(result.shape)}" if is_tensor else f"{result!r:.60}"
+        raise RegistrationError(what=what, problem=f"{asked} has to return {expected} of (2,), not {found}")
 
 
 def _named(name: str, builder: Callable[..., Any], build: Callable[..., Any]) -> Callable[..., Any]:
