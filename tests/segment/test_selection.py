@@ -333,7 +333,7 @@ class Limited(Rules):
                 self.rejected += 1
                 return Reject("too many nodes for long rows")
             seconds = 1.0 + len(fusion.nodes)
-            return Proposal(None, lambda: Cost(0, seconds, seconds))
+            return Proposal(HeuristicParams(), lambda: Cost(0, seconds, seconds))
 
         return planner
 
