@@ -17,7 +17,8 @@ from fusewright.host.executor import FusionExecutor
 from fusewright.host.plan import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.kernel.ir import Bind, Param, ScalarParam, TensorParam, walk
-from fusewright.runtime.compiler import HORIZONTAL, CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import HORIZONTAL
 from fusewright.sim import simulate
 from tests.host.fusions import Definition
 

@@ -22,7 +22,7 @@ from fusewright.host.executor import FusionExecutor
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
     Facts,

@@ -300,7 +300,8 @@ def register_row(row: ElementwiseOp, key: str | None = None) -> OpDef:
     sign = f" ({names[0]} {row.symbol} {names[1]})" if row.symbol and row.arity == 2 else ""
     call = f"{row.name}({', '.join(names)}){sign}"
     doc = f"{call}, element by element.\n\nThe result's type is {RESULT_TYPE[row.rule]}."
-    return register(OPS, row.name, inspect.Signature(parameters), build, doc, key=key)
+    signature = inspect.Signature(parameters, return_annotation=Val)
+    return register(OPS, row.name, signature, build, doc, key=key)
 
 
 for _row in ELEMENTWISE.values():

@@ -155,10 +155,11 @@ class OpDef:
     """One operation: how its method is called, and what builds it.
 
     `build(fusion, *values)` takes one value a parameter: `TensorView`, `Scalar`, `ScalarVector`, or a plain
-    Python value. `aliases` are other names of parameters. `arrange` rewrites the bound values in place,
-    for overloads that one signature cannot tell. `positional` parameters need no keyword; the rest do.
-    `key` is what records of calls hold: the name, but for operations that users register, of which another
-    may have had the name before.
+    Python value. `signature` says what it returns, too. `aliases` are other names of parameters. `arrange`
+    rewrites the bound values in place, for overloads that one signature cannot tell; `overloads` states
+    these for type checkers: the names of the parameters that one takes, and its result. `positional`
+    parameters need no keyword; the rest do. `key` is what records of calls hold: the name, but for operations
+    that users register, of which another may have had the name before.
     """
 
     name: str
@@ -171,6 +172,7 @@ class OpDef:
     arrange: Arrange | None
     index: Mapping[str, int]
     positional: int
+    overloads: Mapping[tuple[str, ...], object]
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """One value a parameter, defaults filled in. ArgumentTypeError if the call does not fit."""
@@ -280,6 +282,7 @@ def register(
     doc: str,
     aliases: Mapping[str, str] | None = None,
     arrange: Arrange | None = None,
+    overloads: Mapping[tuple[str, ...], object] | None = None,
     key: str | None = None,
 ) -> OpDef:
     """Adds a row to `table`. The annotations of `signature` are keys of `KINDS`, or optional ones."""
@@ -291,7 +294,17 @@ def register(
     by_keyword = sum(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values())
     positional = len(parameters) - by_keyword
     row = OpDef(
-        name, key or name, parameters, signature, build, doc, aliases or {}, arrange, index, positional
+        name,
+        key or name,
+        parameters,
+        signature,
+        build,
+        doc,
+        aliases or {},
+        arrange,
+        index,
+        positional,
+        overloads or {},
     )
     table[name] = row
     return row
@@ -303,13 +316,14 @@ def op(
     name: str | None = None,
     aliases: Mapping[str, str] | None = None,
     arrange: Arrange | None = None,
+    overloads: Mapping[tuple[str, ...], object] | None = None,
 ) -> Callable[[_Builder], _Builder]:
     """Registers a builder under its own name, or `name`; its first parameter is the `Fusion`."""
 
     def decorate(build: _Builder) -> _Builder:
-        signature = builder_signature(build)
-        name_ = name or builder_name(build)
-        register(table, name_, signature, by_position(build, signature), doc_of(build), aliases, arrange)
+        signature, name_ = builder_signature(build), name or builder_name(build)
+        build_ = by_position(build, signature)
+        register(table, name_, signature, build_, doc_of(build), aliases, arrange, overloads)
         return build
 
     return decorate
@@ -342,4 +356,9 @@ def builder_signature(build: Callable[..., Any]) -> inspect.Signature:
             raise RegistrationError(
                 what=what, problem=f"`{parameter}` is annotated as none of {expected}", hint="see KINDS"
             )
-    return inspect.Signature([p.replace(annotation=hints[p.name]) for p in declared[1:]])
+    if "return" not in hints:
+        raise RegistrationError(
+            what=what, problem="its result has to be annotated: as a TensorView, or a Val"
+        )
+    parameters = [p.replace(annotation=hints[p.name]) for p in declared[1:]]
+    return inspect.Signature(parameters, return_annotation=hints["return"])

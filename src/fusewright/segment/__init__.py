@@ -17,7 +17,7 @@ from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
-from fusewright.segment.selection import Call, Partitions, Planned, State
+from fusewright.segment.selection import Call, Partitions, Planned, State, estimated
 from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "SeparationKind",
     "State",
     "Trial",
+    "estimated",
     "extract",
     "partition",
     "separation",
