@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from fusewright.host.profile import KernelProfile as KernelProfile
     from fusewright.host.segment_kernels import KernelTensor as KernelTensor
     from fusewright.host.segment_kernels import SegmentKernel as SegmentKernel
+    from fusewright.ops import register_op as register_op
+    from fusewright.ops import registered_op as registered_op
+    from fusewright.ops import unregister_op as unregister_op
     from fusewright.runtime import CompiledKernel as CompiledKernel
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
@@ -79,6 +82,12 @@ if TYPE_CHECKING:
     from fusewright.schedulers import SupportedVectorization as SupportedVectorization
     from fusewright.schedulers import TransposeParams as TransposeParams
     from fusewright.schedulers import default_registry as default_registry
+    from fusewright.schedulers import heuristic as heuristic
+    from fusewright.schedulers import heuristics as heuristics
+    from fusewright.schedulers import register_scheduler as register_scheduler
+    from fusewright.schedulers import registered_scheduler as registered_scheduler
+    from fusewright.schedulers import remove_heuristic as remove_heuristic
+    from fusewright.schedulers import unregister_scheduler as unregister_scheduler
     from fusewright.torch_compile import ConvertedGraph as ConvertedGraph
     from fusewright.torch_compile import decompositions as decompositions
     from fusewright.torch_compile import from_fx as from_fx
@@ -153,6 +162,15 @@ _EXPORTS = {
     "decompositions": "fusewright.torch_compile",
     "default_registry": "fusewright.schedulers",
     "from_fx": "fusewright.torch_compile",
+    "heuristic": "fusewright.schedulers",
+    "heuristics": "fusewright.schedulers",
+    "register_op": "fusewright.ops",
+    "register_scheduler": "fusewright.schedulers",
+    "registered_op": "fusewright.ops",
+    "registered_scheduler": "fusewright.schedulers",
+    "remove_heuristic": "fusewright.schedulers",
+    "unregister_op": "fusewright.ops",
+    "unregister_scheduler": "fusewright.schedulers",
 }
 
 __all__ = ["__version__", *_EXPORTS]

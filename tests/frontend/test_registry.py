@@ -58,7 +58,7 @@ class Doubled(FusionDefinition):
 
 
 def with_serial() -> tuple[Serial, Registry]:
-    scheduler, registry = Serial(), default_registry()
+    scheduler, registry = Serial(), default_registry().copy()
     registry.register(scheduler, before=SchedulerType.pointwise)
     return scheduler, registry
 
@@ -85,7 +85,7 @@ def test_equal_definitions_share_records_but_not_kernels() -> None:
 
 
 def test_a_registry_that_changes_counts_as_it_is_at_the_call() -> None:
-    registry = default_registry()
+    registry = default_registry().copy()
     fd = Doubled(registry=registry)
     fd.execute([torch.randn(2, 4)])
     assert "fusewright_pointwise" in fd.last_cuda_code()

@@ -21,7 +21,7 @@ PAGES = [
     "docs/tutorial.md",
     "docs/whole-graphs.md",
     "docs/dumps.md",
-    "docs/how-to-add-a-scheduler.md",
+    "docs/write-a-scheduler.md",
     *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs" / "tutorials").glob("*.md"))),
 ]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import OptionError, ParamsError
+from fusewright.core.errors import OptionError, ParamsError, RegistrationError
 from fusewright.ir import Fusion
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -94,14 +94,18 @@ def test_reductions_of_other_dimensions_have_a_scheduler_of_their_own():
 
 
 def test_registry_order_and_lookup():
-    registry = default_registry()
+    registry = default_registry().copy()
     assert registry.get("pointwise") is registry.get(SchedulerType.pointwise)
     with pytest.raises(OptionError, match="unknown scheduler"):
         registry.get("matrix")
     mine = PointwiseScheduler()
+    with pytest.raises(RegistrationError, match="Cannot register the scheduler pointwise: there is one"):
+        registry.register(mine)
+    registry.unregister("pointwise")
     registry.register(mine)
     assert next(iter(registry)) is mine
     other = ReductionScheduler()
+    registry.unregister("reduction")
     registry.register(other, before=SchedulerType.inner_persistent)
     order = list(registry)
     assert order.index(other) == order.index(registry.get(SchedulerType.inner_persistent)) - 1

@@ -10,6 +10,7 @@ from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp, Rule
 from fusewright.ir import Copy, Fusion, LibraryCall, Pointwise, Reduction, Scalar, TensorView
 from fusewright.ir.axis import IterKind
 from fusewright.schedulers.base import Proposal, Reject
+from fusewright.schedulers.params import HeuristicParams
 
 ADD = ElementwiseOp("add", 2, Rule.SAME_UP, {})
 NEG = ElementwiseOp("neg", 1, Rule.SAME_UP, {})
@@ -78,7 +79,7 @@ class Graph:
 class Rules:
     """A scheduler that takes what `rule` gives no reason against, and counts the nodes it was shown."""
 
-    params_type = object
+    params_type = HeuristicParams
 
     def __init__(self, rule: Callable[[Fusion], str], type: SchedulerType = SchedulerType.pointwise) -> None:
         self.rule = rule
@@ -90,7 +91,7 @@ class Rules:
         self.shown += len(fusion.nodes)
         self.calls += 1
         reason = self.rule(fusion)
-        return Reject(reason) if reason else lambda facts, hardware: Proposal(None)
+        return Reject(reason) if reason else lambda facts, hardware: Proposal(HeuristicParams())
 
     def apply(self, schedule, params) -> None:
         pass

@@ -17,7 +17,16 @@ from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_, var_mean
 from fusewright.ops.build_shape import permute
-from fusewright.schedulers import Cost, Facts, Proposal, Registry, Reject, Rewrite, default_registry
+from fusewright.schedulers import (
+    Cost,
+    Facts,
+    HeuristicParams,
+    Proposal,
+    Registry,
+    Reject,
+    Rewrite,
+    default_registry,
+)
 from fusewright.segment import NO_EXCLUSIONS, Call, Partitions, Planned
 from tests.segment.graphs import NEG, Graph, Rules, at_most, one_reduction
 
@@ -56,7 +65,9 @@ class Costed(Rules):
         if isinstance(answer, Reject):
             return answer
         seconds = self.seconds(fusion)
-        return lambda facts, hardware: Proposal(None, lambda: Cost(0, seconds, self.least or seconds))
+        return lambda facts, hardware: Proposal(
+            HeuristicParams(), lambda: Cost(0, seconds, self.least or seconds)
+        )
 
     def propose_redefinition(self, part, facts, hardware) -> Rewrite | None:
         assert set(part.nodes) <= set(part.graph.nodes)
@@ -359,7 +370,7 @@ class Limited(Rules):
                 self.rejected += 1
                 return Reject("too many nodes for long rows")
             seconds = 1.0 + len(fusion.nodes)
-            return Proposal(None, lambda: Cost(0, seconds, seconds))
+            return Proposal(HeuristicParams(), lambda: Cost(0, seconds, seconds))
 
         return planner
 

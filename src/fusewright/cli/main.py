@@ -39,8 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = 0 if demo(console, as_json=parsed.json) else 1
         elif parsed.command == "codediff":
             status = codediff.codediff(console, parsed)
+        elif parsed.command == "ops":
+            ops(console, as_json=parsed.json, plugins=parsed.plugin)
         else:
-            {"info": info, "ops": ops}[parsed.command](console, as_json=parsed.json)
+            info(console, as_json=parsed.json)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
@@ -71,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
         description=codediff.DESCRIPTION,
     )
     codediff.add_arguments(parsers["codediff"])
+    parsers["ops"].add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module, or a Python file, that registers operations; may be repeated",
+    )
     for command in parsers.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")

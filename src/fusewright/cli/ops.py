@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import runpy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from rich.table import Table
 
 from fusewright.cli.survey import TYPES, Surveyed, survey
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import FusewrightError, OptionError
 
 # Types that an operation may lack for its list to be written as what it lacks.
 FEW = 3
@@ -18,8 +21,17 @@ FEW = 3
 COMPUTED_WIDTH = 24
 
 
-def ops(console: Console, *, as_json: bool) -> None:
-    """Print the table, or one JSON object with an entry an operation."""
+def ops(console: Console, *, as_json: bool, plugins: Sequence[str] = ()) -> None:
+    """Print the table, or one JSON object with an entry an operation.
+
+    Args:
+        plugins: modules, or Python files, that register operations: they are imported first.
+
+    Raises:
+        OptionError: one of them cannot be imported.
+    """
+    for plugin in plugins:
+        _import(plugin)
     rows = survey()
     if as_json:
         print(json.dumps({row.name: _plain(row) for row in rows}, indent=2))
@@ -32,6 +44,20 @@ def ops(console: Console, *, as_json: bool) -> None:
     for row in rows:
         table.add_row(row.name, row.through, _tested(row), _types(row))
     console.print(table)
+
+
+def _import(plugin: str) -> None:
+    try:
+        if plugin.endswith(".py"):
+            runpy.run_path(plugin)
+        else:
+            importlib.import_module(plugin)
+    except FusewrightError:
+        raise
+    except Exception as error:
+        raise OptionError(
+            option="plugin", given=f"{plugin} ({type(error).__name__}: {error})", expected="modules and files"
+        ) from error
 
 
 def _plain(row: Surveyed) -> dict[str, Any]:

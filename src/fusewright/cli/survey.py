@@ -73,17 +73,17 @@ class _Call:
     others: tuple[Any, ...]
 
 
-@functools.cache
 def survey() -> tuple[Surveyed, ...]:
-    """All of `OPS`, in its order."""
+    """All of `OPS` as it is now, in its order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a cast that drops an imaginary part
         tested = json.loads(TESTED.read_text(encoding="utf-8"))
         return tuple(
-            _surveyed(row, tuple(DataType[name] for name in tested.get(row.name, ()))) for row in OPS.values()
+            _surveyed(row, tuple(DataType[name] for name in tested.get(row.key, ()))) for row in OPS.values()
         )
 
 
+@functools.cache
 def _surveyed(row: OpDef, tested: tuple[DataType, ...]) -> Surveyed:
     typed = any(_is_tensor(p) or p.kind is KINDS[DataType] for p in row.parameters)
     try:

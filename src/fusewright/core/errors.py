@@ -250,6 +250,12 @@ class OutputError(UserError):
     template = "{what} cannot be an output: {problem}"
 
 
+class OperationError(DefinitionError):
+    """The builder of an operation that the user registered raised an error, or returned something else."""
+
+    template = "Operation _{name}_, which {builder} builds, failed: {problem}"
+
+
 class OptionError(UserError):
     """An unknown option, or one that is written wrongly."""
 
@@ -333,6 +339,12 @@ class SchedulerError(ScheduleError):
     """A scheduler that the user registered raised an error, or answered with something unexpected."""
 
     template = "Scheduler _{scheduler}_ failed in {step}: {problem}"
+
+
+class RegistrationError(UserError):
+    """A scheduler, heuristic or operation that cannot be registered as it is, or under its name."""
+
+    template = "Cannot register {what}: {problem}"
 
 
 class ParamsError(UserError):

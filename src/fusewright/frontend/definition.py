@@ -52,7 +52,7 @@ from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
 from fusewright.frontend.user_schedules import Scheduled
-from fusewright.host import FinishedSchedule, SegmentSchedules
+from fusewright.host import FinishedSchedule, FusionExecutor, SegmentSchedules
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -87,7 +87,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         id: of a cached definition, which this object then is.
         max_length: how many records it may have.
         options: of this definition; None: those of the environment.
-        registry: the schedulers that segmentation and `sched` ask; None: the built-in ones.
+        registry: the schedulers that segmentation and `sched` ask; None: the default registry.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             ("id", id, int),
             ("max_length", max_length, int),
             ("options", options, Options),
+            ("registry", registry, Registry),
         ):
             if not (isinstance(value, kind) or (value is None and name != "max_length")):
                 raise ArgumentTypeError(
@@ -120,6 +121,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         self._recorder: Recorder | None = None
         self._leaf: FusionSchedules | None = None if id is None else FusionCache.get().schedules(id)
         self._failed = False
+        self._ran: FusionExecutor | None = None
         # Held by the thread that writes the definition of a subclass, or a schedule.
         self._writing = threading.RLock()
         self._begin_schedules()
@@ -209,7 +211,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             encoded = tuple([encode(value, self._ref) for value in values])
         except TypeError:
             raise row.mismatch(args, kwargs, advice(row.parameters, values)) from None
-        first, outcome = recorder.record(Record(row.name, encoded))
+        first, outcome = recorder.record(Record(row.key, encoded))
         self._call_sites.append(call_site())
         if outcome.container is Container.NONE:
             return None
@@ -448,6 +450,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             return outputs
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
+        self._ran = executor
         options, tracer = self._options, self._tracer
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)

@@ -18,7 +18,7 @@ from fusewright.host.memory_checks import has_no_memory
 from fusewright.ir import Fusion, Node, verify_fusion
 from fusewright.ir.naming import number_by_state
 from fusewright.schedule import Schedule
-from fusewright.schedulers import Registry, Scheduler
+from fusewright.schedulers import Registry, Scheduler, default_registry, key_of
 
 __all__ = ["MAX_SIGNATURES", "FusionSchedules"]
 
@@ -59,8 +59,9 @@ class FusionSchedules:
         self.hits = 0
         self.user: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULES)
         self.shared: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SIGNATURES)
-        self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
-        self._executor: FusionExecutor | None = None
+        self._executors: OnceCache[Hashable, FusionExecutor] = OnceCache(MAX_EXECUTORS)
+        #: the schedulers of the default registry, and the executor that asks these
+        self._default: tuple[tuple[Scheduler, ...] | None, FusionExecutor | None] = None, None
         self.fusion.unify_extents()
         number_by_state(self.fusion, building.values)
         verify_fusion(self.fusion)
@@ -71,31 +72,36 @@ class FusionSchedules:
 
     @property
     def executor(self) -> FusionExecutor:
-        """The automatic schedules: what compiles and runs the fusion with the built-in schedulers."""
+        """The automatic schedules: what compiles and runs the fusion with the schedulers of the default
+        registry, as it is now.
+        """
         # Every call comes here, so the usual way is one look.
-        if self._executor is None:
-            self._executor = self._executor_of(None)
-        return self._executor
+        current = default_registry().current
+        schedulers, executor = self._default
+        if schedulers is not current or executor is None:
+            executor = self._executor_of(current)
+            self._default = current, executor
+        return executor
 
     def executor_for(self, registry: Registry | None) -> FusionExecutor:
-        """What compiles and runs the fusion with these schedulers, None: the built-in ones.
+        """What compiles and runs the fusion with these schedulers, None: those of the default registry.
 
-        A registry counts with the schedulers that it holds now: one that changed has another executor.
+        A registry counts with the schedulers and heuristics that it holds now: one that changed has another
+        executor, which has nothing of what was made before.
         """
-        return self.executor if registry is None else self._executor_of(tuple(registry))
+        return self.executor if registry is None else self._executor_of(registry.current)
 
-    def _executor_of(self, schedulers: tuple[Scheduler, ...] | None) -> FusionExecutor:
+    def _executor_of(self, schedulers: tuple[Scheduler, ...]) -> FusionExecutor:
         if not self.fusion.outputs:
             raise MissingDefinitionError(
                 "Fusion is empty! It has no outputs", hint="fd.add_output(tensor) says what to compute"
             )
 
         def make() -> FusionExecutor:
-            registry = None if schedulers is None else Registry(list(schedulers))
-            return FusionExecutor(self.fusion, registry, repro=self.repro_script)
+            return FusionExecutor(self.fusion, Registry(schedulers), repro=self.repro_script)
 
         # The executor keeps its schedulers alive, so that their ids stay theirs.
-        return self._executors.get(None if schedulers is None else tuple(map(id, schedulers)), make)
+        return self._executors.get(tuple(map(key_of, schedulers)), make)
 
     def signature(self, inputs: Sequence[Any], device: torch.device | None, gpu: str) -> Hashable:
         """What a user's schedule for these flat inputs is kept by: all that a heuristic may read of a call.

@@ -46,6 +46,7 @@ class Inspected:
         _recorder: Recorder | None
         _registry: Registry | None
         _options: Options
+        _ran: FusionExecutor | None  # what the last call of this object asked
         _repro_inputs: tuple[list[Any], dict[str, Any]] | None
 
         _tracer: Tracer
@@ -172,7 +173,10 @@ class Inspected:
         return self._last_program().launches
 
     def _last_program(self) -> BoundProgram:
-        last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
+        executor = self._ran
+        if executor is None and self._leaf is not None:  # an equal definition may have run
+            executor = self._leaf.executor_for(self._registry)
+        last = None if executor is None else executor.last_program
         if last is None:
             raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
         return last

@@ -25,7 +25,7 @@ from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
 from fusewright.host.layout import fresh_outputs
 from fusewright.host.memory_checks import is_plain
 from fusewright.ir import LibraryCall, Random, RandomState, TensorView
-from fusewright.ops import describe_argument
+from fusewright.ops import REGISTERED, describe_argument
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
@@ -182,6 +182,8 @@ def operator_of(fd: FusionDefinition, leaf: FusionSchedules) -> Operator:
 def _is_shared(fd: FusionDefinition) -> bool:
     """Whether its records are all that tells a definition from others."""
     is_plain = fd._registry is None and not fd._is_scheduled and fd._segmentation is None
+    if fd._leaf is not None and any(record.op in REGISTERED for record in fd._leaf.records):
+        return False  # another process may have another operation of the name
     return is_plain and fd._options == Options.from_environment()
 
 

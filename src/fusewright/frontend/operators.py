@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusewright.frontend.handles import USER_TYPES
 from fusewright.frontend.signatures import dress, user_signature
 from fusewright.frontend.unknown import unknown_operation
-from fusewright.ops import OPS, OpDef
+from fusewright.ops import OPS, REGISTERED, OpDef
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
@@ -21,7 +22,9 @@ __all__ = ["Operators", "recorded_by"]
 
 
 class Operators(OperatorMethods):
-    """The operations of a definition. The methods are made from `fusewright.ops.OPS`."""
+    """The operations of a definition, made from `fusewright.ops.OPS`: the methods of operations that
+    users register, when they are asked for.
+    """
 
     __slots__ = ("_fd",)
 
@@ -31,7 +34,10 @@ class Operators(OperatorMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise unknown_operation(name, f"fd.ops.{name}")
+            row = OPS.get(name)  # one that a user registered
+            if row is None:
+                raise unknown_operation(name, f"fd.ops.{name}")
+            return MethodType(_method(row), self)
 
     def __dir__(self) -> list[str]:
         return list(OPS)
@@ -55,4 +61,6 @@ def _method(row: OpDef) -> Callable[..., Any]:
 
 
 for _row in OPS.values():
+    if _row.key in REGISTERED:
+        continue
     setattr(Operators, _row.name, _method(_row))

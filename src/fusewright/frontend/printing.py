@@ -14,7 +14,7 @@ from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
 from fusewright.host.plan import BoundProgram, LaunchPlan
-from fusewright.ops import DEFINERS
+from fusewright.ops import DEFINERS, REGISTERED
 
 __all__ = [
     "InputDescription",
@@ -77,7 +77,7 @@ def _line(record: Record, outcome: Outcome, results: Sequence[str], names: Seque
     # One result in a list or tuple is taken out of it.
     comma = "," if len(results) == 1 and outcome.container is not Container.ONE else ""
     target = f"{', '.join(results)}{comma} = " if results else ""
-    return f"{target}{prefix}.{record.op}({', '.join(arguments)})"
+    return f"{target}{prefix}.{record.row.name}({', '.join(arguments)})"
 
 
 def definition_lines(
@@ -167,8 +167,13 @@ def repro_script(
     """A script that makes the definition and, with `inputs`, runs it on tensors like them."""
     text = definition_text(records, outcomes, number)
     name = "nvfuser_incomplete_fusion" if number is None else f"nvfuser_fusion_id{number}"
+    registered = dict.fromkeys(record.row.name for record in records if record.op in REGISTERED)
     lines = [
         *_environment(),
+        *(
+            f"# fusewright.register_op has to make the operation {operation} first"
+            for operation in registered
+        ),
         "import torch",
         "from fusewright import FusionDefinition, DataType",
         text,

@@ -6,6 +6,7 @@ the definition made before), a `Literal`, or a tuple of arguments. Two definitio
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,11 +15,11 @@ import torch
 
 from fusewright.core.dtype import DataType, dtype_of_python_type, from_torch
 from fusewright.core.errors import DefinitionError
-from fusewright.ops import DEFINERS, OPS, OpDef
+from fusewright.ops import DEFINERS, OPS, REGISTERED, OpDef
 
 __all__ = ["ROWS", "Arg", "Literal", "Record", "Ref", "decode", "encode", "from_plain", "to_plain"]
 
-ROWS: Mapping[str, OpDef] = {**DEFINERS, **OPS}
+ROWS: Mapping[str, OpDef] = ChainMap(DEFINERS, OPS)
 """Everything that can be recorded, by name."""
 
 
@@ -42,14 +43,15 @@ Arg = Ref | Literal | tuple[Any, ...]
 
 
 class Record(NamedTuple):
-    """One call: the row's name, and one argument for each of its parameters."""
+    """One call: the row's key, and one argument for each of its parameters."""
 
     op: str
     args: tuple[Arg, ...]
 
     @property
     def row(self) -> OpDef:
-        return ROWS[self.op]
+        row = REGISTERED.get(self.op)  # a definition outlives the registration of its operations
+        return ROWS[self.op] if row is None else row
 
 
 # A shape is a list of numbers; what is nested more deeply is no argument.
@@ -122,7 +124,7 @@ _KINDS: Mapping[str, type] = {k.__name__: k for k in (bool, int, float, complex,
 
 def to_plain(record: Record) -> list[Any]:
     """The record as lists, dicts, strings and numbers only."""
-    return [record.op, [_plain(arg) for arg in record.args]]
+    return [record.row.name, [_plain(arg) for arg in record.args]]
 
 
 def _plain(arg: Arg) -> Any:
@@ -143,7 +145,7 @@ def from_plain(data: Any) -> Record:
     expected = len(ROWS[op].parameters)
     if len(args) != expected:
         raise ValueError(f"{op} takes {expected} arguments, not {len(args)}")
-    return Record(op, tuple([_arg(item) for item in args]))
+    return Record(ROWS[op].key, tuple([_arg(item) for item in args]))
 
 
 def _arg(data: Any, nesting: int = 0) -> Arg:

@@ -314,7 +314,7 @@ class _Writer:
     def _call(self, call: Call) -> None:
         row = OPS[call.op]
         args = [self._argument(value) for value in row.bind(call.args, call.options)]
-        first = self._record(call.op, args)
+        first = self._record(row.key, args)
         for i, result in enumerate(call.results):
             if result is None:
                 continue

@@ -17,6 +17,7 @@ from fusewright.frontend.scheduling import UserSchedule
 from fusewright.host import FinishedSchedule
 from fusewright.host.binding import Binder
 from fusewright.host.calls import hardware_for
+from fusewright.schedulers import Registry, Scheduler, default_registry
 
 __all__ = ["Scheduled"]
 
@@ -28,7 +29,8 @@ class Scheduled:
     """The schedules of a `FusionDefinition`, by the signature of inputs.
 
     They are this object's: an equal definition with another `schedule()` gets that other one, and one without
-    is scheduled automatically. A `schedule` that is assigned replaces the one before, with all that it made.
+    is scheduled automatically. A `schedule` that is assigned replaces the one before, with all that it made;
+    and it writes anew what it wrote when there were other schedulers or heuristics to ask.
     """
 
     #: nvFuser's rule instead: a schedule serves all equal definitions, whoever wrote it first
@@ -37,6 +39,7 @@ class Scheduled:
     if TYPE_CHECKING:  # FusionDefinition's
         _leaf: FusionSchedules | None
         _options: Options
+        _registry: Registry | None
         _complete: Callable[[], FusionSchedules]
 
         _writing: Any
@@ -44,8 +47,8 @@ class Scheduled:
     def _begin_schedules(self) -> None:
         self._open_schedule: UserSchedule | None = None
         self._in_schedule = False
-        #: the `schedule` that the schedules are of, and these
-        self._own_schedules: tuple[object, BySignature] | None = None
+        #: the schedules, after the `schedule` that wrote them and the schedulers that it asked
+        self._own_schedules: tuple[object, object, BySignature] | None = None
 
     if TYPE_CHECKING:
         #: what a subclass may override, or a caller assign, to schedule the computation with `self.sched`
@@ -61,19 +64,24 @@ class Scheduled:
         if self.shares_schedules:
             return leaf.shared
         written_by = self.__dict__.get("schedule") or type(self).schedule
+        asked = self._schedulers() if self._has_schedule else None
         own = self._own_schedules
-        if own is None or own[0] is not written_by:
+        if own is None or own[0] is not written_by or own[1] != asked:
             with self._writing:
                 own = self._own_schedules
-                if own is None or own[0] is not written_by:
-                    own = self._own_schedules = written_by, OnceCache(MAX_SIGNATURES)
-        return own[1]
+                if own is None or own[0] is not written_by or own[1] != asked:
+                    own = self._own_schedules = written_by, asked, OnceCache(MAX_SIGNATURES)
+        return own[2]
+
+    def _schedulers(self) -> tuple[Scheduler, ...]:
+        """The schedulers that `sched` asks now."""
+        return (self._registry if self._registry is not None else default_registry()).current
 
     @property
     def _is_scheduled(self) -> bool:
         """Whether calls may run what the user scheduled."""
         own = self._own_schedules
-        return self._has_schedule or self.shares_schedules or (own is not None and len(own[1]) > 0)
+        return self._has_schedule or self.shares_schedules or (own is not None and len(own[2]) > 0)
 
     @property
     def _has_schedule(self) -> bool:

@@ -87,7 +87,7 @@ class FusionExecutor:
     cubins.
 
     Args:
-        registry: the schedulers to ask; None: the built-in ones.
+        registry: the schedulers to ask, as it is now; None: the default registry.
         options: for calls that give none.
         repro: makes a script that reproduces a call, for errors that are faults of Fusewright.
         as_defined: whether segments are made of the nodes of the definition, none of which is rewritten.
@@ -102,7 +102,7 @@ class FusionExecutor:
         as_defined: bool = False,
     ) -> None:
         self._as_defined = as_defined
-        self.registry = registry if registry is not None else default_registry()
+        self.registry = (registry if registry is not None else default_registry()).copy()
         self.options = options if options is not None else Options.from_environment()
         if not as_defined:
             with paused_collector():

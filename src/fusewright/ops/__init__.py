@@ -3,7 +3,8 @@
 Elementwise operations are rows of `unary`, `binary` and `ternary`, collected by name in `elementwise`;
 reductions are rows of `reductions`, and what torch computes as a whole of `library`. `promotion` decides the
 types of operands and results. The builders (`build_*`) append nodes to a fusion; `OPS` holds a row for each,
-from which the front end makes `fd.ops`, and `DEFINERS` one for each method of a definition itself. `evaluate`
+from which the front end makes `fd.ops`, and `DEFINERS` one for each method of a definition itself; `plugins`
+is how users add rows. `evaluate`
 runs a fusion node by node with torch.
 Imports core, sym and ir only. Start with `elementwise`, then `registry` and `build_elementwise`.
 """
@@ -32,6 +33,19 @@ from fusewright.ops import build_shape as _shape  # noqa: F401
 from fusewright.ops import build_softmax as _softmax  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS
 from fusewright.ops.library import LIBRARY
+from fusewright.ops.plugins import REGISTERED, register_op, registered_op, unregister_op
 from fusewright.ops.registry import OPS, OpDef, Parameter, ScalarVector, describe_argument
 
-__all__ = ["DEFINERS", "LIBRARY", "OPS", "OpDef", "Parameter", "ScalarVector", "describe_argument"]
+__all__ = [
+    "DEFINERS",
+    "LIBRARY",
+    "OPS",
+    "REGISTERED",
+    "OpDef",
+    "Parameter",
+    "ScalarVector",
+    "describe_argument",
+    "register_op",
+    "registered_op",
+    "unregister_op",
+]

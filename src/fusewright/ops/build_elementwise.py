@@ -17,7 +17,7 @@ from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.promotion import Tier, promote_operands
-from fusewright.ops.registry import EQUALITY, OPS, Operand, ScalarLike, op, register
+from fusewright.ops.registry import EQUALITY, OPS, OpDef, Operand, ScalarLike, op, register
 from fusewright.sym import Expr, as_int, const, maximum
 
 # ---- scalars -----------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def apply_to_tensor(fusion: Fusion, name: str, *operands: Operand) -> TensorView
     return out
 
 
-_RESULT_TYPE = {
+RESULT_TYPE = {
     Rule.KEEP: "the type of its first operand",
     Rule.SAME_UP: "the common type of its operands; reduced floats become Float",
     Rule.FLOAT_UP: "the common type of its operands; reduced floats, integers and bools become Float",
@@ -282,7 +282,8 @@ def _operand_names(row: ElementwiseOp) -> tuple[str, ...]:
     return _OPERAND_NAMES.get(row.name, default)
 
 
-def _register_row(row: ElementwiseOp) -> None:
+def register_row(row: ElementwiseOp, key: str | None = None) -> OpDef:
+    """Makes a method of `fd.ops` of a row of the table."""
     names = _operand_names(row)
     parameters = [
         inspect.Parameter(
@@ -298,13 +299,14 @@ def _register_row(row: ElementwiseOp) -> None:
 
     sign = f" ({names[0]} {row.symbol} {names[1]})" if row.symbol and row.arity == 2 else ""
     call = f"{row.name}({', '.join(names)}){sign}"
-    doc = f"{call}, element by element.\n\nThe result's type is {_RESULT_TYPE[row.rule]}."
-    register(OPS, row.name, inspect.Signature(parameters, return_annotation=Val), build, doc)
+    doc = f"{call}, element by element.\n\nThe result's type is {RESULT_TYPE[row.rule]}."
+    signature = inspect.Signature(parameters, return_annotation=Val)
+    return register(OPS, row.name, signature, build, doc, key=key)
 
 
 for _row in ELEMENTWISE.values():
     if _row.name not in _OWN_BUILDERS:
-        _register_row(_row)
+        register_row(_row)
 
 
 @op()

@@ -1,4 +1,6 @@
-"""All elementwise operations by name. To add one, add its row to unary, binary or ternary."""
+"""All elementwise operations by name. To add one, add its row to unary, binary or ternary, or register it
+(`ops.plugins`).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,17 @@ from fusewright.ops.binary import BINARY
 from fusewright.ops.ternary import TERNARY
 from fusewright.ops.unary import CAST, UNARY
 
-__all__ = ["CAST", "ELEMENTWISE"]
+__all__ = ["CAST", "ELEMENTWISE", "add_row", "remove_row"]
 
-ELEMENTWISE: Mapping[str, ElementwiseOp] = MappingProxyType(
-    {row.name: row for row in (*UNARY, *BINARY, *TERNARY)}
-)
+_ROWS: dict[str, ElementwiseOp] = {row.name: row for row in (*UNARY, *BINARY, *TERNARY)}
+ELEMENTWISE: Mapping[str, ElementwiseOp] = MappingProxyType(_ROWS)
+
+
+def add_row(row: ElementwiseOp) -> None:
+    """Makes the row one of the table."""
+    _ROWS[row.name] = row
+
+
+def remove_row(name: str) -> None:
+    """Takes the row of this name out, if there is one."""
+    _ROWS.pop(name, None)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import ArgumentTypeError
+from fusewright.core.errors import ArgumentTypeError, RegistrationError
 from fusewright.ir import Fusion, Scalar, TensorView
 
 __all__ = [
@@ -158,10 +158,12 @@ class OpDef:
     Python value. `signature` says what it returns, too. `aliases` are other names of parameters. `arrange`
     rewrites the bound values in place, for overloads that one signature cannot tell; `overloads` states
     these for type checkers: the names of the parameters that one takes, and its result. `positional`
-    parameters need no keyword; the rest do.
+    parameters need no keyword; the rest do. `key` is what records of calls hold: the name, but for operations
+    that users register, of which another may have had the name before.
     """
 
     name: str
+    key: str
     parameters: tuple[Parameter, ...]
     signature: inspect.Signature
     build: Callable[..., Any]
@@ -243,7 +245,7 @@ OPS: dict[str, OpDef] = {}
 """Every operation by name, in the order of definition. Filled while `fusewright.ops` is imported."""
 
 
-def _by_position(build: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+def by_position(build: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
     """`build` as a function that takes its keyword-only parameters by position too."""
     names = [p.name for p in signature.parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     if not names:
@@ -259,12 +261,16 @@ def _by_position(build: Callable[..., Any], signature: inspect.Signature) -> Cal
 _Builder = typing.TypeVar("_Builder", bound=Callable[..., Any])
 
 
+def _without_none(hint: Any) -> tuple[object, bool]:
+    """An annotation as the keys of KINDS are written, and whether it allows None besides."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint, False
+    members = tuple(a for a in typing.get_args(hint) if a is not type(None))
+    return functools.reduce(operator.or_, members), len(members) < len(typing.get_args(hint))
+
+
 def _parameter(name: str, hint: object, default: Any, positional_only: bool) -> Parameter:
-    optional = False
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        members = tuple(a for a in typing.get_args(hint) if a is not type(None))
-        optional = len(members) < len(typing.get_args(hint))
-        hint = functools.reduce(operator.or_, members)  # as the keys of KINDS are written
+    hint, optional = _without_none(hint)
     return Parameter(name, KINDS[hint], default, positional_only, optional)
 
 
@@ -277,7 +283,8 @@ def register(
     aliases: Mapping[str, str] | None = None,
     arrange: Arrange | None = None,
     overloads: Mapping[tuple[str, ...], object] | None = None,
-) -> None:
+    key: str | None = None,
+) -> OpDef:
     """Adds a row to `table`. The annotations of `signature` are keys of `KINDS`, or optional ones."""
     parameters = tuple(
         _parameter(p.name, p.annotation, p.default, p.kind is inspect.Parameter.POSITIONAL_ONLY)
@@ -286,8 +293,9 @@ def register(
     index = {p.name: i for i, p in enumerate(parameters)}
     by_keyword = sum(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values())
     positional = len(parameters) - by_keyword
-    table[name] = OpDef(
+    row = OpDef(
         name,
+        key or name,
         parameters,
         signature,
         build,
@@ -298,6 +306,8 @@ def register(
         positional,
         overloads or {},
     )
+    table[name] = row
+    return row
 
 
 def op(
@@ -311,16 +321,44 @@ def op(
     """Registers a builder under its own name, or `name`; its first parameter is the `Fusion`."""
 
     def decorate(build: _Builder) -> _Builder:
-        hints = typing.get_type_hints(build)
-        declared = list(inspect.signature(build).parameters.values())
-        assert hints[declared[0].name] is Fusion
-        signature = inspect.Signature(
-            [p.replace(annotation=hints[p.name]) for p in declared[1:]], return_annotation=hints["return"]
-        )
-        doc = inspect.cleandoc(build.__doc__ or "")
-        name_ = name or build.__name__.rstrip("_")
-        build_ = _by_position(build, signature)
-        register(table, name_, signature, build_, doc, aliases, arrange, overloads)
+        signature, name_ = builder_signature(build), name or builder_name(build)
+        build_ = by_position(build, signature)
+        register(table, name_, signature, build_, doc_of(build), aliases, arrange, overloads)
         return build
 
     return decorate
+
+
+def builder_name(build: Callable[..., Any]) -> str:
+    """What the method is called that a builder makes: one named like a keyword ends in an underscore."""
+    return build.__name__.rstrip("_")
+
+
+def doc_of(build: Callable[..., Any]) -> str:
+    return inspect.cleandoc(build.__doc__ or "")
+
+
+def builder_signature(build: Callable[..., Any]) -> inspect.Signature:
+    """The method's signature: a builder's without the `Fusion`, which comes first.
+
+    Raises:
+        RegistrationError: a parameter that no argument can be given for.
+    """
+    hints = typing.get_type_hints(build)
+    declared = list(inspect.signature(build).parameters.values())
+    what = f"the operation {builder_name(build)}"
+    if not declared or hints.get(declared[0].name) is not Fusion:
+        raise RegistrationError(what=what, problem="its first parameter has to be annotated as a Fusion")
+    for parameter in declared[1:]:
+        hint, _ = _without_none(hints.get(parameter.name))
+        if hint not in KINDS or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            expected = ", ".join(sorted(getattr(kind, "__name__", str(kind)) for kind in KINDS))
+            raise RegistrationError(
+                what=what, problem=f"`{parameter}` is annotated as none of {expected}", hint="see KINDS"
+            )
+    if "return" not in hints:
+        raise RegistrationError(
+            what=what, problem="its result has to be annotated: as a TensorView, or a Val"
+        )
+    parameters = [p.replace(annotation=hints[p.name]) for p in declared[1:]]
+    return inspect.Signature(parameters, return_annotation=hints["return"])

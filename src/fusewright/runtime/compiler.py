@@ -25,10 +25,11 @@ from fusewright.runtime.arguments import sources_of
 from fusewright.runtime.combined import combined_sources
 from fusewright.runtime.compiled_kernel import CompiledKernel, printed
 from fusewright.runtime.disk_cache import DiskCache, open_cache
-from fusewright.runtime.identity import kernel_name
+from fusewright.runtime.identity import kernel_name, plugin_digest
 from fusewright.schedule import Schedule
 from fusewright.schedule.faults import name_primitive
 from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
+from fusewright.schedulers.heuristics import untuned
 from fusewright.schedulers.params import HeuristicParams
 
 # Nodes of the scheduled fusions of the kernels that are kept in memory for definitions to come: 5 KB each,
@@ -140,11 +141,14 @@ class KernelCompiler:
                 apply(scheduler, schedule, general, hardware)
             own = type_name(scheduler.type)
             tracer.dump("params", lambda: f"{own}: {fields_text(params)}")
-            name = kernel_name(text, own, general, index_dtype, self.nvrtc_options(hardware.arch))
+            nvrtc = self.nvrtc_options(hardware.arch)
+            by = "" if is_built_in(scheduler) else plugin_digest(type(scheduler))
+            name = kernel_name(text, own, general, index_dtype, nvrtc, by)
             return scheduler, self._compile(
                 schedule, own, name, general, hardware, index_dtype, tracer, start, names
             )
 
+        scheduler = untuned(scheduler)  # who chose the params shows in them alone
         if tracer.dumps_compilation:
             kernel = make()[1]
         else:

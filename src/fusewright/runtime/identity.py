@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 from dataclasses import astuple, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import fusewright
@@ -37,14 +39,43 @@ def generator_digest() -> str:
     return found.hexdigest()
 
 
-def kernel_name(text: str, scheduler: str, params: Any, index_dtype: DataType, nvrtc: NvrtcOptions) -> str:
+@cache
+def plugin_digest(cls: type) -> str:
+    """Of the sources of a user's class, and of what it extends: a kernel that it made has another name once
+    they change. Of a class that was written at a prompt, of its compiled code.
+    """
+    found = hashlib.sha256()
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] in ("builtins", "typing", fusewright.__name__):
+            continue
+        found.update(f"{base.__module__}.{base.__qualname__}".encode())
+        try:
+            found.update(Path(inspect.getfile(base)).read_bytes())
+        except (OSError, TypeError):
+            for name, member in sorted(vars(base).items()):
+                code = getattr(member, "__code__", None)
+                if code is not None:
+                    found.update(f"{name}{_code_text(code)}".encode())
+    return found.hexdigest()
+
+
+def _code_text(code: CodeType) -> str:
+    """What a function does: its instructions and constants, without line numbers."""
+    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()}{constants}{code.co_names}"
+
+
+def kernel_name(
+    text: str, scheduler: str, params: Any, index_dtype: DataType, nvrtc: NvrtcOptions, plugin: str = ""
+) -> str:
     """`fusewright_<scheduler>_<digest>`.
 
     Args:
         text: the canonical text of the segment.
         nvrtc: what the CUDA text is compiled with, the architecture included.
+        plugin: the digest of the scheduler where it is a user's (`plugin_digest`).
     """
-    parts = [text, scheduler, _plain(params), index_dtype.name, astuple(nvrtc), generator_digest()]
+    parts = [text, scheduler, _plain(params), index_dtype.name, astuple(nvrtc), generator_digest(), plugin]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:NAME_DIGITS]
     # A third party's type may be any text.
     return f"fusewright_{_NO_IDENTIFIER.sub('_', scheduler)}_{digest}"

@@ -1,12 +1,13 @@
 """Schedulers: each turns fusions of one kind into one kernel.
 
-What lives here: `base` (the protocol, what a scheduler is told, the registry), `cost` (estimates), `params`
-(their decisions), `io` (caches of inputs and outputs, which all schedulers make alike), `reference_map`,
-`pointwise_space`, `reduction_space` and `inner_outer_space` (the dimensions that one kernel iterates over),
-`reduction_loops` (what schedulers of reductions do alike), `banks` (of shared memory), `contraction` (what a
-matrix product costs), `sizes` (arithmetic), and one file a scheduler. Schedulers do not import each other.
-`default_registry` lists them in the order in which they are asked. It may import core, sym, ir, ops,
-analyze, rewrite and schedule.
+What lives here: `base` (the protocol, what a scheduler is told, and how it is asked), `registry` (which are
+asked), `heuristics` (a user's, in the place of a scheduler's own), `plugins` (the default registry, and how
+users extend it), `cost` (estimates), `params` (their decisions), `io` (caches of inputs and outputs, which
+all schedulers make alike), `reference_map`, `pointwise_space`, `reduction_space` and `inner_outer_space` (the
+dimensions that one kernel iterates over), `reduction_loops` (what schedulers of reductions do alike), `banks`
+(of shared memory), `contraction` (what a matrix product costs), `sizes` (arithmetic), and one file a
+scheduler. Schedulers do not import each other. It may import core, sym, ir, ops, analyze, rewrite and
+schedule.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from fusewright.schedulers.base import (
     Part,
     Planner,
     Proposal,
-    Registry,
     Reject,
     Rewrite,
     Scheduler,
@@ -33,6 +33,7 @@ from fusewright.schedulers.base import (
     type_name,
 )
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
+from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler, key_of, untuned
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
@@ -67,21 +68,33 @@ from fusewright.schedulers.params import (
     powers_of_two,
     unavailable,
 )
+from fusewright.schedulers.plugins import (
+    default_registry,
+    heuristic,
+    heuristics,
+    register_scheduler,
+    registered_scheduler,
+    remove_heuristic,
+    unregister_scheduler,
+)
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.registry import Registry
 from fusewright.schedulers.scan import ScanScheduler
 from fusewright.schedulers.transpose import TransposeScheduler
 
 __all__ = [
-    "GIVEN",
     "CircularBufferOptions",
     "ClusterDims",
     "CompileParams",
     "Cost",
+    "Default",
     "ExprEvalScheduler",
     "Extent",
     "Facts",
+    "GIVEN",
     "GemmTile",
+    "Heuristic",
     "HeuristicParams",
     "InnerOuterParams",
     "InnerOuterScheduler",
@@ -110,6 +123,7 @@ __all__ = [
     "SupportedVectorization",
     "TransposeParams",
     "TransposeScheduler",
+    "TunedScheduler",
     "When",
     "accepted",
     "among",
@@ -120,29 +134,22 @@ __all__ = [
     "derived",
     "each",
     "first_accepting",
+    "heuristic",
+    "heuristics",
     "is_built_in",
+    "key_of",
     "launch",
     "naming",
     "plan",
     "powers_of_two",
     "prepare",
     "propose",
+    "register_scheduler",
+    "registered_scheduler",
     "rejection_text",
+    "remove_heuristic",
     "type_name",
     "unavailable",
+    "unregister_scheduler",
+    "untuned",
 ]
-
-
-def default_registry() -> Registry:
-    """The built-in schedulers in order of priority (api.md 6.4)."""
-    return Registry(
-        [
-            ReductionScheduler(),
-            InnerOuterScheduler(),
-            TransposeScheduler(),
-            PointwiseScheduler(),
-            InnerPersistentScheduler(),
-            ExprEvalScheduler(),
-            ScanScheduler(),
-        ]
-    )

@@ -1,4 +1,4 @@
-"""What a scheduler is, what it is told, and how one is registered."""
+"""What a scheduler is, what it is told, and how it is asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.errors import OptionError, ParamsError, RejectedError, ScheduleError, SchedulerError
+from fusewright.core.errors import ParamsError, RejectedError, ScheduleError, SchedulerError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
@@ -125,7 +125,10 @@ class Scheduler(Protocol):
     values it needs.
     """
 
-    params_type: Any
+    @property
+    def params_type(self) -> Any:
+        """The class of its params: a frozen dataclass that extends `HeuristicParams`."""
+        ...
 
     @property
     def type(self) -> SchedulerType | str:
@@ -151,6 +154,7 @@ class Scheduler(Protocol):
 
 
 Space = TypeVar("Space")
+_PACKAGE = __name__.rpartition(".")[0] + "."
 
 
 def merges_last(scheduler: Scheduler) -> bool:
@@ -172,14 +176,22 @@ def apply(scheduler: Scheduler, schedule: Schedule, params: Any, hardware: Hardw
 
     Raises:
         ParamsError: params of another scheduler, or that nothing can be scheduled with on this GPU.
+        RejectedError: a fusion that the scheduler does not take.
         ScheduleError: loops that were cut up or bound already.
+        SchedulerError: a registered scheduler failed.
     """
     _check_start(scheduler, schedule, params)
     if isinstance(params, HeuristicParams):
         for name, value in getattr(scheduler, "fixed_params", {}).items():
             params.expect(name, value)
         params.validate(hardware)
-    scheduler.apply(schedule, params)
+    try:
+        scheduler.apply(schedule, params)
+    except (ParamsError, RejectedError):
+        raise
+    except Exception as error:
+        with naming(scheduler, "apply"):
+            raise error
 
 
 def _check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
@@ -209,20 +221,27 @@ def prepare(scheduler: Scheduler, fusion: Fusion) -> Planner | Reject:
     """
     with naming(scheduler, "prepare"):
         answer = scheduler.prepare(fusion)
-    if not isinstance(answer, Reject) and not callable(answer):
-        raise _wrong_answer(scheduler, "prepare", "a planner or Reject", answer)
+    if not isinstance(answer, Reject) and (isinstance(answer, type) or not callable(answer)):
+        raise wrong_answer(scheduler, "prepare", "a planner or Reject", answer)
     return answer
 
 
 def plan(scheduler: Scheduler, planner: Planner, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
-    """`planner(facts, hardware)`, checked as `prepare` is."""
+    """`planner(facts, hardware)`, checked as `prepare` is: a proposal has params that the scheduler takes."""
     try:  # not `naming`, whose cost shows in a call with a new size
         answer = planner(facts, hardware)
     except Exception as error:
         with naming(scheduler, "planner"):
             raise error
     if not isinstance(answer, (Proposal, Reject)):
-        raise _wrong_answer(scheduler, "planner", "Proposal or Reject", answer)
+        raise wrong_answer(scheduler, "planner", "Proposal or Reject", answer)
+    if isinstance(answer, Proposal) and not is_built_in(scheduler):
+        if not isinstance(answer.params, scheduler.params_type):
+            raise wrong_answer(
+                scheduler, "planner", f"params of type {scheduler.params_type.__name__}", answer.params
+            )
+        with naming(scheduler, "planner"):
+            answer.params.validate(hardware)
     return answer
 
 
@@ -249,46 +268,31 @@ def naming(scheduler: Scheduler, step: str) -> Iterator[None]:
     except Exception as error:
         if is_built_in(scheduler):
             raise
-        raise SchedulerError(
-            scheduler=type_name(scheduler.type), step=step, problem=f"{type(error).__name__}: {error}"
-        ) from error
+        problem = f"{type(error).__name__}: {error}"
+        if step == "apply" and (by := heuristics_of(scheduler)):
+            step = f"apply, with params of the heuristic {', '.join(map(heuristic_name, by))}"
+        raise SchedulerError(scheduler=type_name(scheduler.type), step=step, problem=problem) from error
 
 
 def is_built_in(scheduler: Scheduler) -> bool:
-    """Whether the scheduler is one of this package's own, as they are."""
-    return type(scheduler).__module__.startswith(__name__.rpartition(".")[0] + ".")
+    """Whether all that decides is this package's own: the scheduler, and what chooses its params."""
+    return type(scheduler).__module__.startswith(_PACKAGE) and not heuristics_of(scheduler)
 
 
-def _wrong_answer(scheduler: Scheduler, step: str, expected: str, given: object) -> SchedulerError:
+def heuristics_of(scheduler: Scheduler) -> tuple[Callable[..., Any], ...]:
+    """The user's heuristics that choose params for it (`schedulers.heuristics`)."""
+    return getattr(scheduler, "heuristics", ())
+
+
+def heuristic_name(heuristic: Callable[..., Any]) -> str:
+    """A heuristic's name, as users read it."""
+    return getattr(heuristic, "__qualname__", type(heuristic).__qualname__)
+
+
+def wrong_answer(scheduler: Scheduler, step: str, expected: str, given: object) -> SchedulerError:
+    """The error of a scheduler whose method returned something else than it has to."""
     problem = f"expected {expected}, got {given!r}"
     return SchedulerError(scheduler=type_name(scheduler.type), step=step, problem=problem)
-
-
-@dataclass
-class Registry:
-    """Schedulers in the order in which they are asked."""
-
-    schedulers: list[Scheduler] = field(default_factory=list)
-
-    def register(self, scheduler: Scheduler, before: SchedulerType | str | None = None) -> None:
-        """Adds a scheduler: first of all, or just before the one of type `before`."""
-        position = 0 if before is None else self.schedulers.index(self.get(before))
-        self.schedulers.insert(position, scheduler)
-
-    def get(self, type_: SchedulerType | str) -> Scheduler:
-        """The scheduler of this type, or of the type of this name. OptionError if there is none."""
-        name = type_name(type_)
-        for scheduler in self.schedulers:
-            if type_name(scheduler.type) == name:
-                return scheduler
-        names = ", ".join(type_name(s.type) for s in self.schedulers)
-        raise OptionError("unknown scheduler", expected=f"one of {names}", given=name)
-
-    def __iter__(self) -> Iterator[Scheduler]:
-        return iter(self.schedulers)
-
-    def __len__(self) -> int:
-        return len(self.schedulers)
 
 
 def type_name(type_: SchedulerType | str) -> str:

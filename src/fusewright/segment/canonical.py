@@ -12,6 +12,7 @@ from fusewright.core.errors import FusewrightError
 from fusewright.core.once import SharedCache
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers.base import Planner, Reject, Scheduler, is_built_in, prepare, rejection_text
+from fusewright.schedulers.heuristics import TunedScheduler
 from fusewright.sym import Symbol
 
 # Nodes of the segments that are kept. Some 2 KB each with their values and what schedulers know of them.
@@ -40,6 +41,9 @@ class CanonicalSegment:
 
     def prepare(self, scheduler: Scheduler) -> Planner | Reject:
         """What the scheduler says of it. One that is built in is asked once; others may change their mind."""
+        if isinstance(scheduler, TunedScheduler):
+            own = self.prepare(scheduler.base)
+            return own if isinstance(own, Reject) else scheduler.planner(own)
         if not is_built_in(scheduler):
             return prepare(scheduler, self.fusion)
         answer = self._answers.get(type(scheduler))

@@ -24,13 +24,14 @@ from fusewright.ir import Fusion, Node, Update
 from fusewright.schedulers.base import (
     Cost,
     Proposal,
-    Registry,
     Reject,
     Rewrite,
     naming,
     type_name,
+    wrong_answer,
 )
 from fusewright.schedulers.cost import KERNEL_SECONDS
+from fusewright.schedulers.registry import Registry
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
@@ -522,6 +523,8 @@ class _Decision:
             return None
         with naming(segment.scheduler, "propose_redefinition"):
             rewrite = propose(segment, self.call.facts(segment), self.call.hardware)
+        if not isinstance(rewrite, (Rewrite, type(None))):
+            raise wrong_answer(segment.scheduler, "propose_redefinition", "Rewrite or None", rewrite)
         if rewrite is None or any(rewrite.name in self.draft.made_by.get(n, ()) for n in segment.nodes):
             return None
         return rewrite

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir import Node
-from fusewright.schedulers.base import Cost, Facts, Proposal, Reject, Rewrite, naming, plan
+from fusewright.schedulers.base import Cost, Facts, Proposal, Reject, Rewrite, naming, plan, wrong_answer
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.recompute import border_inputs
@@ -55,7 +55,10 @@ def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
     if estimate is None:
         estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
     with naming(segment.scheduler, "estimate"):
-        return estimate()
+        cost = estimate()
+    if not isinstance(cost, Cost):
+        raise wrong_answer(segment.scheduler, "estimate", "a Cost", cost)
+    return cost
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""The default registry: the schedulers that are asked where a definition is given no registry, and how users
+extend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, overload
+
+from fusewright.core.enums import SchedulerType
+from fusewright.schedulers.base import Scheduler
+from fusewright.schedulers.expr_eval import ExprEvalScheduler
+from fusewright.schedulers.heuristics import Heuristic
+from fusewright.schedulers.inner_outer import InnerOuterScheduler
+from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
+from fusewright.schedulers.pointwise import PointwiseScheduler
+from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.registry import Registry
+from fusewright.schedulers.scan import ScanScheduler
+from fusewright.schedulers.transpose import TransposeScheduler
+
+Plugin = TypeVar("Plugin", bound=type)
+Chosen = TypeVar("Chosen", bound=Heuristic)
+
+_DEFAULT = Registry(
+    [
+        ReductionScheduler(),
+        InnerOuterScheduler(),
+        TransposeScheduler(),
+        PointwiseScheduler(),
+        InnerPersistentScheduler(),
+        ExprEvalScheduler(),
+        ScanScheduler(),
+    ]
+)
+
+
+def default_registry() -> Registry:
+    """The registry of the process: the built-in schedulers in order of priority (api.md 6.4), and what users
+    add.
+
+    A definition without a registry of its own asks the schedulers that this one has at the call. A registry
+    of one's own starts as `default_registry().copy()`.
+    """
+    return _DEFAULT
+
+
+@overload
+def register_scheduler(scheduler: Plugin) -> Plugin: ...
+@overload
+def register_scheduler(*, before: SchedulerType | str | None = None) -> Callable[[Plugin], Plugin]: ...
+def register_scheduler(scheduler: Any = None, *, before: SchedulerType | str | None = None) -> Any:
+    """A decorator of classes: adds a scheduler of this class to the default registry (`Registry.register`).
+
+    Args:
+        before: the scheduler that is asked next; None: it is asked first of all.
+    """
+
+    def register(cls: Any) -> Any:
+        _DEFAULT.register(cls, before)
+        return cls
+
+    return register if scheduler is None else register(scheduler)
+
+
+def unregister_scheduler(type_: SchedulerType | str) -> None:
+    """Takes the scheduler of this type out of the default registry. OptionError if there is none."""
+    _DEFAULT.unregister(type_)
+
+
+def registered_scheduler(
+    scheduler: Scheduler | Callable[[], Scheduler], before: SchedulerType | str | None = None
+) -> AbstractContextManager[Scheduler]:
+    """A block in which the default registry has this scheduler, too; for all threads."""
+    return _DEFAULT.registered(scheduler, before)
+
+
+def heuristic(type_: SchedulerType | str) -> Callable[[Chosen], Chosen]:
+    """A decorator of functions `(facts, hardware, default)`, which choose a scheduler's params from now on.
+
+    `default(facts, hardware)` is what was chosen without it. It returns params, or a dict of what to change
+    in those of the default (`schedulers.heuristics`).
+    """
+
+    def add(function: Chosen) -> Chosen:
+        _DEFAULT.add_heuristic(type_, function)
+        return function
+
+    return add
+
+
+def remove_heuristic(type_: SchedulerType | str, function: Heuristic) -> None:
+    """Takes a heuristic out of the default registry. RegistrationError if it is none of this scheduler's."""
+    _DEFAULT.remove_heuristic(type_, function)
+
+
+def heuristics(by_type: Mapping[SchedulerType | str, Heuristic]) -> AbstractContextManager[None]:
+    """A block in which these functions choose params in the default registry; for all threads."""
+    return _DEFAULT.heuristics(by_type)
