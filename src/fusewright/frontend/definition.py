@@ -48,8 +48,7 @@ from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
-from fusewright.frontend.user_schedules import Scheduled
-from fusewright.host import FinishedSchedule, SegmentSchedules
+from fusewright.frontend.user_schedules import AnySchedule, Scheduled
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -321,9 +320,10 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
                 is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
-            schedules: for some of the kernels of this call params of their scheduler, or a function that
-                schedules the `Schedule` it is given. Kernels are named by their place in launch order, or
-                by the definition that `segment` made of them. Compiled graphs leave them out, too.
+            schedules: for some of the kernels of this call params of their scheduler, or a function of the
+                definition that schedules the kernel with `fd.sched`, as `last_schedule` prints. Kernels are
+                named by their place in launch order, or by the definition that `segment` made of them.
+                Compiled graphs leave them out, too.
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
         Raises:
@@ -398,11 +398,12 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         options, tracer = self._options, self._tracer
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)
-        schedule: FinishedSchedule | SegmentSchedules | None = None
+        schedule: AnySchedule | None = None
         if schedules is not None:
-            schedule = segment_schedules(schedules)
+            given = segment_schedules(schedules)
+            schedule = self._given_for(leaf, given, arguments, place, views)
         elif not automatic and self._is_scheduled:
-            schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
+            schedule = self._user_schedule(leaf, arguments, place, rebuild=profile, views=views)
         if stream is not None:
             tracer = Tracer(options, stream)
         try:
@@ -426,7 +427,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             return outputs
         except ScheduleError:
             # The next call writes it anew.
-            if isinstance(schedule, FinishedSchedule) and self._has_schedule:
+            if schedule is not None and schedules is None and self._has_schedule:
                 self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
 

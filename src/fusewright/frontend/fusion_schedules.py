@@ -13,9 +13,8 @@ from fusewright.frontend.fusion_state import FusionState
 from fusewright.frontend.printing import repro_script
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Building, Outcome
-from fusewright.host import FinishedSchedule, FusionExecutor
+from fusewright.host import FinishedSchedule, FusionExecutor, SegmentSchedules
 from fusewright.ir import Fusion, Node, verify_fusion
-from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 
 __all__ = ["MAX_SIGNATURES", "FusionSchedules"]
@@ -56,7 +55,7 @@ class FusionSchedules:
         self.nodes: tuple[tuple[Node, ...], ...] = tuple(building.nodes)
         self.hits = 0
         self.user: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULES)
-        self.shared: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SIGNATURES)
+        self.shared: OnceCache[Hashable, FinishedSchedule | SegmentSchedules] = OnceCache(MAX_SIGNATURES)
         self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
@@ -105,9 +104,8 @@ class FusionSchedules:
         except (AttributeError, TypeError, ValueError, RuntimeError):
             return None
 
-    def user_schedule(self, schedule: Schedule, params: Any) -> FinishedSchedule:
-        """A schedule that a user has written: the equal one, if there was one before."""
-        new = FinishedSchedule(schedule, params)
+    def user_schedule(self, new: FinishedSchedule) -> FinishedSchedule:
+        """A schedule of it all that a user has written: the equal one, if there was one before."""
         return self.user.get(new.key, lambda: new)
 
     def repro_script(self, inputs: Sequence[Any]) -> str:

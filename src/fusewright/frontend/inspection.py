@@ -19,6 +19,7 @@ from fusewright.frontend.printing import cuda_text, definition_text, repro_scrip
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.tolerances import output_tolerances
 from fusewright.frontend.user_schedules import BySignature
+from fusewright.frontend.workbench import schedule_text
 from fusewright.host import FusionExecutor
 from fusewright.host.plan import BoundProgram
 from fusewright.ir import TensorView
@@ -147,6 +148,27 @@ class Inspected:
     ) -> str:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
         return scheduled_text(self._last_kernels(), tensor_transforms)
+
+    def schedule_for(self, inputs: Inputs, *, override_user_schedule: bool = False) -> str:
+        """The schedules of the kernels that ran for inputs like these, as the text of one `schedule(fd)`.
+
+        It runs as the `schedule` of a definition like this one, with the same kernels. The statements from
+        `fd.sched.segment(i)` on are the schedule of kernel i, and may also be given to a call as
+        `schedules={i: schedule}`.
+
+        Raises:
+            ExecutionOrderError: the definition was not executed with such inputs.
+        """
+        return schedule_text(self._finished(), self._program_for(inputs, override_user_schedule).launches)
+
+    def last_schedule(self) -> str:
+        """`schedule_for` of the inputs that ran last. ExecutionOrderError if none did."""
+        if self.segments:
+            raise ExecutionOrderError(
+                "the definition runs as segments, which are scheduled one by one",
+                hint="ask each of fd.segments",
+            )
+        return schedule_text(self._finished(), self._last_program().launches)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
         if self.segments:

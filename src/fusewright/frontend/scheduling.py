@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
-from fusewright.core.hardware import HardwareInfo
-from fusewright.frontend.fusion_schedules import FusionSchedules
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, RejectedError, ScheduleError
 from fusewright.frontend.handles import Tensor
 from fusewright.frontend.operators import unknown_method
 from fusewright.frontend.params import EditableParams
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.states import State, StateKind
-from fusewright.host.binding import Binder
+from fusewright.frontend.workbench import UserSchedule, Workbench
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
+from fusewright.ops import describe_argument
 from fusewright.runtime.compiler import index_dtype_of
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
-    Facts,
     Registry,
     Reject,
     Scheduler,
@@ -36,55 +32,9 @@ from fusewright.schedulers import (
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
 
-__all__ = ["SchedOperators", "UserSchedule"]
+__all__ = ["SchedOperators"]
 
 NOT_DEFINED = "User schedule is not defined."
-
-
-class UserSchedule:
-    """A schedule that a user is writing for one signature of inputs.
-
-    `schedule` is the workbench, `params` what an automatic scheduler applied to it, if one did. States
-    beyond the definition's are tensors that primitives made.
-    """
-
-    def __init__(
-        self,
-        leaf: FusionSchedules,
-        inputs: Sequence[Any],
-        device: torch.device | None,
-        hardware: HardwareInfo,
-    ) -> None:
-        self.leaf = leaf
-        self.schedule = Schedule(leaf.fusion)
-        self.hardware = hardware
-        self.params: Any = None
-        self.editing: EditableParams | None = None
-        self._indices: dict[TensorView, int] = {}
-        self._tensors: dict[int, TensorView] = {}
-        for index, value in enumerate(leaf.state.values):
-            if isinstance(value, TensorView) and value in self.schedule.map:
-                copy = self.schedule.map[value]
-                assert isinstance(copy, TensorView)
-                self._tensors[index] = copy
-                self._indices.setdefault(copy, index)
-        self._next = len(leaf.state.values)
-        binding = Binder(leaf.fusion).bind(inputs, device)
-        self.facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
-
-    def tensor(self, index: int) -> TensorView:
-        """The workbench's tensor for a state. ScheduleError for one that no output depends on."""
-        if index not in self._tensors:
-            raise ScheduleError(f"state {index} is no tensor that an output of this fusion depends on")
-        return self._tensors[index]
-
-    def index_of(self, tensor: TensorView) -> int:
-        """The state of a workbench tensor, a new one if it had none."""
-        if tensor not in self._indices:
-            self._indices[tensor] = self._next
-            self._tensors[self._next] = tensor
-            self._next += 1
-        return self._indices[tensor]
 
 
 class SchedOperators:
@@ -140,11 +90,42 @@ class SchedOperators:
 
     def tensors(self) -> list[Tensor]:
         """All tensors of the fusion, those inside composite operations included."""
-        return [self._handle(tensor) for tensor in self._open().schedule.tensors()]
+        return [self._handle(tensor) for tensor in self._open().current.schedule.tensors()]
+
+    def tensor(self, name: str | int) -> Tensor:
+        """A tensor by its name in `to_python`, or by its number in `user_schedule_ir`.
+
+        Raises:
+            ScheduleError: there is no such tensor in what is being scheduled.
+        """
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise ArgumentTypeError(
+                function="tensor", expected="name: str or int", given=describe_argument(name)
+            )
+        return self._handle(self._open().current.tensor(name))
+
+    def siblings(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors that are computed together with this one, itself included: those of Welford."""
+        user = self._open()
+        return [self._handle(t) for t in user.current.schedule.siblings(self._unwrapped(tensor))]
+
+    def segment(self, index: int) -> None:
+        """Schedules kernel `index` of the automatic partition from now on, in launch order.
+
+        Before the first such call the whole definition is scheduled, as it was defined, as one kernel.
+        After it, the primitives act on that kernel's part, in the form that automatic schedulers see: its
+        views are moved to loads and stores. Kernels that are not scheduled so are scheduled automatically.
+
+        Raises:
+            ScheduleError: there is no such kernel, or torch computes it.
+        """
+        if type(index) is not int:
+            raise ArgumentTypeError(function="segment", expected="index: int", given=describe_argument(index))
+        self._open().segment(index)
 
     def is_reduction(self, tensor: Tensor) -> bool:
         """Whether computing the tensor, no input, reduces an axis."""
-        return self._open().schedule.is_reduction(self._unwrapped(tensor))
+        return self._open().current.schedule.is_reduction(self._unwrapped(tensor))
 
     def to_string(self, tensor: Tensor) -> str:
         """The tensor with its loop axes."""
@@ -154,7 +135,11 @@ class SchedOperators:
         """The scheduled fusion as text."""
         if self._fd._open_schedule is None:
             return NOT_DEFINED
-        return scheduled_text(self._fd._open_schedule.schedule.fusion)
+        return scheduled_text(self._fd._open_schedule.current.schedule.fusion)
+
+    def to_python(self) -> str:
+        """What is scheduled so far, as the text of a function `schedule(fd)` that does the same."""
+        return self._open().to_python()
 
     # ---- automatic schedulers
 
@@ -164,12 +149,12 @@ class SchedOperators:
 
     def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
         """Whether a scheduler takes the fusion and, if not, why not."""
-        user = self._open()
+        bench = self._open().current
         registry = self._registry()
         if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
             return False, rejection_text(scheduler_type, "there is no such scheduler (yet)")
         scheduler = registry.get(scheduler_type)
-        answer = prepare(scheduler, user.leaf.fusion)
+        answer = prepare(scheduler, bench.fusion)
         return (
             (False, rejection_text(scheduler.type, answer.reason))
             if isinstance(answer, Reject)
@@ -178,8 +163,8 @@ class SchedOperators:
 
     def find_compatible_schedulers(self) -> list[SchedulerType | str]:
         """The types of all schedulers that take the fusion, the preferred first."""
-        user = self._open()
-        return [s.type for s in self._registry() if not isinstance(prepare(s, user.leaf.fusion), Reject)]
+        fusion = self._open().current.fusion
+        return [s.type for s in self._registry() if not isinstance(prepare(s, fusion), Reject)]
 
     def compute_heuristics(self, scheduler_type: SchedulerType | str) -> EditableParams:
         """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
@@ -187,11 +172,11 @@ class SchedOperators:
         Raises:
             RejectedError: the scheduler does not take the fusion. ScheduleError: there are params already.
         """
-        user = self._open()
-        if user.editing is not None:
+        bench = self._open().current
+        if bench.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
-        user.editing = EditableParams(self._params(user, self._registry().get(scheduler_type)))
-        return user.editing
+        bench.editing = EditableParams(self._params(bench, self._registry().get(scheduler_type)))
+        return bench.editing
 
     def compute_pointwise_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.pointwise)
@@ -199,8 +184,8 @@ class SchedOperators:
     def compute_reduction_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.reduction)
 
-    def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
-        return propose(scheduler, user.leaf.fusion, user.facts, user.hardware)
+    def _params(self, bench: Workbench, scheduler: Scheduler) -> Any:
+        return propose(scheduler, bench.fusion, bench.facts, self._open().hardware)
 
     def schedule(self, heuristic: Any = None) -> None:
         """Schedules automatically, as `heuristic` says.
@@ -213,29 +198,29 @@ class SchedOperators:
             RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params, or
                 params that do not fit the inputs.
         """
-        user = self._open()
+        bench = self._open().current
         if heuristic is None:
-            if user.editing is None:
+            if bench.editing is None:
                 raise ScheduleError(
                     "schedule(): there are no computed heuristics to apply",
                     hint="call compute_heuristics(type) first, or pass a scheduler's type or params",
                 )
-            heuristic = user.editing
+            heuristic = bench.editing
         if isinstance(heuristic, EditableParams):
             heuristic = heuristic.freeze()
         if isinstance(heuristic, (SchedulerType, str)):
             scheduler = self._registry().get(heuristic)
-            params = self._params(user, scheduler)
+            params = self._params(bench, scheduler)
         elif isinstance(heuristic, Mapping):
-            scheduler, params = self._from_dict(user, heuristic)
+            scheduler, params = self._from_dict(bench, heuristic)
         else:
-            scheduler = self._scheduler_of(user, type(heuristic))
+            scheduler = self._scheduler_of(bench, type(heuristic))
             params = heuristic
-        index_dtype_of(params, user.facts.index_dtype)
-        scheduler.apply(user.schedule, params)
-        user.params = params
+        index_dtype_of(params, bench.facts.index_dtype)
+        scheduler.apply(bench.schedule, params)
+        bench.params = params
 
-    def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
+    def _from_dict(self, bench: Workbench, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
         """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
         fields = dict(data)
         name = fields.pop("scheduler", None)
@@ -246,15 +231,15 @@ class SchedOperators:
                 given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
             )
         scheduler = self._registry().get(name)
-        editable = EditableParams(self._params(user, scheduler))
+        editable = EditableParams(self._params(bench, scheduler))
         _update(editable, fields)
         return scheduler, editable.freeze()
 
-    def _scheduler_of(self, user: UserSchedule, params_type: type) -> Scheduler:
+    def _scheduler_of(self, bench: Workbench, params_type: type) -> Scheduler:
         candidates = [s for s in self._registry() if s.params_type is params_type]
         if not candidates:
             raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
-        answers = [(s, prepare(s, user.leaf.fusion)) for s in candidates]
+        answers = [(s, prepare(s, bench.fusion)) for s in candidates]
         for scheduler, answer in answers:
             if not isinstance(answer, Reject):
                 return scheduler
@@ -277,7 +262,7 @@ def _method(name: str) -> Callable[..., Any]:
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}
-        return self._wrapped(primitive(self._open().schedule, arguments, keywords))
+        return self._wrapped(primitive(self._open().current.schedule, arguments, keywords))
 
     call.__name__ = name
     call.__doc__ = primitive.function.__doc__

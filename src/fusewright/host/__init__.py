@@ -11,6 +11,6 @@ runtime. Start reading at `executor.FusionExecutor`.
 """
 
 from fusewright.host.executor import FusionExecutor
-from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 
-__all__ = ["FinishedSchedule", "FusionExecutor", "SegmentSchedules"]
+__all__ = ["FinishedSchedule", "FusionExecutor", "PlannedCall", "SegmentSchedules"]

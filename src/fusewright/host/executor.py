@@ -24,7 +24,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.calls import call_of, hardware_for
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
@@ -49,7 +49,6 @@ from fusewright.rewrite import simplified
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Proposal,
     Registry,
@@ -315,6 +314,28 @@ class FusionExecutor:
         required = self._excluded_by(options, setting.deterministic)
         return separation(self._partitions_without(found), call, tracer, required, parts, found)
 
+    def planned(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        views: bool = True,
+    ) -> PlannedCall:
+        """The kernels that would serve these inputs, none of them compiled. Raises as `execute`."""
+        options, tracer = options or self.options, tracer if tracer is not None else Tracer()
+        setting = self._setting(options, device, views)
+        binding = self._binder.bind(self._binder.flatten(inputs), device)
+        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else frozenset()
+        viewed = frozenset(self._views.find(binding)) if views else frozenset()
+        hardware = self._place(setting, binding.device).target.hardware
+        memory = Memory(self.fusion, binding, self._layouts)
+        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
+        required = self._excluded_by(options, setting.deterministic)
+        found = self._partitions_without(viewed).select(call, tracer, required)
+        return PlannedCall(found, call.facts, viewed)
+
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
         return self._partitions_without(frozenset()).structural(tracer or Tracer())
@@ -517,42 +538,38 @@ class FusionExecutor:
     def _rescheduled(
         self,
         setting: Setting,
-        plans: Sequence[StepPlan],
         schedules: SegmentSchedules,
+        make: Callable[[Segment, Proposal], StepPlan],
         binding: Binding,
         place: DeviceState,
         tracer: Tracer,
     ) -> list[StepPlan]:
-        """The plans with those in place of them that the user schedules.
+        """A plan for each segment, as the user schedules it or, as `make` makes it, automatically.
 
         Raises:
             ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
                 scheduler than the segment's.
         """
-        result = list(plans)
-        for index, given in schedules.by_index:
-            segment = plans[index].segment if 0 <= index < len(plans) else None
-            if segment is None or segment.evaluated is not None:
-                raise ScheduleError(
-                    f"schedules: segment {index} is none that a kernel computes",
-                    expected=f"the number of one of {len(plans)} segments in launch order",
-                    given=index,
-                )
-            if isinstance(given, segment.scheduler.params_type):
-                result[index] = self._step(setting, segment, given, binding, place, tracer)
-            elif callable(given):
-                workbench = Schedule(segment.fusion)
-                given(workbench)
-                finished = FinishedSchedule(workbench)
-                result[index] = self._launch(setting, finished, segment, binding, place, tracer)
+        planned, given = schedules.planned, dict(schedules.by_index)
+        for index in given:
+            planned.check_kernel(index)
+        plans = []
+        for segment, proposal in zip(planned.segments, planned.proposals):
+            own = given.get(segment.index)
+            if own is None:
+                plans.append(make(segment, proposal))
+            elif isinstance(own, FinishedSchedule):
+                plans.append(self._launch(setting, own, segment, binding, place, tracer))
+            elif isinstance(own, segment.scheduler.params_type):
+                plans.append(self._step(setting, segment, own, binding, place, tracer))
             else:
                 raise ParamsError(
-                    path=f"schedules[{index}]",
+                    path=f"schedules[{segment.index}]",
                     expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
-                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
-                    given=type(given).__name__,
+                    f"{type_name(segment.scheduler.type)}, or a function that schedules it with fd.sched",
+                    given=type(own).__name__,
                 )
-        return result
+        return plans
 
     def _user_launch(
         self,

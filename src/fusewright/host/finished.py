@@ -6,8 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from fusewright.core.errors import ScheduleError
+from fusewright.ir import TensorView
 from fusewright.schedule import Schedule
-from fusewright.schedulers import HeuristicParams
+from fusewright.schedulers import Facts, HeuristicParams
+from fusewright.segment import Planned, Segment
 
 
 class FinishedSchedule:
@@ -29,13 +32,39 @@ class FinishedSchedule:
         self.key: Hashable = schedule.to_python(), cparams
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSchedules:
-    """How some segments of a call are scheduled; the others are automatic.
+class PlannedCall:
+    """The automatic partition of one call: what a user may schedule a part of.
 
     Attributes:
-        by_index: the place of a segment in launch order and, for it, params of its scheduler, or a function
-            that schedules the `Schedule` it is given. Functions are compared by identity.
+        proposals: one a segment. viewed: the outputs that no segment computes, as they are views of inputs.
     """
 
-    by_index: tuple[tuple[int, HeuristicParams | Callable[[Schedule], object]], ...]
+    def __init__(
+        self, planned: Planned, facts: Callable[[Segment], Facts], viewed: frozenset[TensorView]
+    ) -> None:
+        self.segments = planned.partition.segments
+        self.proposals = planned.proposals
+        self.facts = facts
+        self.viewed = viewed
+
+    def check_kernel(self, index: int) -> None:
+        """ScheduleError if `index` is the place of no segment that a kernel computes."""
+        if not 0 <= index < len(self.segments) or self.segments[index].evaluated is not None:
+            raise ScheduleError(
+                f"schedules: segment {index} is none that a kernel computes",
+                expected=f"the number of one of {len(self.segments)} segments in launch order",
+                given=index,
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentSchedules:
+    """How some segments of a call are scheduled; the others are automatic. Compared by identity.
+
+    Attributes:
+        by_index: the place of a segment in launch order and, for it, a schedule or params of its scheduler.
+        planned: what the segments are those of.
+    """
+
+    by_index: tuple[tuple[int, FinishedSchedule | Any], ...]
+    planned: PlannedCall

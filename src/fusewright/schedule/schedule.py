@@ -19,22 +19,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _primitive(method: F) -> F:
-    """Records the call, with the tensors that it returned and added; checks that those it is given belong to
-    this schedule.
-    """
+    """Records the call, with what it returned; checks that the tensors it is given belong to this schedule."""
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
             self._check_owned(method.__name__, value)
         result = method(self, *args, **kwargs)
+        self._note_new_tensors()
+        siblings = self.siblings(result) if isinstance(result, TensorView) else []
         self._trace.append(
             Call(
                 method.__name__,
                 tuple(_plain(a) for a in args),
                 tuple((k, _plain(v)) for k, v in kwargs.items()),
                 _plain(result),
-                _plain(self._find_added()),
+                _plain(siblings if len(siblings) > 1 else ()),
             )
         )
         return result
@@ -99,15 +99,17 @@ class Schedule:
         return sorted(self.fusion.tensors(), key=lambda t: t.number)
 
     def tensor(self, number: int) -> TensorView:
-        """The tensor T<number>."""
+        """The tensor T<number>. ScheduleError if there is none."""
         tensor = self._by_number.get(number)
         if tensor is None or not self._has(tensor):
             raise ScheduleError(f"there is no tensor T{number} in this fusion")
         return tensor
 
-    def added(self) -> list[TensorView]:
-        """The tensors that the latest primitive added, in the order in which they were made."""
-        return [self._by_number[ref.number] for ref in self._trace[-1].added] if self._trace else []
+    def siblings(self, tensor: TensorView) -> list[TensorView]:
+        """The tensors that one node computes, of which `tensor` is one: sums, means and counts of Welford."""
+        if tensor.definition is None:
+            return [tensor]
+        return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
@@ -117,22 +119,18 @@ class Schedule:
         return tuple(self._trace)
 
     def to_python(self) -> str:
-        """The trace as a Python function that can be edited and run on a Schedule of the same fusion."""
+        """The trace as a function of a definition `fd`, whose `fd.sched` is a Schedule of the same fusion."""
         return to_python(self._trace)
 
-    def _find_added(self) -> list[TensorView]:
-        """Takes note of the tensors that nodes appended since the last call make; returns them by number."""
-        found = []
+    def _note_new_tensors(self) -> None:
+        """Takes note of the tensors that nodes appended since the last call make."""
         for node in reversed(self.fusion.nodes):
             if node in self._nodes:
                 break
             self._nodes.add(node)
-            found += [
-                t for t in node.outputs if isinstance(t, TensorView) and t.number not in self._by_number
-            ]
-        found.sort(key=lambda t: t.number)
-        self._by_number.update((t.number, t) for t in found)
-        return found
+            for out in node.outputs:
+                if isinstance(out, TensorView):
+                    self._by_number.setdefault(out.number, out)
 
     def _has(self, tensor: TensorView) -> bool:
         """Whether `tensor` is one of this schedule's fusion still: an input, or computed by a node."""

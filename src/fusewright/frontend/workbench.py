@@ -1,0 +1,235 @@
+"""What a user's `schedule()` works on: the fusion as defined, or kernels of its automatic partition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.frontend.fusion_schedules import FusionSchedules
+from fusewright.frontend.params import EditableParams
+from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
+from fusewright.host.binding import Binder
+from fusewright.host.plan import LaunchPlan
+from fusewright.ir import Fusion, TensorView, Val
+from fusewright.schedule import Schedule, call_lines, function_text, tensor_names
+from fusewright.schedulers import Facts
+from fusewright.segment import Segment
+
+__all__ = ["UserSchedule", "Workbench", "schedule_text"]
+
+
+def own_names(fusion: Fusion, states: Mapping[TensorView, int]) -> dict[int, str]:
+    """Names of the tensors of a fusion that is to be scheduled, by number.
+
+    Those of the definition are called by their states, as `t3`. The others, which are inside composite
+    operations or were made by rewrites, by what computes them: `exp_1` is the first exp among them.
+    """
+    names: dict[int, str] = {}
+    counts: dict[str, int] = {}
+    for tensor in sorted(fusion.tensors(), key=lambda t: t.number):
+        if tensor in states:
+            names[tensor.number] = f"t{states[tensor]}"
+            continue
+        label = "input" if tensor.definition is None else tensor.definition.label
+        stem = re.sub(r"\W", "_", label).lower()
+        counts[stem] = counts.get(stem, 0) + 1
+        names[tensor.number] = f"{stem}_{counts[stem]}"
+    return names
+
+
+def _states_of(leaf: FusionSchedules, inside: Callable[[TensorView], Val | None]) -> dict[TensorView, int]:
+    """The state of each tensor of a fusion to schedule; `inside`: from the definition's tensors to its."""
+    states: dict[TensorView, int] = {}
+    for index, value in enumerate(leaf.state.values):
+        own = inside(value) if isinstance(value, TensorView) else None
+        if isinstance(own, TensorView):
+            states.setdefault(own, index)
+    return states
+
+
+def _defined_states(leaf: FusionSchedules) -> dict[TensorView, int]:
+    return _states_of(leaf, lambda value: value)
+
+
+def _segment_states(leaf: FusionSchedules, segment: Segment) -> dict[TensorView, int]:
+    # A tensor has one number in all copies of the definition's fusion.
+    numbered = {
+        whole.number: own for whole, own in segment.to_segment.items() if isinstance(whole, TensorView)
+    }
+    alive = set(segment.fusion.tensors())
+    found = _states_of(leaf, lambda value: numbered.get(value.number))
+    return {tensor: state for tensor, state in found.items() if tensor in alive}
+
+
+def schedule_text(leaf: FusionSchedules, launches: Sequence[LaunchPlan]) -> str:
+    """A function `schedule(fd)` that schedules a definition as the kernels of these launches are."""
+    parts = [part for launch in launches for part in launch.parts]
+    lines: list[str] = []
+    for part in sorted(parts, key=lambda part: part.op.segment):
+        schedule = part.op.kernel.schedule
+        assert schedule is not None, "a part of a launch is one kernel with a schedule of its own"
+        if part.segment is None:
+            lines += call_lines(schedule.trace(), own_names(leaf.fusion, _defined_states(leaf)))
+        else:
+            names = own_names(part.segment.fusion, _segment_states(leaf, part.segment))
+            lines.append(f"fd.sched.segment({part.segment.index})")
+            lines += call_lines(schedule.trace(), names)
+    return function_text(lines)
+
+
+class Workbench:
+    """One kernel that is being scheduled: the whole fusion as defined, or a segment.
+
+    Attributes:
+        fusion: what is scheduled. schedule: the scheduled copy.
+        facts: what heuristics may read of the call.
+        params: what an automatic scheduler applied, if one did. editing: what compute_heuristics returned.
+        states: the state of each tensor of the copy that the definition has.
+    """
+
+    def __init__(self, fusion: Fusion, facts: Facts, states: Mapping[TensorView, int]) -> None:
+        self.fusion = fusion
+        self.facts = facts
+        self.schedule = Schedule(fusion)
+        self.params: Any = None
+        self.editing: EditableParams | None = None
+        self._own_names = own_names(fusion, states)
+        copies = self.schedule.map
+        self.states = {copies[t]: i for t, i in states.items() if t in copies}
+
+    def names(self) -> dict[int, str]:
+        """The name of each tensor by number, those that primitives made included."""
+        return tensor_names(self.schedule.trace(), self._own_names)
+
+    def tensor(self, name: str | int) -> TensorView:
+        """The tensor of a name, or of a number in the scheduled text. ScheduleError if there is none."""
+        if isinstance(name, int):
+            return self.schedule.tensor(name)
+        names = self.names()
+        for number, own in names.items():
+            if own == name:
+                return self.schedule.tensor(number)
+        raise ScheduleError(
+            "tensor: there is none of this name", expected=f"one of {', '.join(names.values())}", given=name
+        )
+
+    def lines(self) -> list[str]:
+        return call_lines(self.schedule.trace(), self._own_names)
+
+    def finished(self) -> FinishedSchedule:
+        return FinishedSchedule(self.schedule, self.params)
+
+
+class UserSchedule:
+    """What a user is scheduling for one signature of inputs.
+
+    `fd.sched` acts on `current`: the whole definition as one kernel or, after `segment(i)`, the i-th kernel of
+    the automatic partition. States beyond the definition's are tensors that primitives made.
+
+    Args:
+        planned: makes the automatic partition for these inputs.
+    """
+
+    def __init__(
+        self,
+        leaf: FusionSchedules,
+        inputs: Sequence[Any],
+        device: torch.device | None,
+        hardware: HardwareInfo,
+        planned: Callable[[], PlannedCall],
+    ) -> None:
+        self.leaf = leaf
+        self.hardware = hardware
+        self._make_plan = planned
+        self.planned: PlannedCall | None = None
+        binding = Binder(leaf.fusion).bind(inputs, device)
+        facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
+        self._whole = Workbench(leaf.fusion, facts, _defined_states(leaf))
+        self._segments: dict[int, Workbench] = {}
+        self._only: int | None = None
+        self.current = self._whole
+        self._states: dict[TensorView, int] = {}
+        self._made: dict[int, TensorView] = {}
+
+    def segment(self, index: int) -> None:
+        """Schedules the i-th kernel of the automatic partition from now on.
+
+        Raises:
+            ScheduleError: there is no such kernel, or the whole definition was scheduled already.
+        """
+        if self._only not in (None, index):
+            raise ScheduleError("segment: this schedules another one", expected=str(self._only), given=index)
+        if self._whole.schedule.trace():
+            raise ScheduleError(
+                "segment: the definition was scheduled as one kernel before",
+                hint="call segment(i) before the first primitive",
+            )
+        if self.planned is None:
+            self.planned = self._make_plan()
+        if index not in self._segments:
+            self.planned.check_kernel(index)
+            segment = self.planned.segments[index]
+            states = _segment_states(self.leaf, segment)
+            self._segments[index] = Workbench(segment.fusion, self.planned.facts(segment), states)
+        self.current = self._segments[index]
+
+    def schedule_only(self, index: int) -> None:
+        """Opens one segment; no other may be scheduled."""
+        self.segment(index)
+        self._only = index
+
+    def tensor(self, index: int) -> TensorView:
+        """The tensor of a state in what is being scheduled.
+
+        ScheduleError for one that no output depends on, or that another kernel or none computes.
+        """
+        made = self._made.get(index)
+        if made is not None:
+            return made
+        for tensor, state in self.current.states.items():
+            if state == index:
+                return tensor
+        value = self.leaf.state.values[index] if index < len(self.leaf.state.values) else None
+        for tensor, state in self.current.states.items():  # another state of the same value
+            if value is not None and self.leaf.state.values[state] is value:
+                return tensor
+        if self.current is self._whole:
+            raise ScheduleError(f"state {index} is no tensor that an output of this fusion depends on")
+        raise ScheduleError(
+            f"t{index} is no tensor of this segment",
+            expected=f"one of {', '.join(self.current.names().values())}",
+            given=f"t{index}",
+            hint="automatic kernels move changes of shape to loads and stores, so some tensors are not there",
+        )
+
+    def index_of(self, tensor: TensorView) -> int:
+        """The state of a scheduled tensor, a new one if it had none."""
+        own = self.current.states.get(tensor)
+        if own is not None:
+            return own
+        if tensor not in self._states:
+            index = len(self.leaf.state.values) + len(self._states)
+            self._states[tensor] = index
+            self._made[index] = tensor
+        return self._states[tensor]
+
+    def to_python(self) -> str:
+        """What was scheduled so far, as a function of the definition."""
+        if not self._segments:
+            return function_text(self._whole.lines())
+        lines = []
+        for index, bench in sorted(self._segments.items()):
+            lines += [f"fd.sched.segment({index})", *bench.lines()]
+        return function_text(lines)
+
+    def finished(self) -> FinishedSchedule | SegmentSchedules:
+        """What a call is given in place of automatic schedules."""
+        if self.planned is None or not self._segments:
+            return self._whole.finished()
+        given = tuple((index, bench.finished()) for index, bench in sorted(self._segments.items()))
+        return SegmentSchedules(given, self.planned)
