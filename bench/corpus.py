@@ -24,6 +24,7 @@ from fusewright.torch_compile import decompositions
 __all__ = [
     "BLOCKS",
     "Block",
+    "Expected",
     "Graph",
     "Sizes",
     "adamw_graph",
@@ -291,6 +292,44 @@ def adamw_step(
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What torch computes.
+
+    Attributes:
+        name: of the node, or of the argument.
+        value: the result, or the argument after the call.
+        margin: of a comparison, how far apart the values are that it compares, as a fraction of the largest
+            or of 1. Where they are as close as rounding, either answer is right.
+    """
+
+    name: str
+    value: Tensor | None
+    margin: Tensor | None = None
+
+
+_COMPARISONS = frozenset(f"aten.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+class _WithMargins(fx.Interpreter):
+    """Attributes:
+    margins: of the comparisons that are results.
+    """
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        (output,) = (node for node in module.graph.nodes if node.op == "output")
+        self.results = pytree.tree_leaves(output.args)
+        self.margins: dict[fx.Node, Tensor] = {}
+
+    def run_node(self, node: fx.Node) -> Any:
+        if node in self.results and str(node.target).rpartition(".")[0] in _COMPARISONS:
+            left, right = (torch.as_tensor(v).double() for v in self.fetch_args_kwargs_from_env(node)[0])
+            largest = torch.maximum(left.abs().max(), right.abs().max().to(left.device)).clamp(min=1)
+            self.margins[node] = (left - right).abs() / largest
+        return super().run_node(node)
+
+
+@dataclass(frozen=True)
 class Graph:
     """A graph of the corpus, and arguments for it."""
 
@@ -298,11 +337,16 @@ class Graph:
     module: fx.GraphModule
     arguments: tuple[Tensor, ...]
 
-    def expected(self) -> list[Tensor | None]:
-        """What torch computes for copies of the arguments; an in-place update is the argument after it."""
+    def expected(self) -> list[Expected]:
+        """What torch computes for copies of the arguments, and the copies after in-place updates."""
         copies = self.copied_arguments()
-        made = list(pytree.tree_leaves(self.module(*copies)))
-        return [*made, *copies]
+        interpreter = _WithMargins(self.module)
+        made = pytree.tree_leaves(interpreter.run(*copies))
+        names = [node.name for node in self.module.graph.nodes if node.op == "placeholder"]
+        return [
+            *(Expected(str(n), v, interpreter.margins.get(n)) for n, v in zip(interpreter.results, made)),
+            *map(Expected, names, copies),
+        ]
 
     def copied_arguments(self) -> list[Tensor]:
         """Copies of the arguments in the same memory order."""

@@ -226,8 +226,8 @@ def _measure_point(
         timed = measurement.of(key, each.plan, each.site.memory)
         results.segments.append(_segment_row(point, source, each, timed))
     for decision in found.decisions:
-        if decision.together and not decision.taken and len(together(decision)) > 1:
-            continue  # these cannot be one kernel
+        if decision.together and len(together(decision)) == len(decision.second):
+            continue  # these cannot be one kernel, whoever decides
         results.decisions.append(_decision_row(point, decision, measurement))
     return results
 

@@ -272,6 +272,15 @@ def torch_sum_all(x: torch.Tensor) -> torch.Tensor:
     return wide(x).sum()
 
 
+def row_col_sums(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    x = as_float(fd, x)
+    return as_bf16(fd, fd.ops.sum(x, dims=[1]), fd.ops.sum(x, dims=[0]))
+
+
+def torch_row_col_sums(x: torch.Tensor) -> Tensors:
+    return wide(x).sum(1).to(x.dtype), wide(x).sum(0).to(x.dtype)
+
+
 def gelu_bwd_bias(fd: FusionDefinition, dy: Handle, x: Handle) -> list[Handle]:
     x = as_float(fd, x)
     t = fd.ops.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x))
@@ -409,6 +418,14 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "sum_all", sum_all, torch_sum_all, lambda s, r: (r(*s),), (MIDDLE,), summed=lambda s: s[0] * s[1]
+    ),
+    Operation(
+        "row_col_sums",
+        row_col_sums,
+        torch_row_col_sums,
+        lambda s, r: (r(*s),),
+        ((16384, 8192), *ROWS),
+        summed=lambda s: max(s),
     ),
     Operation(
         "cumsum_inner",

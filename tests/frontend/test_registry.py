@@ -116,7 +116,7 @@ def test_a_name_that_no_scheduler_has() -> None:
     fd._setup_schedule([torch.randn(2, 4)])
     with pytest.raises(OptionError, match="unknown scheduler") as caught:
         fd.sched.schedule("rows")
-    assert "reduction, transpose, serial rows, pointwise, inner_persistent" in str(caught.value)
+    assert "reduction, inner_outer, transpose, serial rows, pointwise, inner_persistent" in str(caught.value)
 
 
 def test_what_it_rejects_it_says_by_its_name() -> None:
@@ -142,6 +142,9 @@ def test_a_planner_remembers_no_call(builtin: Any) -> None:
             fd.add_output(fd.ops.cumsum(x, 1))
         elif builtin.type is SchedulerType.expr_eval:
             fd.add_output(fd.ops.sort(x)[0])
+        elif builtin.type is SchedulerType.inner_outer:
+            fd.add_output(fd.ops.sum(x, [1]))
+            fd.add_output(fd.ops.sum(x, [0]))
         else:
             total = fd.ops.sum(x, [1], keepdim=True)
             fd.add_output(total if builtin.type is SchedulerType.reduction else x - total)

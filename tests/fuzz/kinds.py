@@ -308,11 +308,17 @@ def reduced(w: Writer, x: Slot, over: tuple[int, ...], keepdim: bool) -> Slot | 
 
 
 def several(w: Writer) -> None:
-    """Two or three reductions of one value over different dimensions."""
+    """Two or three reductions of one value over different dimensions, or over the outer and the others."""
     x = w.tensor()
-    if x is not None:
-        for _ in range(w.rng.randint(2, 3)):
-            reduced(w, x, reduced_dims(w, x), w.chance(2))
+    if x is None:
+        return
+    if x.ndim > 1 and w.chance(2):
+        at = w.rng.randint(1, x.ndim - 1)
+        every = [tuple(range(at)), tuple(range(at, x.ndim)), tuple(range(x.ndim))]
+    else:
+        every = [reduced_dims(w, x) for _ in range(3)]
+    for over in every[: w.rng.randint(2, 3)]:
+        reduced(w, x, over, w.chance(2))
 
 
 def rejoin(w: Writer) -> None:

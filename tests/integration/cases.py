@@ -287,6 +287,28 @@ def column_scans(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(fd.ops.cumsum(low + x, 0))
 
 
+def sums_both_ways(fd: FusionDefinition, x: Any) -> None:
+    """Of different work on one input, along rows, along columns, and along both."""
+    x = up(fd, x)
+    fd.add_output(fd.ops.sum(x, [-1]) * 2.0)
+    fd.add_output(fd.ops.mean(x * x, [0]))
+    fd.add_output(fd.ops.max(x, [0, 1]))
+
+
+def activation_gradient(fd: FusionDefinition, dy: Any, x: Any, scale: Any, bias: Any) -> None:
+    """The gradient of an activation, its sum for a bias, and how large it is for each token."""
+    dx = up(fd, dy) * fd.ops.sigmoid(up(fd, x) * scale)
+    fd.add_output(fd.ops.cast(dx, dy.dtype))
+    fd.add_output(fd.ops.max(fd.ops.abs(dx), [2]))
+    fd.add_output(bias - 0.1 * fd.ops.sum(dx, [0, 1]))
+
+
+def moments_both_ways(fd: FusionDefinition, x: Any) -> None:
+    for dim in (0, 1):
+        for result in fd.ops.var_mean(x, [dim]):
+            fd.add_output(result)
+
+
 def rows_and_columns(fd: FusionDefinition, x: Any) -> None:
     """Normalized both ways, which no kernel of ours does at once."""
     e = fd.ops.exp(x)
@@ -321,6 +343,15 @@ def _complex_product(x: Tensor, y: Tensor) -> list[Tensor]:
 
 def _extremes(x: Tensor) -> list[Tensor]:
     return [x.sum(1), x.amax(1), x.amin(1), x.mean(1)]
+
+
+def _sums_both_ways(x: Tensor) -> list[Tensor]:
+    return [x.sum(-1) * 2, (x * x).mean(0), x.amax((0, 1))]
+
+
+def _activation_gradient(dy: Tensor, x: Tensor, scale: Tensor, bias: Tensor) -> list[Tensor]:
+    dx = dy * (x * scale).sigmoid()
+    return [dx, dx.abs().amax(2), bias - 0.1 * dx.sum((0, 1))]
 
 
 def torch_rows_and_columns(x: Tensor) -> Tensor:
@@ -476,4 +507,28 @@ SCANS = [
     Case("scan_columns", column_scans, ((701, 34),), _column_scans, SCAN, 701),
     Case("scan_many_columns", column_scans, ((9, 50, 700),), _column_scans, SCAN, 9),
 ]
-CASES = [*POINTWISE, *REDUCTIONS, *NORMALIZATIONS, *SCANS]
+BOTH = ("inner_outer",)
+BOTH_WAYS = [
+    Case("both_ways", sums_both_ways, ((301, 67),), _sums_both_ways, BOTH, 301),
+    Case("both_ways_several_warps_a_row", sums_both_ways, ((70, 6008),), _sums_both_ways, BOTH, 6008, BF16),
+    Case("both_ways_few_columns", sums_both_ways, ((3001, 3),), _sums_both_ways, BOTH, 3001),
+    Case("both_ways_strided", sums_both_ways, ((50, 70),), _sums_both_ways, BOTH, 70, contiguous=False),
+    Case(
+        "activation_gradient",
+        activation_gradient,
+        ((3, 50, 88), (3, 50, 88), (88,), (88,)),
+        _activation_gradient,
+        BOTH,
+        150,
+        (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32),
+    ),
+    Case(
+        "moments_both_ways",
+        moments_both_ways,
+        ((65, 130),),
+        lambda x: [*torch.var_mean(x, 0), *torch.var_mean(x, 1)],
+        BOTH,
+        130,
+    ),
+]
+CASES = [*POINTWISE, *REDUCTIONS, *NORMALIZATIONS, *SCANS, *BOTH_WAYS]

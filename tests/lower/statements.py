@@ -13,6 +13,7 @@ from tests.kernel import builders as b
 T = k.index_symbol(b.BX, as_expr(32))
 N = symbol("n", lo=0)
 I = symbol("i", lo=0)  # noqa: E741
+J = symbol("j", lo=0, hi=1)
 
 X = b.tensor("X", DataType.Float, as_expr(1024))
 Y = b.tensor("Y", DataType.Float, as_expr(1024), output=True)

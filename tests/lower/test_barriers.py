@@ -10,7 +10,7 @@ from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.lower.passes.barriers import insert_barriers
 from fusewright.sym import land, lt, symbol
-from tests.lower.statements import I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
+from tests.lower.statements import I, J, N, R, S, T, U, X, Y, copy, kernel, lines, loop
 
 WRITE_S, WRITE_U = copy(S, X.buffer, T, T), copy(U, X.buffer, T, T)
 READ_S, READ_U = copy(R, S, 0, 31 - T), copy(R, U, 1, 31 - T)
@@ -132,6 +132,15 @@ def test_iterations_that_write_apart(index, needed):
     body = insert_barriers(kernel(loop(4, write, READ_U))).body
     (inner,) = (s for s in body if isinstance(s, k.For))
     assert [isinstance(s, k.Barrier) for s in inner.body] == [False, True, False, True]
+
+
+def test_iterations_of_a_loop_around_are_compared_where_it_ends():
+    """Each iteration of the inner loop writes 32 elements apart, and so does the outer loop's of both."""
+    inner = loop(2, copy(U, X.buffer, 64 * I + 32 * J + T, T), index=J)
+    body = insert_barriers(kernel(loop(4, inner), READ_U)).body
+    assert not any(isinstance(s, k.Barrier) for outer in body for s in k.walk(k.children(outer)))
+    again = insert_barriers(kernel(loop(4, loop(2, copy(U, X.buffer, 32 * I + 32 * J + T, T), index=J)))).body
+    assert any(isinstance(s, k.Barrier) for outer in again for s in k.walk(k.children(outer)))
 
 
 def test_a_barrier_in_a_loop_that_may_not_run_orders_nothing_after_it():

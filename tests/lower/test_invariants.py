@@ -7,10 +7,12 @@ import torch
 from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.invariants import hoist_invariants
-from fusewright.sym import Expr, land, lt
+from fusewright.lower.passes.repeated import read_repeated_registers
+from fusewright.sym import Expr, land, lt, symbol
 from tests.kernel import builders as b
-from tests.lower.statements import I, N, T, X, Y, kernel, lines, loop
+from tests.lower.statements import I, N, R, T, X, Y, kernel, lines, loop
 
+J = symbol("j", lo=0)
 A, B = b.local("A", DataType.Float), b.local("B", DataType.Float)
 SMALL, ODD = lt(T, N), lt(T, 7)
 ZERO = k.Imm(0.0, DataType.Float)
@@ -105,3 +107,32 @@ def test_elements_beyond_the_end_are_not_read_before_a_guarded_reduction() -> No
         fd.add_output(fd.ops.argmin(fd.ops.remainder(x, 3), None))
     [out] = fd.execute([torch.arange(4, 12, dtype=torch.int32)])
     assert out.item() == 2
+
+
+def test_what_follows_from_a_broadcast_number_is_computed_once() -> None:
+    """A vector's lanes share the value that is loaded once, and so what is computed with it alone."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([64, 64], dtype=DataType.BFloat16, contiguity=[True, True])
+        step = fd.define_tensor([])
+        fd.add_output(fd.ops.cast(fd.ops.truediv(x, 1.0 - fd.ops.pow(0.9, step)), DataType.BFloat16))
+    inputs = [torch.randn(64, 64).bfloat16(), torch.tensor(3.0)]
+    [out] = fd.execute(inputs)
+    [kernel] = fd._finished().executor.last_program.kernels
+    assert depth_of(kernel.kernel.body, "pow") == depth_of(kernel.kernel.body, "sub") == [0]
+    assert depth_of(kernel.kernel.body, "truediv") == [1]
+    torch.testing.assert_close(out, (inputs[0].float() / (1 - 0.9**3)).bfloat16())
+
+
+def repeated(*body: k.Stmt) -> list[str]:
+    return lines(read_repeated_registers(kernel(*body, allocs=(A, B, R))))
+
+
+def test_a_register_is_read_instead_of_an_array_of_it_only_where_both_are_of_one_iteration() -> None:
+    value = k.Copy(b.at(A), b.at(X.buffer, T))
+    fill = loop(8, k.Copy(b.at(R, I), b.at(A)), unroll=True)
+    use = loop(8, k.Compute(b.EXP, b.at(B), (b.at(R, I),), DataType.Float), STORE, unroll=True)
+    assert EXP in repeated(value, fill, use)
+    for body in ([value, fill, use, value], [loop(4, value, fill, index=J), use], [fill, value, use]):
+        assert EXP not in repeated(*body)
+    vector = k.Copy(b.at(Y.buffer, T * 8), b.at(R), width=8)
+    assert EXP not in repeated(value, fill, use, vector)

@@ -6,6 +6,7 @@ import dataclasses
 
 import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
@@ -16,6 +17,7 @@ from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import MAX_UNROLL, unroll_register_loops
 from fusewright.ops.reductions import SUM
+from fusewright.ops.rounding import ROUNDED
 from fusewright.sim import SimOptions, simulate
 from fusewright.sym import as_int, const, evaluate, floordiv, land, lt, mod, symbol
 from tests.kernel import builders as b
@@ -205,10 +207,38 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
     twice = copy(Y.buffer, X.buffer, floordiv(T, 5), floordiv(T, 5))
     exchange = loop(2, k.If(lt(T, N - I), (copy(S, X.buffer, T, T),)), copy(R, S, I, 31 - T))
     result = kernel(twice, exchange, k.If(SMALL, (STORE,)), k.If(SMALL, (LOAD,)), allocs=(S, R))
-    idle = ("fill with neutral elements", "bring loads forward", "hoist invariants", "hold rows")
+    idle = {
+        "fill with neutral elements",
+        "bring loads forward",
+        "read repeated registers",
+        "hoist invariants",
+        "round in registers",
+        "hold rows",
+    }
     for name, run in PASSES[:-1]:  # the last gives shared memory its place anew
         changed = run(result)
         assert (changed is result) == (name in idle) and run(changed) is changed, name
         result = changed
     in_registers = kernel(LOAD, STORE, allocs=(R,))
     assert all(run(in_registers) is in_registers for _, run in PASSES)
+
+
+# ---- rounding
+
+
+def test_a_value_that_is_rounded_and_widened_stays_a_float():
+    """Graphs of torch round after each operator; what is stored is converted."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([40, 8], dtype=DataType.BFloat16, contiguity=[True, True])
+        rounded = fd.ops.cast(fd.ops.exp(x), DataType.BFloat16)
+        for out in (fd.ops.sin(rounded), rounded):
+            fd.add_output(fd.ops.cast(fd.ops.cast(out * 3.0, DataType.BFloat16) + 1.0, DataType.BFloat16))
+    given = torch.randn(40, 8).bfloat16()
+    made = fd.execute([given])
+    (kernel,) = fd._finished().executor.last_program.kernels
+    found = [s for s in k.walk(kernel.kernel.body) if isinstance(s, k.Compute)]
+    narrow = [s for s in found if s.dst.buffer.dtype is DataType.BFloat16]
+    assert sum(s.op is ROUNDED[DataType.BFloat16] for s in found) >= 3
+    assert all(s.dst.buffer.size is not const(1) for s in narrow)
+    e = given.exp()
+    torch.testing.assert_close(made, [e.sin() * 3 + 1, e * 3 + 1], rtol=1e-2, atol=1e-2)

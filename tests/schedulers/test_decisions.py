@@ -82,13 +82,14 @@ def test_rejections_give_the_reason(scheduler, fusion, reason):
     assert any(part in verdict.reason for part in reason.split("|"))
 
 
-def test_reductions_of_other_dimensions_are_two_kernels():
+def test_reductions_of_other_dimensions_have_a_scheduler_of_their_own():
     fusion = Fusion()
     x = define_tensor(fusion, [-1, -1], True)
     for dim in (0, 1):
         add_output(fusion, sum_(fusion, x, [dim]))
     verdict = ReductionScheduler().prepare(fusion)
     assert isinstance(verdict, Reject) and "reduce different dimensions" in verdict.reason
+    assert chosen(fusion) == "inner_outer"
 
 
 def test_registry_order_and_lookup():

@@ -43,7 +43,7 @@ class Case:
 
     define: Callable[[FusionDefinition], None]
     inputs: Callable[[], Tensors]
-    reference: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
     scheduler: SchedulerType
 
 
@@ -77,6 +77,12 @@ def _scan(dim: int, rank: int = 2) -> Callable[[FusionDefinition], None]:
     return lambda fd: fd.add_output(fd.ops.cumsum(_matrix(fd, rank), dim))
 
 
+def _both(fd: FusionDefinition) -> None:
+    x = _matrix(fd)
+    fd.add_output(fd.ops.sum(x, [1]))
+    fd.add_output(fd.ops.sum(x, [0]))
+
+
 CASES = {
     "pointwise": Case(
         _bias, lambda: [torch.rand(6, 40), torch.rand(40)], lambda x, y: x + y, SchedulerType.pointwise
@@ -101,6 +107,9 @@ CASES = {
         _scan(0), lambda: [torch.rand(70, 40)], lambda x: x.cumsum(0), SchedulerType.scan
     ),
     "scan_of_all": Case(_scan(0, 1), lambda: [torch.rand(300)], lambda x: x.cumsum(0), SchedulerType.scan),
+    "both_ways": Case(
+        _both, lambda: [torch.rand(70, 136)], lambda x: (x.sum(1), x.sum(0)), SchedulerType.inner_outer
+    ),
     "transpose": Case(
         _turned,
         lambda: [torch.rand(2, 8, 3, 16)],
@@ -129,8 +138,10 @@ def _run(case: Case, params: Any) -> str:
     fd, inputs = _opened(case)
     fd.sched.schedule(params)
     fd._finalize_schedule(inputs)
-    [out] = fd.execute(inputs)
-    assert_close(out, case.reference(*(t.double() for t in inputs)), inputs[0].numel())
+    expected = case.reference(*(t.double() for t in inputs))
+    outputs = fd.execute(inputs)
+    for out, each in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert_close(out, each, inputs[0].numel())
     return fd.last_cuda_code()
 
 
@@ -331,6 +342,8 @@ WRONG = [
     (SchedulerType.scan, "pointwise"),
     (SchedulerType.pointwise, "scan"),
     (SchedulerType.transpose, "softmax"),
+    (SchedulerType.inner_outer, "softmax"),
+    (SchedulerType.reduction, "both_ways"),
 ]
 FITTING = {
     SchedulerType.pointwise: PROPOSED["pointwise"],
@@ -338,6 +351,7 @@ FITTING = {
     SchedulerType.inner_persistent: PROPOSED["softmax"],
     SchedulerType.transpose: PROPOSED["transpose"],
     SchedulerType.scan: PROPOSED["scan"],
+    SchedulerType.inner_outer: PROPOSED["both_ways"],
 }
 
 

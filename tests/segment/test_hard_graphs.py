@@ -286,7 +286,7 @@ HARD = [
         rope,
         torch_rope,
         ((2, 5, 48), (5, 8), (5, 8)),
-        ("pointwise",) * 2,  # q and k read other elements, in one launch; v is a view of the product
+        ("pointwise",),  # of q and k; v is a view of the product
         stated=True,
         launches=1,
     ),

@@ -71,7 +71,7 @@ IN_CHUNKS = ["reduction", "scan", "scan"]
 def test_few_long_scans_are_computed_in_chunks():
     planned = select(sums, (2, 2**24))
     assert schedulers(planned) == IN_CHUNKS and tried(planned, "scan in chunks") == [True]
-    [trial] = planned.partition.trials
+    trial = planned.partition.trials[0]
     assert trial.after < trial.before / 10
     # Whichever call of a class comes first.
     lengths = {
@@ -116,7 +116,8 @@ def product(fusion: Fusion, a: TensorView, b: TensorView) -> list[TensorView]:
     "shapes, kept",
     [
         (((64, 65536), (65536, 64)), [True]),
-        (((512, 8192), (8192, 512)), [False]),  # half of the GPU computes: an eighth kernel's time is no gain
+        (((512, 8192), (8192, 512)), []),
+        (((512, 10240), (10240, 512)), [False]),  # half of the GPU computes: no gain within the error
         (((8, 4096), (4096, 4096)), []),
         (((4096, 4096), (4096, 4096)), []),
         (((64, 256), (256, 64)), []),

@@ -54,6 +54,16 @@ def traced(function: Callable[..., Any], *arguments: Any, symbolic: bool = False
     return make_fx(function, tracing_mode="symbolic" if symbolic else "fake")(*arguments)
 
 
+def traced_on(devices: Sequence[str], function: Callable[..., Any], *arguments: Any) -> fx.GraphModule:
+    """The graph, without writing into tensors within, of arguments that lie on these devices."""
+    with FakeTensorMode():
+        fakes = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+            for t, device in zip(arguments, devices)
+        ]
+        return make_fx(torch.func.functionalize(function), tracing_mode="fake")(*fakes)
+
+
 def assert_same(made: Any, expected: Any, values: bool = True) -> None:
     """Nested results are equal in structure, type, shape and, if asked, nearly so in value."""
     mine, structure = pytree.tree_flatten(made)

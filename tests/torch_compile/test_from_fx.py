@@ -186,22 +186,6 @@ def test_random_numbers_are_drawn_anew():
     assert first.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
 
 
-def test_attention_with_a_state_on_the_host_runs_between_definitions():
-    """Its backward pass reads the state where the forward pass left it; without dropout nobody reads it."""
-    x = torch.randn(1, 2, 8, 8)
-
-    def attend(dropout):
-        def function(x):
-            attention = torch.ops.aten._scaled_dot_product_efficient_attention.default
-            return attention(x * 2, x, x, None, True, dropout)[0] + 1
-
-        return from_fx(traced(function, x)).report()
-
-    assert attend(0.0).definitions == 1
-    (evaluated,) = attend(0.5).evaluated
-    assert not evaluated.within and evaluated.reason == "its random state is in host memory"
-
-
 def _copied(x, y):
     x.copy_(y)
     y.copy_(y + 1)

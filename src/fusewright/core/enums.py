@@ -114,6 +114,7 @@ class SchedulerType(enum.Enum):
     expr_eval = 9
     resize = 10
     scan = 11
+    inner_outer = 12
 
 
 @_with_entries

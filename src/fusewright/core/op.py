@@ -86,6 +86,9 @@ class Spelling:
             `ir.Node.reduced`); None: this one.
         divides: whether the last operand divides an integer, so that C leaves undefined what happens where it
             is 0: a compiler may take it for granted that it never is.
+        slots: what it takes in Float, as multiples of an addition's share of the time, for estimates: PTX
+            instructions, each by its throughput on sm_90 (CUDA C++ Programming Guide, arithmetic
+            instructions): a special function counts as 8.
     """
 
     cuda: str
@@ -93,6 +96,7 @@ class Spelling:
     snippets: tuple[str, ...] = ()
     precise: Spelling | None = None
     divides: bool = False
+    slots: int = 1
 
     def render(self, operands: Sequence[str], dtype: DataType) -> Code:
         """The CUDA expression for `operands`, with `dtype` as the compute type."""
@@ -297,6 +301,7 @@ class LibraryOp:
         switch: the option whose disabling keeps the operation from torch.
         strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
             more, or of other operations, torch would make a copy that a kernel makes as well.
+        anywhere: whether a tensor of rank 0 may lie in host memory, among its operands and its results.
     """
 
     name: str
@@ -307,6 +312,7 @@ class LibraryOp:
     draws: bool = False
     switch: str | None = None
     strided_rank: int = 0
+    anywhere: bool = False
 
     def __copy__(self) -> LibraryOp:
         return self

@@ -22,6 +22,7 @@ from fusewright.core.errors import (
     shown_number,
 )
 from fusewright.host.memory_checks import is_plain, storage_fault, unreadable
+from fusewright.host.places import is_kept_by_torch
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
@@ -82,6 +83,11 @@ class Binder:
         self._tensors = [
             (i, _TensorInput(i, v)) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
         ]
+        #: the positions of inputs that may lie in host memory, wherever the others are
+        written = {output.alias for output in fusion.outputs}
+        self._kept_by_torch = {
+            i for i, spec in self._tensors if spec.tensor not in written and is_kept_by_torch(spec.tensor)
+        }
         self._scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
         # The number of points that computing each tensor goes over, and of equal ones the widest tensor.
         widest: dict[Expr, TensorView] = {}
@@ -190,6 +196,7 @@ class Binder:
 
     def _device(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool) -> torch.device:
         found: dict[torch.device, int] = {}
+        aside: dict[torch.device, int] = {}
         for i, spec in self._tensors:
             given = inputs[i].device
             if with_meta and given.type == "meta":
@@ -197,8 +204,12 @@ class Binder:
             if spec.tensor.is_cpu:
                 if given.type != "cpu":
                     raise DeviceError(what=f"input {i}, {spec.name},", expected="the CPU", given=given)
+            elif given.type == "cpu" and i in self._kept_by_torch:
+                aside.setdefault(given, i)
             else:
                 found.setdefault(given, i)
+        if device is None:
+            found = found or aside
         if len(found) > 1:
             given = " and ".join(f"input {i} on {d}" for d, i in found.items())
             raise DeviceError(what="all input tensors", expected="one device", given=given)

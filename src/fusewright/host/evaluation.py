@@ -12,6 +12,7 @@ from fusewright.core.errors import InternalError, LibraryError
 from fusewright.host.ir import Evaluate
 from fusewright.host.layout import size_value
 from fusewright.host.memory import Memory
+from fusewright.host.places import is_kept_by_torch
 from fusewright.ir import LibraryCall, Node, Placement, TensorView, Update, Val
 from fusewright.ops.evaluate import updated
 from fusewright.runtime.targets import Target
@@ -31,7 +32,7 @@ class EvaluatePlan:
         #: of the program's code, by name: what no size changes
         self.constants: dict[str, Any] = {
             f"refused_{op.segment}": partial(_refuse, node),
-            **{f"lay_out_{tensor.name}": _layout_of(tensor) for tensor in op.outputs},
+            **{f"lay_out_{v.name}": _layout_of(v, target.device.type) for v in op.outputs},
         }
         if isinstance(node, LibraryCall):
             self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
@@ -72,13 +73,26 @@ def _refuse(node: Node, error: RuntimeError) -> NoReturn:
     raise LibraryError(op=node.label, problem=str(error)) from error
 
 
-def _layout_of(tensor: TensorView) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What lays a result out as the fusion states: dense, in the order of `tensor.allocation`."""
+def _layout_of(tensor: TensorView, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What lays a result out as the fusion states: dense, in the order of `tensor.allocation`.
+
+    What torch may leave in host memory is brought to the device if a kernel reads it.
+    """
+    if not tensor.ndim:
+        return _unchanged if is_kept_by_torch(tensor) else partial(_brought, device)
     position = {axis: i for i, axis in enumerate(tensor.shape)}
     order = [position[axis] for axis in tensor.allocation]
     if order == sorted(order):
         return torch.Tensor.contiguous
     return partial(_in_order, order, [order.index(dim) for dim in range(len(order))])
+
+
+def _unchanged(value: torch.Tensor) -> torch.Tensor:
+    return value
+
+
+def _brought(device: str, value: torch.Tensor) -> torch.Tensor:
+    return value if value.device.type == device else value.to(device)
 
 
 def _in_order(order: Sequence[int], back: Sequence[int], value: torch.Tensor) -> torch.Tensor:

@@ -52,10 +52,18 @@ class Context:
     last_block: LastBlock = field(init=False)
     #: nodes that only threads within the extents of broadcast axes, too, compute
     guarded: frozenset[Node] = field(init=False)
+    #: axes of blocks that not all outputs lie along: one block is launched for the others
+    partly_used: frozenset[ParallelType] = field(init=False)
 
     def __post_init__(self) -> None:
         self.last_block = LastBlock(self.nodes, self.loops)
         self.guarded = _guarded_along_broadcasts(self.nodes)
+        self.partly_used = frozenset(p for p in BLOCK_AXES if p in self.dims and not self._all_lie_along(p))
+
+    def _all_lie_along(self, parallel: ParallelType) -> bool:
+        """Whether all outputs that the kernel writes lie along an axis of blocks."""
+        outputs = (tensor for tensor in self.fusion.output_tensors() if tensor.definition is not None)
+        return all(any(axis.parallel is parallel for axis in tensor.loop) for tensor in outputs)
 
     # ---- indices
 
@@ -114,8 +122,8 @@ class Context:
                 continue
             if loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))
-            elif loop.parallel in THREAD_AXES:
-                found.append(lt(0, loop.extent))  # where there is none, one thread is launched all the same
+            elif loop.parallel in THREAD_AXES or loop.parallel in self.partly_used:
+                found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
         if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
         return necessary(found)

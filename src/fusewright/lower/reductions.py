@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -14,7 +16,7 @@ from fusewright.lower.guards import guarded
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.last_block import reduced_across
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ONE, Expr, Symbol, as_int, land, product, substitute, symbol
+from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, maximum, product, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
 MAX_RUN = MAX_VECTOR_BYTES
@@ -137,13 +139,16 @@ def _collective_item(
         extent = as_int(loops[-1].extent) or 1
         lane = symbol("lane", lo=0, hi=max(extent - 1, 0))
         wide = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
-        if extent > 1 and _lanes_contiguous(ctx, node, wide, lane):
+        if extent > 1 and _is_run(_accumulators(ctx, node, wide), lane) and not _shares_last_loop(node):
             width, indices, loops = extent, wide, loops[:-1]
-    guards = [substitute(g, {lane: 0}) for g in ctx.thread_guards(node, indices)]
-    guards += ctx.nonempty_guards(node)
+    dst = tuple(_first_of_run(ref, lane) for ref in _accumulators(ctx, node, indices))
+    guards = [*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node)]
     src = tuple(ctx.operand(node, i, indices) for i in range(len(node.inputs)))
-    src = tuple(k.Ref(s.buffer, substitute(s.index, {lane: 0})) if isinstance(s, k.Ref) else s for s in src)
-    dst = tuple(k.Ref(r.buffer, substitute(r.index, {lane: 0})) for r in _accumulators(ctx, node, indices))
+    gathered: list[k.Stmt] = []
+    if width > 1 and (any(lane in g.free_symbols for g in guards) or not _is_run(src, lane)):
+        src, gathered = _gathered(ctx, node, dst, src, land(*guards), lane, width)
+        guards = []
+    src = tuple(_first_of_run(s, lane) if isinstance(s, k.Ref) else s for s in src)
     dtypes = [r.buffer.dtype for r in dst]
     pred = land(*guards) if guards else k.TRUE
     work = ctx.workspace(dtypes, threads, width) if threads else ()
@@ -164,16 +169,43 @@ def _collective_item(
     else:
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
     # A collective may stand under what is the same in all threads of a block.
-    body = guarded(ctx.block_guards(node), [statement])
+    body = guarded(ctx.block_guards(node), [*gathered, statement])
     return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 
-def _lanes_contiguous(ctx: Context, node: Reduction, indices: NodeIndices, lane: Symbol) -> bool:
-    refs = [*_accumulators(ctx, node, indices)]
-    refs += [r for i in range(len(node.inputs)) if isinstance(r := ctx.operand(node, i, indices), k.Ref)]
-    if any(lane in g.free_symbols for g in ctx.thread_guards(node, indices)):
-        return False
-    return all(substitute(r.index, {lane: 0}) + lane is r.index for r in refs)
+def _shares_last_loop(node: Reduction) -> bool:
+    """Whether an operand is computed inside the innermost loop, one element at a time."""
+    return any(tensor.inline_at >= len(node.output.loop) for tensor in node.tensor_inputs)
+
+
+def _is_run(operands: Sequence[k.Operand], lane: Symbol) -> bool:
+    """Whether what the lanes access stands side by side."""
+    refs = [operand for operand in operands if isinstance(operand, k.Ref)]
+    return all(_first_of_run(ref, lane).index + lane is ref.index for ref in refs)
+
+
+def _first_of_run(ref: k.Ref, lane: Symbol) -> k.Ref:
+    return k.Ref(ref.buffer, substitute(ref.index, {lane: 0}))
+
+
+def _gathered(
+    ctx: Context,
+    node: Reduction,
+    states: Sequence[k.Ref],
+    src: tuple[k.Operand, ...],
+    pred: Expr,
+    lane: Symbol,
+    width: int,
+) -> tuple[tuple[k.Operand, ...], list[k.Stmt]]:
+    """The states of all lanes side by side in registers, the identity where `pred` does not hold, and the
+    statements that bring them there: a collective has one predicate and takes a run.
+    """
+    own = tuple(
+        k.Ref(ctx.register(f"{ref.buffer.name}_{len(ctx.registers)}", ref.buffer.dtype, width), lane)
+        for ref in states
+    )
+    body = (k.Init(node.op, own), k.Combine(node.op, own, src, pred=pred))
+    return own, [k.For(lane, const(width), body, unroll=True)]
 
 
 def _grid_reduce(
@@ -189,9 +221,10 @@ def _grid_reduce(
     dtypes: list[DataType],
 ) -> k.GridReduce:
     """Partial results: one set for each block and each thread off the reduced thread axes."""
-    blocks = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES)
-    kept = product(ctx.dims.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
-    groups = product(ctx.dims.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
+    launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}  # one at least
+    blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
+    kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
+    groups = product(launched.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
     flag = ctx.last_block.set_by(node).symbol
     partials = tuple(ctx.global_scratch("partial", dtype, blocks * kept * width, False) for dtype in dtypes)
     semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)

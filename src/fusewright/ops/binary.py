@@ -93,10 +93,11 @@ _DIV = Spelling(
     "{0} / {1}",
     torch.div,
     precise=Spelling("fw::divide({0}, {1})", torch.div, ("precise_division",)),
+    slots=14,
 )
 # Complex numbers are divided by the division of doubles, which is correctly rounded.
 _COMPLEX_DIV = Spelling("{0} / {1}", complex_functions.FUNCTIONS["div"], ("complex",))
-_FMOD = Spelling("fmod({0}, {1})", real_functions.fmod)
+_FMOD = Spelling("fmod({0}, {1})", real_functions.fmod, slots=84)
 _INT_MOD = Spelling("{0} % {1}", _int_mod, divides=True)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
 _BOOL_DIV = Spelling("{0}", lambda a, b: a | torch.zeros_like(b))
@@ -144,12 +145,12 @@ _ARITHMETIC = (
         {
             BOOL: Spelling("{0} || !{1}", lambda a, b: a | ~b),
             INT: Spelling("fw::int_pow({0}, {1})", _int_pow, ("int_pow",)),
-            FLOAT: Spelling("pow({0}, {1})", torch.pow),
+            FLOAT: Spelling("pow({0}, {1})", torch.pow, slots=110),
             COMPLEX: Spelling("fw::pow({0}, {1})", complex_functions.FUNCTIONS["pow"], ("complex_pow",)),
         },
         domains=_POWER_DOMAIN,
     ),
-    _binary("atan2", Rule.FLOAT_UP, {FLOAT: Spelling("atan2({0}, {1})", torch.atan2)}),
+    _binary("atan2", Rule.FLOAT_UP, {FLOAT: Spelling("atan2({0}, {1})", torch.atan2, slots=51)}),
     _binary("nextafter", Rule.FULL_FLOAT, {FLOAT: Spelling("nextafter({0}, {1})", torch.nextafter)}),
     _binary(
         "complex",

@@ -33,8 +33,9 @@ def call_library(
 
     orders: of each output its dimensions in memory, outermost first; none: row-major.
     """
-    # A library finds all operands on the device.
-    operands = [copy_tensor(fusion, v) if isinstance(v, TensorView) and v.is_cpu else v for v in inputs]
+    operands = list(inputs)
+    if not row.anywhere:
+        operands = [copy_tensor(fusion, v) if isinstance(v, TensorView) and v.is_cpu else v for v in inputs]
     outputs = []
     for i, (sizes, dtype) in enumerate(results):
         axes = factory_axes(fusion, sizes)

@@ -16,6 +16,9 @@ __all__ = ["CAST", "UNARY"]
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Torch = Callable[[torch.Tensor], torch.Tensor]
 
+# `Spelling.slots` of most functions that CUDA computes by a polynomial and a special function.
+FUNCTION_SLOTS = 32
+
 
 def _unary(
     name: str, rule: Rule, spellings: dict[Category, Spelling], domain: Domain | None = None
@@ -41,15 +44,21 @@ def _true(x: torch.Tensor) -> torch.Tensor:
 
 def _real_function(name: str, function: Torch, domain: Domain | None = None) -> ElementwiseOp:
     """A function of real numbers that CUDA has, overloaded, under the same name."""
-    return _unary(name, Rule.FLOAT_UP, {FLOAT: Spelling(f"{name}({{0}})", function)}, domain)
+    return _unary(
+        name, Rule.FLOAT_UP, {FLOAT: Spelling(f"{name}({{0}})", function, slots=FUNCTION_SLOTS)}, domain
+    )
 
 
 def _analytic(
-    name: str, function: Torch, complex_snippet: str, domain: Domain | None = None
+    name: str,
+    function: Torch,
+    complex_snippet: str,
+    domain: Domain | None = None,
+    slots: int = FUNCTION_SLOTS,
 ) -> ElementwiseOp:
     """A function of real and complex numbers: CUDA's own for the real, ours for the others."""
     spellings = {
-        FLOAT: Spelling(f"{name}({{0}})", function),
+        FLOAT: Spelling(f"{name}({{0}})", function, slots=slots),
         COMPLEX: Spelling(f"fw::{name}({{0}})", complex_functions.FUNCTIONS[name], (complex_snippet,)),
     }
     return _unary(name, Rule.FLOAT_UP, spellings, domain)
@@ -74,6 +83,7 @@ _RECIPROCAL = _unary(
             "({T})1 / {0}",
             torch.reciprocal,
             precise=Spelling("fw::divide(({T})1, {0})", torch.reciprocal, ("precise_division",)),
+            slots=8,
         ),
         COMPLEX: Spelling(
             "{T}(1) / {0}",
@@ -92,8 +102,8 @@ _TRANSCENDENTAL = (
     _analytic("atanh", torch.atanh, "complex_inverse_trig", _UNIT),
     _analytic("cos", torch.cos, "complex_trig"),
     _analytic("cosh", real_functions.cosh, "complex_trig", _EXPONENT),
-    _analytic("exp", torch.exp, "complex_exp", _EXPONENT),
-    _analytic("exp2", torch.exp2, "complex_exp", Domain(-120.0, 120.0)),
+    _analytic("exp", torch.exp, "complex_exp", _EXPONENT, slots=18),
+    _analytic("exp2", torch.exp2, "complex_exp", Domain(-120.0, 120.0), slots=8),
     _analytic("expm1", torch.expm1, "complex_exp", _EXPONENT),
     _real_function("erf", torch.erf),
     _real_function("erfc", torch.erfc),
@@ -105,12 +115,12 @@ _TRANSCENDENTAL = (
     _analytic("log1p", torch.log1p, "complex_log", Domain(low=-1.0)),
     _analytic("log2", torch.log2, "complex_log", _POSITIVE),
     _RECIPROCAL,
-    _analytic("rsqrt", torch.rsqrt, "complex_sqrt", _POSITIVE),
+    _analytic("rsqrt", torch.rsqrt, "complex_sqrt", _POSITIVE, slots=8),
     _unary(
         "sigmoid",
         Rule.FLOAT_UP,
         {
-            FLOAT: Spelling("fw::sigmoid({0})", real_functions.sigmoid, ("sigmoid",)),
+            FLOAT: Spelling("fw::sigmoid({0})", real_functions.sigmoid, ("sigmoid",), slots=FUNCTION_SLOTS),
             COMPLEX: Spelling(
                 "fw::sigmoid({0})", complex_functions.FUNCTIONS["sigmoid"], ("complex_sigmoid",)
             ),
@@ -118,7 +128,7 @@ _TRANSCENDENTAL = (
     ),
     _analytic("sin", torch.sin, "complex_trig"),
     _analytic("sinh", real_functions.sinh, "complex_trig", _EXPONENT),
-    _analytic("sqrt", real_functions.sqrt, "complex_sqrt", _POSITIVE),
+    _analytic("sqrt", real_functions.sqrt, "complex_sqrt", _POSITIVE, slots=12),
     _analytic("tan", torch.tan, "complex_trig"),
     _analytic("tanh", torch.tanh, "complex_trig"),
 )
@@ -169,7 +179,7 @@ _SIGNS_AND_ROUNDING = (
         "silu",
         Rule.KEEP,
         {
-            FLOAT: Spelling("fw::silu({0})", real_functions.silu, ("silu",)),
+            FLOAT: Spelling("fw::silu({0})", real_functions.silu, ("silu",), slots=FUNCTION_SLOTS),
             COMPLEX: Spelling("fw::silu({0})", complex_functions.FUNCTIONS["silu"], ("complex_sigmoid",)),
         },
     ),

@@ -2,9 +2,9 @@
 
 What lives here: `base` (the protocol, what a scheduler is told, the registry), `cost` (estimates), `params`
 (their decisions), `io` (caches of inputs and outputs, which all schedulers make alike), `reference_map`,
-`pointwise_space` and `reduction_space` (the dimensions that one kernel iterates over), `reduction_loops`
-(what schedulers of reductions do alike), `banks` (of shared memory), `contraction` (what a matrix product
-costs), `sizes` (arithmetic), and one file a scheduler. Schedulers do not import each other.
+`pointwise_space`, `reduction_space` and `inner_outer_space` (the dimensions that one kernel iterates over),
+`reduction_loops` (what schedulers of reductions do alike), `banks` (of shared memory), `contraction` (what a
+matrix product costs), `sizes` (arithmetic), and one file a scheduler. Schedulers do not import each other.
 `default_registry` lists them in the order in which they are asked. It may import core, sym, ir, ops,
 analyze, rewrite and schedule.
 """
@@ -33,10 +33,12 @@ from fusewright.schedulers.base import (
     type_name,
 )
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
+from fusewright.schedulers.inner_outer import InnerOuterScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     CompileParams,
     HeuristicParams,
+    InnerOuterParams,
     LaunchParams,
     PointwiseParams,
     ReductionParams,
@@ -54,6 +56,8 @@ __all__ = [
     "ExprEvalScheduler",
     "Facts",
     "HeuristicParams",
+    "InnerOuterParams",
+    "InnerOuterScheduler",
     "InnerPersistentScheduler",
     "LaunchParams",
     "Part",
@@ -90,6 +94,7 @@ def default_registry() -> Registry:
     return Registry(
         [
             ReductionScheduler(),
+            InnerOuterScheduler(),
             TransposeScheduler(),
             PointwiseScheduler(),
             InnerPersistentScheduler(),

@@ -147,6 +147,13 @@ class Scheduler(Protocol):
 Space = TypeVar("Space")
 
 
+def merges_last(scheduler: Scheduler) -> bool:
+    """Whether a scheduler joins what kernels of other schedulers would leave apart, and is asked to only when
+    no other merge is possible: its attribute `merges_last`, if it has one.
+    """
+    return bool(getattr(scheduler, "merges_last", False))
+
+
 def accepted(scheduler: Scheduler, space: Space | str) -> Space:
     """What an analysis found, or where that is the reason why there is nothing, the RejectedError."""
     if isinstance(space, str):

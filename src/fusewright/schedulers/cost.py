@@ -1,8 +1,10 @@
 """What a kernel costs: the bytes that it moves through memory, and an estimate of its seconds.
 
-A kernel of a fused computation waits for memory, so the estimate is a roofline of the bytes, lowered by what
-a schedule keeps of the memory's speed. It is there to compare partitions of one graph for one call; figures
-from a GPU are the tuner's.
+A kernel takes the time of its launch, and then the longer of that of its memory traffic and that of its
+arithmetic; a schedule may keep less than all of the memory's speed, and add steps of its own. Constants are
+fitted to the segments of the corpus, each timed alone on an H200 (`./dev bench cost`).
+
+The estimate is there to compare partitions of one graph for one call; figures from a GPU are the tuner's.
 """
 
 from __future__ import annotations
@@ -10,19 +12,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod
+from math import exp, prod
 
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed
+from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.sym import Expr
 
-# What a kernel takes besides its bytes: its launch, until the memory is busy, and the last blocks' tail. The
-# share of the nominal bandwidth that a copy reaches. Both fitted to copies of 1 to 2,000 MB on an H200.
-KERNEL_SECONDS = 4.4e-6
+# What a kernel takes besides its traffic: its launch, until the memory is busy, and the last blocks' tail.
+KERNEL_SECONDS = 4.7e-6
+# The share of the nominal bandwidth that a copy of 2,000 MB reaches.
 COPY_SHARE = 0.895
+# The share of the L2 cache that holds what the kernel before has written, and that is still to be written to
+# memory when a kernel starts: it makes room for what the kernel reads.
+UNWRITTEN_SHARE = 0.4
+# A grid reduction: partial results go to memory, and the last block of each row or column sums them.
+GRID_REDUCTION_SECONDS = 2.6e-6
+# Operations that a multiplication with an addition counts as in a GPU's nominal speed.
+OPERATIONS_A_SLOT = 2
+# Slots (`core.op.Spelling`) of an index expression or a choice by position, for each element.
+INDEX_SLOTS = 2
 
 
 class Traffic:
@@ -74,6 +85,35 @@ def _count(extents: Sequence[Expr], facts: Facts) -> int:
     return prod(facts.value(extent) for extent in extents)
 
 
+class Arithmetic:
+    """What one kernel of `fusion` computes at least: each value once for each point of its dimensions."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._slots: dict[tuple[Expr, ...], int] = {}
+        for node in fusion.nodes:
+            slots = _slots(node)
+            if slots:
+                points = tuple(a.extent for a in node.output.maybe_root if not a.is_broadcast)
+                self._slots[points] = self._slots.get(points, 0) + slots
+
+    def slots(self, facts: Facts) -> int:
+        """In all: multiples of an addition in one thread."""
+        return sum(each * _count(points, facts) for points, each in self._slots.items())
+
+
+def _slots(node: Node) -> int:
+    """Of one point. A step of a reduction computes each of its states from all of them."""
+    if node.is_scalar:
+        return 0
+    if isinstance(node, Pointwise):
+        inputs = [value.dtype for value in node.inputs if isinstance(value, TensorView)]
+        dtype = node.op.compute_dtype(inputs or [node.output.dtype], node.output.dtype)
+        return node.op.spelling(dtype).slots
+    if isinstance(node, (Reduction, Scan)):
+        return len(node.outputs) ** 2
+    return INDEX_SLOTS if isinstance(node, (Indexed, Choose)) else 0
+
+
 @dataclass(frozen=True)
 class CostModel:
     """What kernels of one fusion cost."""
@@ -84,20 +124,55 @@ class CostModel:
     def _traffic(self) -> Traffic:
         return Traffic(self.fusion)
 
-    def estimate(
-        self, facts: Facts, hardware: HardwareInfo, reads: float = 1.0, speed: float = 1.0
-    ) -> Callable[[], Cost]:
-        """The cost of a kernel that reads its inputs `reads` times, at the share `speed` of a copy's
-        speed.
-        """
-        return partial(self._cost, facts, hardware, reads, speed)
+    @cached_property
+    def _arithmetic(self) -> Arithmetic:
+        return Arithmetic(self.fusion)
 
-    def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float) -> Cost:
+    def estimate(
+        self,
+        facts: Facts,
+        hardware: HardwareInfo,
+        reads: float = 1.0,
+        speed: float = 1.0,
+        steps: float = 0.0,
+    ) -> Callable[[], Cost]:
+        """The cost of a kernel that reads its inputs `reads` times, at the share `speed` of a copy's speed,
+        and takes `steps` seconds for what neither memory nor arithmetic is busy with.
+        """
+        return partial(self._cost, facts, hardware, reads, speed, steps)
+
+    def seconds_an_sm(self, facts: Facts, hardware: HardwareInfo) -> float:
+        """What one SM would take for all of the traffic, at its share of a copy's speed."""
+        moved = self._traffic.read(facts) + self._traffic.written(facts)
+        return moved * hardware.sm_count / _copy_speed(hardware)
+
+    def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float, steps: float) -> Cost:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
-        least = read + written
         moved = int(read * reads) + written
-        bandwidth = hardware.memory_bandwidth_gbs * 1e9 * COPY_SHARE
-        return Cost(moved, KERNEL_SECONDS + moved / (bandwidth * speed), KERNEL_SECONDS + least / bandwidth)
+        bandwidth = _copy_speed(hardware)
+        computing = self._arithmetic.slots(facts) / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
+        unwritten = _unwritten(read, written, hardware)
+        seconds = max((moved + unwritten) / (bandwidth * speed), computing) + steps
+        least = max((read + written + unwritten) / bandwidth, computing)
+        return Cost(moved, KERNEL_SECONDS + seconds, KERNEL_SECONDS + least)
+
+
+def _copy_speed(hardware: HardwareInfo) -> float:
+    """Bytes a second."""
+    return hardware.memory_bandwidth_gbs * 1e9 * COPY_SHARE
+
+
+def _unwritten(read: int, written: int, hardware: HardwareInfo) -> float:
+    """The bytes that are written to memory to make room in the L2 cache for what a kernel reads.
+
+    Lines are replaced at random, so after as many bytes as the cache holds a share of 1 - 1/e is replaced.
+    What a kernel writes leaves as much to be written after it.
+    """
+    if not read:
+        return 0.0
+    moved = read + written
+    replaced = hardware.l2_bytes * (1 - exp(-moved / hardware.l2_bytes))
+    return UNWRITTEN_SHARE * replaced * read / moved
 
 
 def busy_share(blocks: float, hardware: HardwareInfo) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 from fusewright.analyze.persistent import persistent_tensors
@@ -68,13 +68,16 @@ BUSY_SHARE = 4
 COMFORTABLE_BLOCK = 256
 # What reading a row again costs that is still in L2, of reading it from memory.
 L2_READ_COST = 0.3
-# Of a copy's speed, what blocks reach that are 1, 2, 3, or more on an SM (measured on an H200: rows of 65536,
-# 16384 and fewer bfloat16).
-OVERLAP = (0.7, 0.9, 0.96, 1.0)
+# What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
+# some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
+# one block an SM, and 0.8 for rows of 16384 float).
+ROW_SECONDS = 2e-6
+# What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
+HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each.
 RELOADED_SPEED = 0.85
 # What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
-WELFORD_SPEED = 0.9
+WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
@@ -212,12 +215,11 @@ class _Planner:
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
         blocks = ceil_div(rows, params.lparams.bdimy)
-        busy = busy_share(blocks, hardware)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
             again = self._passes * (L2_READ_COST if in_l2 else 1.0)
-            speed = busy * RELOADED_SPEED
+            speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
         held = params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
@@ -228,8 +230,16 @@ class _Planner:
             buffers = self.projected if params.project_persistent_buffers else self.everything
             registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
             resident = hardware.registers_per_sm // (threads * registers)
-        speed = busy * _overlap(resident) * self._math_speed
-        return self._cost.estimate(facts, hardware, speed=speed)
+        return partial(self._cost_held, facts, hardware, blocks, max(1, resident))
+
+    def _cost_held(self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int) -> Cost:
+        """Of rows that are held by `blocks` in all, `resident` on an SM at a time."""
+        moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
+        overlap = min(1.0, resident * moving / (moving + ROW_SECONDS)) if moving else 1.0
+        speed, steps = busy_share(blocks, hardware) * overlap, HELD_SECONDS
+        if self._has_welford:
+            speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
+        return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
 
     @cached_property
     def _cost(self) -> CostModel:
@@ -241,9 +251,8 @@ class _Planner:
         return _longest_chain(self.fusion)
 
     @cached_property
-    def _math_speed(self) -> float:
-        steps = any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
-        return WELFORD_SPEED if steps else 1.0
+    def _has_welford(self) -> bool:
+        return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
 
     def _constant_row_is_faster(self, facts: Facts, params: ReductionParams) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
@@ -344,10 +353,6 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
     )
-
-
-def _overlap(resident: int) -> float:
-    return OVERLAP[max(1, min(resident, len(OVERLAP))) - 1]
 
 
 def _longest_chain(fusion: Fusion) -> int:

@@ -25,6 +25,8 @@ from fusewright.core.hardware import (
 MAX_EXTENTS = dict(zip(("gdimx", "gdimy", "gdimz", "bdimx", "bdimy", "bdimz"), MAX_GRID + MAX_BLOCK))
 # The widest access, 16 bytes, of the smallest elements. What of it a dtype allows, the lowering checks.
 MAX_VECTOR = 16
+# Rows whose results a block holds in shared memory, of the widest states there are.
+MAX_ROWS_PER_BLOCK = 4096
 # Copies of a loop's body: more make a kernel that compiles for minutes and spills all its registers.
 MAX_UNROLL = 128
 # Fields of ReductionParams that stand in the reference's interface, and have no meaning here yet.
@@ -273,6 +275,49 @@ class ScanParams(HeuristicParams):
             if value < 1:
                 raise ParamsError(path=f"lparams.{name}", expected="the extent, 1 or more", given=value)
         self._expect_extents(["bdimx", "bdimy"])
+
+
+@dataclass(frozen=True, slots=True)
+class InnerOuterParams(HeuristicParams):
+    """How a domain that is reduced along its rows and along its columns is cut up.
+
+    lparams.bdimx * lparams.bdimz threads along a row, vectorization_factor contiguous columns each, and
+    lparams.bdimy down the columns, each with unroll_factor rows in flight. Shuffles combine what threads x
+    find in a row, shared memory what threads z do. rows_per_block: a multiple of the rows that a block has in
+    flight.
+    """
+
+    vectorization_factor: int = 1
+    unroll_factor: int = 1
+    rows_per_block: int = 1
+
+    @property
+    def rows_per_thread(self) -> int:
+        """Rows whose results a thread combines across blocks."""
+        return -(-self.rows_per_block // (self.lparams.bdimx * self.lparams.bdimy))
+
+    @property
+    def columns_per_block(self) -> int:
+        return self.lparams.bdimx * self.lparams.bdimz * self.vectorization_factor
+
+    def validate(self) -> None:
+        HeuristicParams.validate(self)
+        _vector("vectorization_factor", self.vectorization_factor)
+        _within("unroll_factor", self.unroll_factor, 1, MAX_UNROLL)
+        threads = ("bdimx", "bdimy", "bdimz")
+        for name in threads:
+            value = getattr(self.lparams, name)
+            if value < 1:
+                raise ParamsError(path=f"lparams.{name}", expected="the extent, 1 or more", given=value)
+        self._expect_extents(threads, ["gdimx", "gdimy"])
+        step = self.lparams.bdimy * self.unroll_factor
+        if self.rows_per_block < 1 or self.rows_per_block % step:
+            raise ParamsError(
+                path="rows_per_block",
+                expected=f"a multiple of lparams.bdimy * unroll_factor ({step})",
+                given=self.rows_per_block,
+            )
+        _within("rows_per_block", self.rows_per_block, step, max(step, MAX_ROWS_PER_BLOCK))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from fusewright.schedulers.base import (
     accepted,
     check_start,
 )
-from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -73,8 +73,6 @@ MIN_OUTER_STEPS = 2
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
 # elements at least: a block of any width has work for them.
 CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
-# Of a copy's speed, what reading alone reaches (measured on an H200, 128 MB to 512 MB).
-REDUCTION_SPEED = 0.93
 
 
 class ReductionScheduler:
@@ -167,8 +165,13 @@ class _Planner:
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
     ) -> Proposal:
-        speed = REDUCTION_SPEED * busy_share(blocks, hardware)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
+        steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
+        speed = busy_share(blocks, hardware)
+        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
+
+    @cached_property
+    def _reductions(self) -> int:
+        return sum(isinstance(node, Reduction) for node in self.fusion.nodes)
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

@@ -110,7 +110,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
             return f"reduction {other.name} is of a broadcast along a dimension of {reference.name}"
         if any(a.is_reduction != mapped[a].is_reduction for a in reference.logical):
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
-    after = _after(fusion, reductions)
+    after = computed_after(fusion, reductions)
     problem = _uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
     problem = problem or _misplaced(fusion, reference, maps)
     if problem is not None:
@@ -121,13 +121,8 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     if several and any(all(a not in read.axes for read in reads) for a in expanded):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
         return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
-    main = _main_load(fusion, reference, reads)
-    order = list(reference.logical)
-    if main is not None:
-        # Outside of those that it lies along are those that it is a broadcast along.
-        place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
-        axes = main.axes
-        order.sort(key=lambda a: place.get(axes.get(a), -1))  # type: ignore[arg-type]
+    main = main_load(fusion, reference, reads)
+    order = memory_order(reference, main)
     return ReductionSpace(
         reference,
         reductions,
@@ -157,7 +152,7 @@ def _misplaced(fusion: Fusion, reference: TensorView, maps: dict[TensorView, Axi
     return None
 
 
-def _main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -> Access | None:
+def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -> Access | None:
     """The load that has most dimensions, if one has any.
 
     Of several it is the first by input and memory order, whatever the order of nodes, which caches change.
@@ -171,7 +166,21 @@ def _main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -
     return min((read for read in reads if read.concrete), key=rank, default=None)
 
 
-def _after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView]:
+def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]:
+    """The reference's axes as the main load lies in memory, outermost first.
+
+    Outside of those that it lies along are those that it is a broadcast along.
+    """
+    order = list(reference.logical)
+    if main is not None:
+        place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
+        axes = main.axes
+        order.sort(key=lambda a: place.get(axes.get(a), -1))  # type: ignore[arg-type]
+    return order
+
+
+def computed_after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView]:
+    """The tensors that follow from a reduction."""
     found: set[TensorView] = set()
     for node in fusion.ordered_nodes():
         for out in node.outputs:

@@ -15,9 +15,9 @@ from fusewright.schedulers.base import Cost
 from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.segmented import Segment
 
-# A segment shares its launch if the launch is this share of its time. Below, the gain is within the error of
-# an estimate, and the kernel would have the registers and the shared memory of the largest part.
-LEAST_SHARE = 0.1
+# A segment shares its launch if the launch is this share of its time. Below, the gain is within what repeated
+# measurements differ by, and the kernel would have the registers and the shared memory of the largest part.
+LEAST_SHARE = 0.02
 # Segments of one launch at most: as many as 4 KB of parameters are enough for, where each has ten pointers.
 MAX_PARTS = 48
 

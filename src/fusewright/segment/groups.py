@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.ir import Copy, Node, TensorView, Update, Val
 
@@ -24,15 +24,18 @@ class GroupGraph:
     for directed acyclic graphs". So a merge costs as much as the stretch of the order that it spans.
     """
 
-    def __init__(self, groups: Sequence[Sequence[Node]]) -> None:
+    def __init__(self, groups: Sequence[Sequence[Node]], apart: Collection[Node] = ()) -> None:
         """`groups`: of nodes that compute tensors, producers first, as are the nodes of each.
 
-        A node that several groups compute is read from the first one by those that do not.
+        `apart`: nodes that are groups by themselves and are not to be merged. A node that several groups
+        compute is read from the first one by those that do not.
         """
         count = len(groups)
         self._nodes = [node for group in groups for node in group]
-        # Groups of one node that no kernel contains: they order the others, and are never merged.
-        self._whole = {i for i, group in enumerate(groups) if group and group[0].traits.whole}
+        # Groups of one node that no kernel here contains: they order the others, and are never merged.
+        self._whole = {
+            i for i, group in enumerate(groups) if group and (group[0].traits.whole or group[0] in apart)
+        }
         self.members: dict[int, list[int]] = {}
         self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
         self._producers: dict[int, set[int]] = {i: set() for i in range(count)}

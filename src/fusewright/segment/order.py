@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node, TensorView
+from fusewright.ir import Node, Reduction, TensorView, Val
 
 
 def launch_order(
@@ -80,3 +80,36 @@ def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
         seen |= part
         parts.append(tuple(sorted(part, key=position.__getitem__)))
     return parts
+
+
+def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
+    """For each reduction of the group: that, and what follows from it there, unless that is the whole group.
+
+    Producers first, as the group.
+    """
+    for start in group:
+        if not isinstance(start, Reduction):
+            continue
+        made: set[Val] = set(start.outputs)
+        part: list[Node] = [start]
+        for node in group[group.index(start) + 1 :]:
+            if not made.isdisjoint(node.inputs):
+                part.append(node)
+                made.update(node.outputs)
+        if len(part) < len(group):
+            yield tuple(part)
+
+
+def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:
+    """The group and those kernels that share a tensor with it, in order."""
+    own = groups[index]
+    near = {value for node in own for value in (*node.tensor_inputs, *node.outputs)}
+    return [
+        i
+        for i, group in enumerate(groups)
+        if i == index
+        or (
+            not group[0].traits.whole
+            and any(not near.isdisjoint((*node.tensor_inputs, *node.outputs)) for node in group)
+        )
+    ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node
-from fusewright.schedulers.base import Scheduler
+from fusewright.schedulers.base import Scheduler, merges_last
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, ExclusionIndex, Exclusions
 from fusewright.segment.groups import GroupGraph
@@ -38,8 +38,12 @@ def partition(
     return draft.result(draft.segments(merged_groups(draft, draft.nodes, exclusions), exclusions))
 
 
-def merged_groups(draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -> list[list[Node]]:
+def merged_groups(
+    draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node] = ()
+) -> list[list[Node]]:
     """Merges `nodes` of the draft's graph into groups that one scheduler each takes, producers first.
+
+    `apart`: those of the nodes that stay groups by themselves.
 
     Nodes that compute scalars are left to the host. If one scheduler takes everything, there is one group.
     A node that no kernel contains is a group by itself; what surrounds it merges as if it were not there,
@@ -49,20 +53,25 @@ def merged_groups(draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -
     sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
     geometrically: about n log n nodes are shown to the schedulers for n nodes.
     """
-    return _Search(draft, nodes, exclusions).run()
+    return _Search(draft, nodes, exclusions, apart).run()
 
 
 class _Search:
     """The state of one search."""
 
-    def __init__(self, draft: Draft, nodes: Sequence[Node], exclusions: Exclusions) -> None:
-        self.graph = GroupGraph([[node] for node in nodes])
+    def __init__(
+        self, draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node]
+    ) -> None:
+        self.graph = GroupGraph([[node] for node in nodes], apart)
         self.draft = draft
         self._excluded = ExclusionIndex(exclusions)
         # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
         # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
         self._refused: dict[int, set[int]] = {}
         self._refusals = 0
+        # Whether schedulers that merge last may; and whether one would have before it might.
+        self._may_merge_last = True
+        self._would_merge_last = False
 
     def run(self) -> list[list[Node]]:
         graph = self.graph
@@ -70,7 +79,12 @@ class _Search:
         if everything and graph.can_merge(everything) and self._is_taken(everything):
             graph.merge(everything)
         else:
+            self._may_merge_last = False
             self._merge_until_stable()
+            if self._would_merge_last:
+                self._may_merge_last = True
+                self._refused.clear()
+                self._merge_until_stable()
         return [graph.nodes([group]) for group in graph.groups()]
 
     def _merge_until_stable(self) -> None:
@@ -155,4 +169,8 @@ class _Search:
 
     def _is_taken(self, groups: Sequence[int]) -> bool:
         """Whether a scheduler takes the union of the groups."""
-        return self.draft.offer(self.graph.nodes(groups), self._excluded)[0] is not None
+        scheduler, _ = self.draft.offer(self.graph.nodes(groups), self._excluded)
+        if scheduler is None or self._may_merge_last or not merges_last(scheduler):
+            return scheduler is not None
+        self._would_merge_last = True
+        return False

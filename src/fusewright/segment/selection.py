@@ -36,7 +36,7 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.segment.bundles import launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
-from fusewright.segment.order import launch_order, sibling_parts
+from fusewright.segment.order import launch_order, reductions_apart, sibling_parts, surroundings
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.recompute import border_inputs
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
@@ -51,6 +51,9 @@ SLOW = 1.15
 LEAST_GAIN = 0.02
 # Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
 MAX_TRIALS = 256
+# Nodes that are partitioned anew for one call at most, to see whether a reduction had better be in another
+# kernel: that takes as long as a partition of so many, and is tried where kernels take longest.
+MAX_SURROUNDINGS = 256
 
 Answer = TypeVar("Answer")
 
@@ -267,6 +270,9 @@ class _Decision:
         self.trials: list[Trial] = []
         self._changes: list[Change] = []
         self._tried: set[tuple[str, tuple[Node, ...]]] = set()
+        self._surroundings_left = MAX_SURROUNDINGS
+        # Of those: the text of a group, and the place of a reduction in it, for which it was no gain.
+        self._stays: set[tuple[str, int]] = set()
         self._planned: dict[Segment, Proposal | Reject] = {}
         self._costs: dict[Segment, Cost] = {}
 
@@ -343,7 +349,7 @@ class _Decision:
         while len(self.trials) < MAX_TRIALS:
             idea = next(self._ideas(state), None)
             if idea is None:
-                moved = self._moved(state)
+                moved = self._moved(state) or self._apart(state)
                 if moved is None:
                     break
                 state = moved
@@ -372,15 +378,76 @@ class _Decision:
             after = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
             if None in after or sum(after) >= sum(before):  # type: ignore[arg-type]
                 continue
-            ordered = launch_order(groups, self.draft.position)
-            moved = self._state(ordered, state.excluded) if ordered is not None else None
-            kept = isinstance(moved, State) and _is_better(state, moved)
-            names = ", ".join(node.output.name for node in part)
-            after_move = moved if isinstance(moved, State) else None
-            self._note(f"{names} in another kernel", state, after_move, kept)
-            if kept:
-                return after_move
+            moved = self._tried_move(part, groups, state)
+            if moved is not None:
+                return moved
         return None
+
+    def _apart(self, state: State) -> State | None:
+        """A better state with a reduction, and what follows it, not in the kernel of what it reads.
+
+        The search may have merged it there before it saw what else could be: that, and the kernels around,
+        are partitioned anew without it. It then is a kernel by itself, or part of the one where it costs
+        least.
+        """
+        position = self.draft.position
+        seconds = [self._group_seconds(group, state) or 0.0 for group in state.groups]
+        for i in sorted(range(len(state.groups)), key=lambda i: -seconds[i]):
+            segment = self.draft.segment_of(state.groups[i], state.excluded)
+            for part in reductions_apart(state.groups[i]) if segment is not None else ():
+                key = segment.text, list(state.groups[i]).index(part[0])  # type: ignore[union-attr]
+                if key in self._stays:
+                    continue
+                region = surroundings(state.groups, i)
+                inside = [node for j in region for node in state.groups[j]]
+                if len(region) < 2:
+                    continue
+                if len(inside) > self._surroundings_left:
+                    return None
+                self._surroundings_left -= len(inside)
+                inside.sort(key=position.__getitem__)
+                new = merged_groups(self.draft, inside, state.excluded, apart=part)
+                new = self._placed(part, [group for group in new if group[0] not in part], state)
+                rest = [group for j, group in enumerate(state.groups) if j not in region]
+                moved = self._tried_move(part, [*rest, *new], state)
+                if moved is not None:
+                    return moved
+                self._stays.add(key)
+        return None
+
+    def _placed(self, part: Sequence[Node], groups: Sequence[list[Node]], state: State) -> list[list[Node]]:
+        """The groups with the part in one of them, or by itself where that costs less."""
+        best: tuple[float, list[list[Node]]] | None = None
+        alone = self._group_seconds(part, state)
+        if alone is not None:
+            best = alone, [*groups, list(part)]
+        for i, group in enumerate(groups):
+            if group[0].traits.whole:
+                continue
+            before = self._group_seconds(group, state)
+            joined = sorted([*group, *part], key=self.draft.position.__getitem__)
+            after = self._group_seconds(joined, state) if before is not None else None
+            if after is None or before is None or (best is not None and after - before >= best[0]):
+                continue
+            candidate = [*groups[:i], joined, *groups[i + 1 :]]
+            if launch_order(candidate, self.draft.position) is not None:
+                best = after - before, candidate
+        return best[1] if best is not None else [*groups, list(part)]
+
+    def _tried_move(
+        self, part: Sequence[Node], groups: Sequence[Sequence[Node]], state: State
+    ) -> State | None:
+        """The state with these groups if that is better; `part` is what went to another."""
+        ordered = launch_order(groups, self.draft.position)
+        try:
+            moved = self._state(ordered, state.excluded) if ordered is not None else None
+        except NoSchedulerError:
+            moved = None
+        after = moved if isinstance(moved, State) else None
+        kept = after is not None and _is_better(state, after)
+        names = ", ".join(node.output.name for node in part)
+        self._note(f"{names} in another kernel", state, after, kept)
+        return after if kept else None
 
     def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""

@@ -7,6 +7,7 @@ definitions and odd ones for torch, so that a stage depends on earlier ones only
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,6 @@ from fusewright.torch_compile.recording import (
 )
 from fusewright.torch_compile.report import Evaluated, Report
 from fusewright.torch_compile.result_views import ResultView, base_of, result_views
-from fusewright.torch_compile.rows import Overload, bound_arguments
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known, is_size
 
 __all__ = ["ConvertedGraph", "from_fx"]
@@ -191,7 +191,8 @@ class _Conversion:
         )
         self.outside: dict[fx.Node, str] = dict(refused)
         self._results = frozenset(r for r in pure.results if isinstance(r, fx.Node))
-        self._on_gpu = any(t.device.type == "cuda" for n in pure.placeholders for t in result_tensors(n))
+        self._leaving = self._results.union(value for value, _ in pure.written)
+        self._on_gpu = any(t.device.type == "cuda" for n in pure.graph.nodes for t in result_tensors(n))
         self._find_outside()
         self.stages = self._stages()
         #: the order in which a definition takes what it reads: the arguments, then what is computed
@@ -225,33 +226,69 @@ class _Conversion:
         for node in self.pure.graph.nodes:
             if node.op != "call_function" or node in self.outside:
                 continue
-            tensors = [t for n in (node, *node.all_input_nodes) for t in result_tensors(n)]
-            for tensor in tensors:
+            for tensor in itertools.chain(*_tensors_of(node)):
                 if not takes_dtype(tensor.dtype):
                     self.outside[node] = f"a definition has no tensors of {tensor.dtype}"
             if node.target is operator.getitem and node.args[0] in self.outside:
                 self.outside[node] = ""
-            elif _has_state_on_host(node):
-                self.outside[node] = "its random state is in host memory"
+        if self._on_gpu:
+            self._find_on_host()
         # Where torch computes between definitions, or a size is a result, it computes the sizes, too.
         if self.outside or any(is_size(meta_of(r)) for r in self._results):
             for node in self.pure.graph.nodes:
                 if node.op == "call_function" and node.target in SIZE_FUNCTIONS:
                     self.outside.setdefault(node, "")
 
-    def _stages(self) -> dict[fx.Node, int]:
-        """Of each node that computes something."""
-        stages: dict[fx.Node, int] = {}
-        for node in self.pure.graph.nodes:
-            if node.op != "call_function":
+    def _find_on_host(self) -> None:
+        """Has torch compute what the graph computes in host memory, and what reads more than numbers there.
+
+        A definition reads numbers there. It may compute further ones, which lie on the GPU, if it alone reads
+        them: constants, above all.
+        """
+        for node in reversed(self.pure.graph.nodes):
+            if node.op != "call_function" or node in self.outside or not result_tensors(node):
                 continue
+            made, read = ([t for t in ts if is_on_host(t)] for ts in _tensors_of(node))
+            leaves = node in self._leaving or any(user in self.outside for user in node.users)
+            if any(t.ndim for t in (*made, *read)) or (made and leaves):
+                self.outside[node] = "it computes in host memory"
+        for node in self.pure.graph.nodes:
+            if node.target is operator.getitem and node.args[0] in self.outside:
+                self.outside[node] = ""
+
+    def _stages(self) -> dict[fx.Node, int]:
+        """Of each node that computes something: the earliest that it can have.
+
+        A definition's node that reads arguments alone has the latest, so that one definition holds as much as
+        can be: it is not computed before what torch computes from arguments.
+        """
+        nodes = [node for node in self.pure.graph.nodes if node.op == "call_function"]
+        earliest = self._earliest(nodes, {})
+        last = max((stage for stage in earliest.values() if not stage % 2), default=0)
+        latest: dict[fx.Node, int] = {}
+        for node in reversed(nodes):
+            limits = [
+                latest[user] - (latest[user] - earliest[node]) % 2 for user in node.users if user in latest
+            ]
+            latest[node] = earliest[node] if node in self.outside else min(limits, default=last)
+        free = {
+            n: latest[n]
+            for n in nodes
+            if n not in self.outside and earliest.keys().isdisjoint(n.all_input_nodes)
+        }
+        return self._earliest(nodes, free)
+
+    def _earliest(self, nodes: Sequence[fx.Node], least: Mapping[fx.Node, int]) -> dict[fx.Node, int]:
+        """The earliest stage of each node that is none before its `least`."""
+        stages: dict[fx.Node, int] = {}
+        for node in nodes:
             parity = int(node in self.outside)
-            least = parity
+            stage = least.get(node, parity)
             for source in node.all_input_nodes:
-                stage = stages.get(source)
-                if stage is not None:
-                    least = max(least, stage + (stage % 2 != parity))
-            stages[node] = least
+                before = stages.get(source)
+                if before is not None:
+                    stage = max(stage, before + (before % 2 != parity))
+            stages[node] = stage
         return stages
 
     # ---- definitions
@@ -265,7 +302,9 @@ class _Conversion:
             recording = Recording(fd, self.numbers, self._on_gpu)
             read = [s for n in nodes for s in n.all_input_nodes if s not in inside]
             written = self._written_by(inside)
-            read += [home for _, home in written]
+            # Another stage may read what an input was before: then torch copies into it at the end.
+            in_place = [(v, home) for v, home in written if is_last and self._takes_result(home, stage)]
+            read += [home for _, home in in_place]
             for source in sorted(set(read) - self.numbers.keys(), key=self._place.__getitem__):
                 recording.add_input(source)
             for node in nodes:
@@ -275,8 +314,6 @@ class _Conversion:
                     self.numbers[node] = made
                 elif isinstance(made, Tensor) and self._leaves(node, inside) and base_of(node) is node:
                     recording.lay_out(node)
-            # Another stage may read what an input was before: then torch copies into it at the end.
-            in_place = [(v, home) for v, home in written if is_last and self._takes_result(home, stage)]
             for value, home in in_place:
                 fd.add_output(recording.value(value), alias_input=recording.value(home))
             copies = tuple(pair for pair in written if pair not in in_place)
@@ -320,24 +357,13 @@ class _Conversion:
         return all(self.stages.get(user, stage) <= stage for user in home.users)
 
 
-#: Attention whose backward pass reads the state of its dropout in host memory.
-_STATE_ON_HOST = frozenset(
-    {
-        "aten._scaled_dot_product_efficient_attention.default",
-        "aten._scaled_dot_product_efficient_attention_backward.default",
-    }
-)
-
-
-def _has_state_on_host(node: fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, Overload) or str(target) not in _STATE_ON_HOST:
-        return False
-    return bool(bound_arguments(target, node.args, node.kwargs)["dropout_p"])
-
-
 # Of a graph, whose length is nobody's mistake.
 _MANY_RECORDS = 1_000_000
+
+
+def _tensors_of(node: fx.Node) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The fake tensors that a node makes, and those that it reads."""
+    return result_tensors(node), [t for source in node.all_input_nodes for t in result_tensors(source)]
 
 
 def _evaluated(node: fx.Node, reason: str, within: bool) -> Evaluated:

@@ -292,6 +292,9 @@ def _check(graph: fx.Graph) -> None:
         ):
             raise GraphError(problem=f"{node.op} {node.target} is no operator of ATen", hint=_HINT)
     for node in graph.nodes:
+        if node.target is operator.getitem and "val" in node.args[0].meta:
+            source, place = node.args
+            node.meta.setdefault("val", source.meta["val"][place])  # make_fx notes no None
         if node.op in ("placeholder", "call_function") and "val" not in node.meta:
             raise GraphError(problem=f"nothing is known of the sizes of {node.name}", hint=_HINT)
 

@@ -64,8 +64,8 @@ def takes_dtype(dtype: torch.dtype) -> bool:
 
 
 def is_on_host(tensor: torch.Tensor) -> bool:
-    """Whether it is a number in host memory, if the graph runs on a GPU."""
-    return tensor.device.type == "cpu" and not tensor.ndim
+    """Whether it lies in host memory, if the graph runs on a GPU."""
+    return tensor.device.type == "cpu"
 
 
 def restrided(value: Any, node: fx.Node) -> Any:

@@ -31,17 +31,39 @@ __device__ __forceinline__ int grid_reduce(
       partials.store(first + ((long long)rank * WIDTH + k) * group.columns, value[k]);
     }
   }
-  __threadfence();
-  __syncthreads();
+  // One thread's fences order what the whole block wrote before, and reads after, the barriers around them.
   // atomicInc returns to zero after `blocks` arrivals, which leaves the semaphore ready for the next launch.
-  const bool arrived_last =
-      group.thread == 0 && atomicInc(reinterpret_cast<unsigned*>(semaphore) + segment, blocks - 1) == blocks - 1;
+  __syncthreads();
+  bool arrived_last = false;
+  if (group.thread == 0) {
+    __threadfence();
+    arrived_last = atomicInc(reinterpret_cast<unsigned*>(semaphore) + segment, blocks - 1) == blocks - 1;
+    __threadfence();
+  }
   if (!__syncthreads_or(arrived_last)) return 0;
 
-  __threadfence();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-  for (unsigned block = group.rank; block < blocks; block += group.size) {
+  // A thread has several loads in flight, as all others wait for this block.
+  constexpr unsigned ahead = WIDTH < 8 ? 8 / WIDTH : 1;
+  unsigned block = group.rank;
+  for (; block + (ahead - 1) * group.size < blocks; block += ahead * group.size) {
+    State loaded[ahead][WIDTH];
+#pragma unroll
+    for (unsigned a = 0; a < ahead; ++a) {
+#pragma unroll
+      for (int k = 0; k < WIDTH; ++k) {
+        const long long place = (long long)(block + a * group.size) * WIDTH + k;
+        loaded[a][k] = partials.load_cg(first + place * group.columns);
+      }
+    }
+#pragma unroll
+    for (unsigned a = 0; a < ahead; ++a) {
+#pragma unroll
+      for (int k = 0; k < WIDTH; ++k) value[k] = State::combine(value[k], loaded[a][k]);
+    }
+  }
+  for (; block < blocks; block += group.size) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
       value[k] = State::combine(

@@ -19,6 +19,8 @@ from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
+from fusewright.lower.passes.repeated import read_repeated_registers
+from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
 
@@ -27,8 +29,10 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("unroll", unroll_register_loops),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
+    ("read repeated registers", read_repeated_registers),
     ("gather guards", gather_guards),
     ("hoist invariants", hoist_invariants),
+    ("round in registers", round_in_registers),
     ("hold rows", hold_rows),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),

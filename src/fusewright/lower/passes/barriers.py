@@ -46,7 +46,7 @@ def insert_barriers(kernel: k.Kernel) -> k.Kernel:
     declared = map(access.declared_buffer, k.walk(kernel.body))
     if not any(buffer is not None and _is_exchanged(buffer) for buffer in declared):
         return kernel
-    return k.with_body(kernel, _walk(kernel.body, _Pending()))
+    return k.with_body(kernel, _walk(kernel.body, _Pending(), ()))
 
 
 def _accesses(stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
@@ -64,7 +64,8 @@ def _is_exchanged(buffer: k.Buffer) -> bool:
     return buffer.space is k.Space.SHARED and not buffer.private
 
 
-def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
+def _walk(body: tuple[k.Stmt, ...], pending: _Pending, around: tuple[k.For, ...]) -> tuple[k.Stmt, ...]:
+    """`around`: the loops that `body` stands in."""
     result: list[k.Stmt] = []
     for stmt in body:
         if isinstance(stmt, k.Barrier):
@@ -75,11 +76,11 @@ def _walk(body: tuple[k.Stmt, ...], pending: _Pending) -> tuple[k.Stmt, ...]:
         if pending.conflicts(reads, writes):
             result.append(k.Barrier())
             pending.clear()
-        if isinstance(stmt, k.If) and _walk(stmt.body, _Pending()) is not stmt.body:
-            result += _walk(tuple(_distributed(stmt.cond, stmt.body)), pending)
+        if isinstance(stmt, k.If) and _walk(stmt.body, _Pending(), around) is not stmt.body:
+            result += _walk(tuple(_distributed(stmt.cond, stmt.body)), pending, around)
             continue
         if isinstance(stmt, k.For) and (reads or writes):
-            stmt = _walk_loop(stmt, pending)
+            stmt = _walk_loop(stmt, pending, around)
         else:
             pending.add(reads, writes)
         result.append(stmt)
@@ -103,9 +104,10 @@ def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
     return result
 
 
-def _walk_loop(loop: k.For, pending: _Pending) -> k.For:
+def _walk_loop(loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
     before = pending.copy()
-    result = _with_carried(k.with_body(loop, _walk(loop.body, pending)), pending)
+    body = _walk(loop.body, pending, (*around, loop))
+    result = _with_carried(k.with_body(loop, body), pending, around)
     if not _runs(loop):
         # Its barriers may not have happened.
         pending.add(before.read, before.written)
@@ -117,11 +119,11 @@ def _runs(loop: k.For) -> bool:
     return (lower_bound(loop.extent) or 0) >= 1
 
 
-def _with_carried(loop: k.For, pending: _Pending) -> k.For:
+def _with_carried(loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
     """The loop with a barrier at the end of its body, if what an iteration leaves meets the next one's."""
     body = loop.body
     carried = pending.copy()
-    apart = _written_apart(loop)
+    apart = _written_apart(loop, around)
     for stmt in body:
         if isinstance(stmt, k.Barrier):
             break
@@ -137,9 +139,9 @@ def _with_carried(loop: k.For, pending: _Pending) -> k.For:
     return loop
 
 
-def _written_apart(loop: k.For) -> set[k.Buffer]:
+def _written_apart(loop: k.For, around: tuple[k.For, ...]) -> set[k.Buffer]:
     """Shared buffers that the loop writes in one statement, elsewhere in every iteration, and does not
-    read.
+    read. Iterations of the loops around it are compared where those end.
     """
     accesses: Counter[k.Buffer] = Counter()
     moving: set[k.Buffer] = set()
@@ -148,9 +150,16 @@ def _written_apart(loop: k.For) -> set[k.Buffer]:
         accesses.update(access.written_buffers(stmt))
         width = stmt.width if isinstance(stmt, k.Copy) else 1
         for ref in access.written_refs(stmt):
-            if _is_exchanged(ref.buffer) and _moves_past(ref.index, width, loop):
+            if _is_exchanged(ref.buffer) and _moves_past(_within(ref.index, around), width, loop):
                 moving.add(ref.buffer)
     return {buffer for buffer in moving if accesses[buffer] == 1}
+
+
+def _within(index: Expr, around: tuple[k.For, ...]) -> Expr:
+    """`index` without what it adds in each iteration of the loops around, where that is a sum of its own."""
+    own = substitute(index, {loop.symbol: const(0) for loop in around})
+    outside = {loop.symbol for loop in around}
+    return own if (index - own).free_symbols <= outside else index
 
 
 def _moves_past(index: Expr, width: int, loop: k.For) -> bool:

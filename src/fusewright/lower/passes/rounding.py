@@ -1,0 +1,71 @@
+"""Keeps what is rounded to a narrower type and widened again in a register of the wide type.
+
+    h = bfloat16(x)                         r = round_to_bfloat16(x)
+    y = float(h)                     ->     y = r
+    z = y + 1                               z = y + 1
+
+Graphs of torch round after each operator. The GPU converts to a bfloat16 more slowly than it computes, and
+the kernel of an optimizer step does so ten times for each element.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+
+from fusewright.core.dtype import DataType
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.ops.elementwise import CAST
+from fusewright.ops.rounding import ROUNDED
+from fusewright.sym import as_int
+
+
+def round_in_registers(kernel: k.Kernel) -> k.Kernel:
+    statements = list(k.walk(kernel.body))
+    writers = Counter(b for stmt in statements for b in access.written_buffers(stmt))
+    rounded = [
+        s for s in statements if isinstance(s, k.Compute) and _rounds(s) and writers[s.dst.buffer] == 1
+    ]
+    readers: dict[k.Buffer, list[k.Stmt]] = defaultdict(list)
+    for stmt in statements:
+        for buffer in access.read_buffers(stmt):
+            readers[buffer].append(stmt)
+    wide = {
+        stmt.dst.buffer: dataclasses.replace(stmt.dst.buffer, dtype=DataType.Float)
+        for stmt in rounded
+        if all(isinstance(reader, k.Compute) for reader in readers[stmt.dst.buffer])
+    }
+
+    def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        return k.body_of(body, [k.with_children(_widened(stmt, wide), change) for stmt in body])
+
+    return k.with_body(kernel, change(kernel.body)) if wide else kernel
+
+
+def _rounds(stmt: k.Compute) -> bool:
+    """Whether it rounds a Float to one register of a type that has a row for that."""
+    buffer = stmt.dst.buffer
+    is_register = buffer.space is k.Space.LOCAL and as_int(buffer.size) == 1
+    (value, *_) = stmt.args
+    return (
+        stmt.op is CAST
+        and is_register
+        and buffer.dtype in ROUNDED
+        and k.operand_dtype(value) is stmt.dtype is DataType.Float
+    )
+
+
+def _widened(stmt: k.Stmt, wide: dict[k.Buffer, k.Buffer]) -> k.Stmt:
+    if isinstance(stmt, k.Alloc):
+        return k.Alloc(wide.get(stmt.buffer, stmt.buffer))
+    if not isinstance(stmt, k.Compute):
+        return stmt
+    op = ROUNDED[stmt.dst.buffer.dtype] if stmt.dst.buffer in wide else stmt.op
+    args = tuple(
+        k.Ref(wide[a.buffer], a.index) if isinstance(a, k.Ref) and a.buffer in wide else a for a in stmt.args
+    )
+    dst = k.Ref(wide.get(stmt.dst.buffer, stmt.dst.buffer), stmt.dst.index)
+    if op is CAST and args != stmt.args and dst.buffer.dtype is DataType.Float:
+        return k.Copy(dst, args[0])
+    return dataclasses.replace(stmt, op=op, dst=dst, args=args)

@@ -1,0 +1,268 @@
+"""The inner-outer scheduler: reductions of rows and of columns of one domain, which is read once.
+
+[I, R], rows and what is contiguous, becomes
+
+    [R blocks x, I blocks y, R threads z, I threads y | I steps, R threads x, I unroll, R vector]
+
+A warp reads rows of its columns. Shuffles combine what its threads find in a row, and shared memory holds it
+until the block has read all of its rows. What a thread finds in its columns stays in registers. After the
+loop, grid reductions combine what blocks have found: of a row, across threads z and the blocks along it; of a
+column, across threads y and the blocks down it. The last block to arrive computes what follows from a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.inner_outer_space import InnerOuterSpace, Side, inner_outer_space
+from fusewright.schedulers.io import (
+    Ports,
+    VectorLimits,
+    cache_inputs_and_outputs,
+    inline_rest,
+    vectorize_ports,
+)
+from fusewright.schedulers.params import InnerOuterParams, LaunchParams
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+
+# Threads of a block: eight warps, of which an SM holds enough blocks to be full.
+BLOCK = 256
+# Bytes that a thread has in flight, in as many rows.
+BYTES_IN_FLIGHT = 64
+MAX_ROWS_IN_FLIGHT = 8
+# Blocks for each SM: all of them resident, with half of its threads or more.
+BLOCKS_A_SM = 4
+# The share of these that is as good as all.
+FULL = 0.9
+# Shared memory that may hold results of rows: few of an SM's bytes for each of its blocks.
+HELD_BYTES = 16 * 1024
+# Registers of a thread that hold what its columns have come to, at most.
+COLUMN_BYTES = 256
+# Partial results of a row that one thread combines, at most, while all others wait.
+MAX_PARTIALS = 32
+# Of a copy's speed, what reading alone reaches.
+SPEED = 0.9
+
+# Loop positions of the reference, and what they are bound to.
+_BLOCKS_X, _BLOCKS_Y, _THREADS_Z, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(8)
+_BINDINGS = (
+    ParallelType.grid_x,
+    ParallelType.grid_y,
+    ParallelType.block_z,
+    ParallelType.block_y,
+    ParallelType.serial,
+    ParallelType.block_x,
+    ParallelType.unroll,
+    ParallelType.serial,
+)
+# The same of a reduction's last step: what the steps before it have left of the reference's loops, or, along
+# rows, [R blocks, I blocks, R threads, I threads y, I threads x, I unroll].
+_LAST_BINDINGS = (*_BINDINGS[:_STEPS], ParallelType.block_x, ParallelType.unroll)
+
+
+class InnerOuterScheduler:
+    """Accepts reductions of the rows, the columns, or all of one domain, and elementwise work around them."""
+
+    type = SchedulerType.inner_outer
+    params_type = InnerOuterParams
+    # What reads a row again after its reduction belongs with that reduction, not with those of columns.
+    merges_last = True
+
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
+        space = inner_outer_space(fusion)
+        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+
+    def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
+        check_start(self, schedule, params)
+        accepted(self, inner_outer_space(schedule.fusion))
+        params.validate()
+        ports = cache_inputs_and_outputs(schedule)
+        space = accepted(self, inner_outer_space(schedule.fusion))
+        _cut(schedule, space, params)
+        schedule.transform_like(space.reference)
+        points = space.on(Side.points)
+        early: list[TensorView] = []  # partial results of rows, which a warp combines a step at a time
+        lead = None
+        for tensor in space.reductions[Side.rows]:
+            partial, inside = _reduce_rows(schedule, space, tensor, params)
+            early.append(partial)
+            points += inside
+            lead = lead or partial
+        for side, moved in ((Side.columns, (_STEPS, _UNROLL)), (Side.one, (_STEPS, _UNROLL, _VECTOR))):
+            for tensor in space.reductions[side]:
+                partial = schedule.rfactor(tensor, moved)
+                points += _siblings(partial)
+                lead = lead or partial
+                _bind_last(schedule, tensor, space.on(side))
+        assert lead is not None
+        for position, kind in enumerate(_BINDINGS):
+            schedule.parallelize(lead, position, kind)
+        schedule.parallelize_like(lead, selected=[t for t in points if t is not lead])
+        loads, stores = (
+            tuple(tensor for tensor in ports_ if space.sides[tensor] is Side.points)
+            for ports_ in (ports.loads, ports.stores)
+        )
+        vectorize_ports(schedule, Ports(loads, stores), params.vectorization_factor)
+        if loads:
+            schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=loads)
+        if early:
+            schedule.inline_at(lead, _UNROLL, best_effort=True, selected=_all_outputs(early))
+        inline_rest(schedule, {*loads, *_all_outputs(early)})
+
+
+def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
+    """[..] -> [R blocks, I blocks, R threads z, I threads y, I steps, R threads x, I unroll, R vector]."""
+    tensor = space.reference
+    order = [*space.rows, *space.columns]
+    positions = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in positions.items()):
+        schedule.reorder(tensor, positions)
+    for _ in range(len(space.columns) - 1):
+        schedule.merge(tensor, len(space.rows))
+    for _ in range(len(space.rows) - 1):
+        schedule.merge(tensor, 0)
+    schedule.split(tensor, 1, params.vectorization_factor)
+    schedule.split(tensor, 1, params.lparams.bdimx)
+    schedule.split(tensor, 1, params.lparams.bdimz)
+    schedule.split(tensor, 0, params.rows_per_block)
+    schedule.split(tensor, 1, params.lparams.bdimy)
+    schedule.split(tensor, 1, params.unroll_factor)
+    # now [I blocks, I steps, I unroll, I threads y, R blocks, R threads z, R threads x, R vector]
+    places = (_BLOCKS_Y, _STEPS, _UNROLL, _THREADS_Y, _BLOCKS_X, _THREADS_Z, _THREADS_X, _VECTOR)
+    schedule.reorder(tensor, dict(enumerate(places)))
+
+
+def _reduce_rows(
+    schedule: Schedule, space: InnerOuterSpace, tensor: TensorView, params: InnerOuterParams
+) -> tuple[TensorView, list[TensorView]]:
+    """A reduction of rows in three steps: in a thread, in a warp, and across the blocks along a row.
+
+    Returns the partial result of a thread, and all tensors of the first two steps.
+    """
+    partial = schedule.rfactor(tensor, [_VECTOR])
+    of_warp = schedule.rfactor(tensor, [_THREADS_X])
+    inside = [*_siblings(partial), *_siblings(of_warp)]
+    for each in _siblings(of_warp):
+        held = schedule.cache_after(each)
+        schedule.transform_like(each, [held])
+        schedule.set_memory_type(held, MemoryType.shared)
+        schedule.store_along(held, [_STEPS, _STEPS + 1, _THREADS_Y, _THREADS_Z])  # row by row
+        inside.append(held)
+    # [R blocks, I blocks, R threads z, I threads y, I steps, I unroll] -> [.., rows of a block]
+    schedule.reorder(tensor, {_THREADS_Y: _STEPS + 1})
+    schedule.merge(tensor, _THREADS_Y)
+    schedule.merge(tensor, _THREADS_Y)
+    schedule.split(tensor, _THREADS_Y, params.rows_per_thread)
+    schedule.split(tensor, _THREADS_Y, params.lparams.bdimx)
+    results = space.on(Side.rows)
+    schedule.transform_like(tensor, [t for t in results if t is not tensor])
+    _bind_last(schedule, tensor, results)
+    return partial, inside
+
+
+def _bind_last(schedule: Schedule, tensor: TensorView, results: Sequence[TensorView]) -> None:
+    """Binds the loops of a reduction's last step, and those of what is computed with it alike."""
+    for position in range(len(tensor.loop)):
+        schedule.parallelize(tensor, position, _LAST_BINDINGS[position])
+    others = [each for each in results if each is not tensor]
+    if others:
+        schedule.parallelize_like(tensor, selected=others)
+
+
+def _siblings(tensor: TensorView) -> list[TensorView]:
+    """All outputs of the node that computes `tensor`."""
+    assert tensor.definition is not None
+    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
+
+
+def _all_outputs(tensors: Sequence[TensorView]) -> list[TensorView]:
+    return [out for tensor in tensors for out in _siblings(tensor)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Derives params from the sizes of a call."""
+
+    fusion: Fusion
+    space: InnerOuterSpace
+
+    @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion)
+
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        return self.space.vector_limits(self.fusion)
+
+    @cached_property
+    def _element_bytes(self) -> int:
+        """Of all loads of every point."""
+        return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
+
+    def _state_bytes(self, side: Side) -> int:
+        """Of the results of one row or column, before they are complete."""
+        reductions = self.space.reductions[side]
+        return sum(out.dtype.size for tensor in reductions for out in _siblings(tensor))
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
+        rows, columns = self.space.row_count(facts), self.space.column_count(facts)
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        width = min(width, power_of_two_at_most(COLUMN_BYTES // max(1, self._state_bytes(Side.columns))))
+        params = self._params(rows, columns, width, hardware)
+        along = ceil_div(columns, params.columns_per_block)
+        if along > MAX_PARTIALS * params.lparams.bdimz:
+            return Reject(
+                f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
+            )
+        blocks = along * ceil_div(rows, params.rows_per_block)
+        speed = SPEED * busy_share(blocks, hardware)
+        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
+
+    def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
+        vectors = max(1, ceil_div(columns, width))
+        threads_x = min(WARP_SIZE, power_of_two_at_least(vectors))
+        warps = BLOCK // threads_x
+        threads_z = _threads_along_a_row(ceil_div(vectors, threads_x), warps, hardware)
+        threads_y = min(warps // threads_z, power_of_two_at_least(max(1, rows)))
+        in_flight = BYTES_IN_FLIGHT // max(1, width * self._element_bytes)
+        unroll = power_of_two_at_most(max(1, min(MAX_ROWS_IN_FLIGHT, in_flight, rows // threads_y)))
+        step = threads_y * unroll
+        blocks = BLOCKS_A_SM * hardware.sm_count
+        wanted = max(1, blocks // ceil_div(vectors, threads_x * threads_z))
+        # A power of two, as each number is a kernel of its own.
+        per_block = step * power_of_two_at_most(max(1, int(rows / (FULL * wanted * step))))
+        held = power_of_two_at_most(HELD_BYTES // max(1, self._state_bytes(Side.rows)))
+        per_block = max(step, min(per_block, held))
+        return InnerOuterParams(
+            vectorization_factor=width,
+            unroll_factor=unroll,
+            rows_per_block=per_block,
+            lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, bdimz=threads_z),
+            reason=f"{rows} rows of {columns}: {threads_x} x {threads_z} threads of {width} columns, "
+            f"{threads_y} down the columns with {unroll} rows in flight, {per_block} rows a block",
+        )
+
+
+def _threads_along_a_row(parts: int, warps: int, hardware: HardwareInfo) -> int:
+    """How many of a block's warps lie side by side along a row, which takes `parts` of them.
+
+    The choice leaves a thread the fewest partial results to combine, of a row and of a column together, if
+    blocks fill the GPU.
+    """
+
+    def left(along: int) -> float:
+        blocks_along = parts / along
+        blocks_down = BLOCKS_A_SM * hardware.sm_count / blocks_along
+        return blocks_along / along + blocks_down * along / warps
+
+    choices = [1 << n for n in range(warps.bit_length()) if 1 << n <= min(warps, parts)]
+    return min(choices, key=left)

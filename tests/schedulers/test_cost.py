@@ -1,0 +1,80 @@
+"""What estimates are made of: terms of one kernel, each where it counts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fusewright.core.dtype import DataType
+from fusewright.core.hardware import described
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx
+from fusewright.ir import Fusion
+from fusewright.ops.binary import BINARY
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_reduction import sum_
+from fusewright.ops.unary import UNARY
+from fusewright.schedulers import Facts
+from fusewright.schedulers.cost import KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
+
+H200 = described("h200")
+ROWS = {row.name: row for row in (*UNARY, *BINARY)}
+# Throughput of instructions on sm_90, as parts of an addition's (CUDA C++ Programming Guide).
+SPECIAL, CONVERSION = 8, 2
+
+
+def seconds(functions: list[str], dtype: DataType, count: int, reduced: bool = False) -> float:
+    """Of a kernel that applies functions to each of so many elements."""
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, -1], True, dtype)
+    result = x
+    for name in functions:
+        result = apply_to_tensor(fusion, name, result)
+    add_output(fusion, sum_(fusion, result, [0, 1]) if reduced else result)
+    facts = Facts(dict(zip(x.extents, (count // 64, 64))))  # type: ignore[arg-type]
+    return CostModel(fusion).estimate(facts, H200)().seconds
+
+
+def test_a_kernel_of_few_elements_takes_its_launch():
+    assert seconds(["neg"], DataType.Float, 64) == pytest.approx(KERNEL_SECONDS, rel=1e-3)
+
+
+def test_arithmetic_counts_where_it_takes_longer_than_the_bytes():
+    count = 1 << 28
+    one, many = (seconds(["exp"] * n, DataType.BFloat16, count) for n in (1, 12))
+    assert many > 1.5 * one
+    assert seconds(["exp"], DataType.Float, count) == pytest.approx(seconds(["neg"], DataType.Float, count))
+
+
+def test_a_kernel_that_reads_waits_for_what_was_written_before():
+    """Beyond the L2 cache that is a constant; it is nothing for what only writes as much."""
+    count = 1 << 28
+    difference = 2 * seconds([], DataType.Float, count, reduced=True) - seconds(
+        ["neg"], DataType.Float, count
+    )
+    copy = seconds(["neg"], DataType.Float, count) - KERNEL_SECONDS
+    waiting = UNWRITTEN_SHARE * H200.l2_bytes / (8 * count) * copy
+    assert difference - KERNEL_SECONDS == pytest.approx(1.5 * waiting, rel=0.05)
+
+
+def slots_of_ptx(text: str) -> int:
+    """The instructions of a kernel, each by its throughput."""
+    total = 0
+    for name in re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z]\w*(?:\.\w+)+)\s", text, re.MULTILINE):
+        if name.startswith(("ex2", "lg2", "rcp", "rsqrt", "div", "sqrt")):
+            total += SPECIAL
+        elif not name.startswith(("mov", "ld", "st", "cvta", "ret")):
+            total += CONVERSION if name.startswith("cvt") else 1
+    return total
+
+
+@pytest.mark.parametrize("name", ["add", "truediv", "exp", "erf", "tanh", "rsqrt", "sqrt"])
+def test_slots_are_those_of_the_compiled_function(name: str):
+    row = ROWS[name]
+    spelling = row.spelling(DataType.Float)
+    text = str(spelling.render(["x", "y"][: row.arity], DataType.Float))
+    source = f'extern "C" __global__ void k(float* z, float x, float y) {{ z[threadIdx.x] = {text}; }}'
+    empty = 'extern "C" __global__ void k(float* z, float x, float y) { z[threadIdx.x] = x; }'
+    found, frame = (slots_of_ptx(compile_ptx(each, NvrtcOptions("sm_90a"))) for each in (source, empty))
+    assert (found - frame) / 2 <= spelling.slots <= 2 * (found - frame)

@@ -1,0 +1,144 @@
+"""The inner-outer scheduler: sizes at which little is left of rows or columns, what it leaves to others, and
+where the partition asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.ir import Fusion
+from fusewright.schedulers import InnerOuterScheduler, Reject
+from tests.integration.tolerance import assert_close
+from tests.schedulers import proposals as p
+
+Body = Callable[[FusionDefinition, Any], None]
+
+
+def _fusion(body: Body, rank: int = 2) -> Fusion:
+    with FusionDefinition() as fd:
+        body(fd, fd.define_tensor([-1] * rank, contiguity=True))
+    leaf = fd._leaf
+    assert leaf is not None
+    return leaf.fusion
+
+
+def _sums(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.sum(x, [1]))
+    fd.add_output(fd.ops.sum(x, [0]))
+
+
+def test_sizes_of_one_and_of_none(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        _sums(fd, fd.define_tensor([-1, -1], contiguity=True))
+    for shape in ((1, 200), (200, 1), (1, 1), (0, 5), (5, 0), (33, 12)):
+        x = torch.randn(shape, device=target)
+        for out, dim in zip(fd.execute([x]), (1, 0)):
+            assert_close(out, x.double().sum(dim), 200)
+        if x.numel():  # a sum of nothing needs no kernel of both
+            assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
+
+
+def _again(fd: FusionDefinition, x: Any) -> None:
+    _sums(fd, x)
+    fd.add_output(x - fd.ops.mean(x, [1], keepdim=True))
+
+
+def _both_results(fd: FusionDefinition, x: Any) -> None:
+    rows, columns = fd.ops.sum(x, [1], keepdim=True), fd.ops.sum(x, [0], keepdim=True)
+    fd.add_output(rows / columns)
+
+
+def _total_of_rows(fd: FusionDefinition, x: Any) -> None:
+    rows = fd.ops.sum(x, [1])
+    fd.add_output(fd.ops.sum(rows, [0]))
+    fd.add_output(fd.ops.sum(x, [0]))
+
+
+def _overlapping(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.sum(x, [0, 1]))
+    fd.add_output(fd.ops.sum(x, [1, 2]))
+
+
+@pytest.mark.parametrize(
+    "body, rank, reason",
+    [
+        (lambda fd, x: fd.add_output(fd.ops.sum(x, [1])), 2, "less than two reductions"),
+        (lambda fd, x: [fd.add_output(fd.ops.sum(y, [1])) for y in (x, fd.ops.exp(x))], 2, "the same dim"),
+        (_again, 2, "uses a reduced dimension again after the reduction"),
+        (_both_results, 2, "depends on reductions of different dimensions"),
+        (_total_of_rows, 2, "have different dimensions"),
+        (_overlapping, 3, "not two groups that have none in common"),
+    ],
+    ids=["one", "same", "again", "both_results", "total_of_rows", "overlapping"],
+)
+def test_what_it_does_not_take(body: Body, rank: int, reason: str) -> None:
+    verdict = InnerOuterScheduler().prepare(_fusion(body, rank))
+    assert isinstance(verdict, Reject) and reason in verdict.reason
+
+
+def test_the_proposal_fills_the_gpu() -> None:
+    fusion = _fusion(_sums)
+    for shape in ((16384, 8192), (2048, 65536), (4194304, 64), (100, 100)):
+        params, launch = p.propose(InnerOuterScheduler(), fusion, p.facts_of(fusion, [shape]))
+        assert launch.threads <= 256 and launch.shared_bytes <= 48 * 1024
+        read_by_block = params.rows_per_block * params.columns_per_block
+        blocks = launch.grid[0] * launch.grid[1]
+        assert blocks >= min(2 * p.H200.sm_count, shape[0] * shape[1] // read_by_block)
+        assert launch.grid[0] <= 32 * params.lparams.bdimz
+
+
+def test_rows_of_too_many_blocks_are_left_to_others() -> None:
+    fusion = _fusion(_sums)
+    planner = InnerOuterScheduler().prepare(fusion)
+    assert not isinstance(planner, Reject)
+    verdict = planner(p.facts_of(fusion, [(64, 4194304)]), p.H200)
+    assert isinstance(verdict, Reject) and "rows of 4194304 are spread over" in verdict.reason
+
+
+def test_a_row_that_is_needed_again_stays_with_its_reduction() -> None:
+    """The backward pass of RMS norm: a sum of each row, what is made of it, and a sum of each column."""
+    with FusionDefinition() as fd:
+        dy, x, rstd, weight = (
+            fd.define_tensor(
+                sizes, contiguity=[None if n == 1 else True for n in sizes], dtype=DataType.Float
+            )
+            for sizes in ([-1, -1], [-1, -1], [-1, 1], [1, -1])
+        )
+        normalized = x * rstd
+        scaled = dy * weight
+        fd.add_output(rstd * (scaled - normalized * fd.ops.mean(scaled * normalized, [1], keepdim=True)))
+        fd.add_output(fd.ops.sum(dy * normalized, [0]))
+    leaf = fd._leaf
+    assert leaf is not None
+    taken = {segment.scheduler.type.name for segment in leaf.executor.segments().segments}
+    assert taken == {"inner_persistent", "reduction"}
+
+
+def test_sums_of_what_torch_computes_are_one_kernel() -> None:
+    """No scheduler takes the whole: the partition asks for the merge once nothing else merges."""
+    with FusionDefinition() as fd:
+        x, w = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+        normal, *_ = fd.ops.layer_norm(x, [x.size(1)])
+        _sums(fd, fd.ops.matmul(normal, w))
+    leaf = fd._leaf
+    assert leaf is not None
+    taken = [segment.scheduler.type.name for segment in leaf.executor.segments().segments]
+    assert taken == ["inner_persistent", "expr_eval", "inner_outer"]
+
+
+def test_rows_and_columns_of_separate_work_are_one_kernel(target: torch.device) -> None:
+    """Each side has elementwise work of its own, which nothing but the input joins."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.log(fd.ops.sum(fd.ops.exp(x), [1])))
+        fd.add_output(fd.ops.max(fd.ops.abs(x), [0]) + 1.0)
+    value = torch.randn(40, 300, device=target)
+    rows, columns = fd.execute([value])
+    assert_close(rows, value.double().exp().sum(1).log(), 300)
+    assert_close(columns, value.double().abs().amax(0) + 1)
+    assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
