@@ -467,9 +467,9 @@ def test_schedules_for_the_kernels_of_a_call() -> None:
 
     scheduled: list[object] = []
 
-    def by_hand(schedule: Any) -> None:
-        scheduled.append(schedule)
-        default_registry().get("inner_persistent").apply(schedule, last.params)
+    def by_hand(fd: FusionDefinition) -> None:
+        scheduled.append(fd)
+        fd.sched.schedule(last.params)
 
     for schedules in ({0: first.params}, {2: by_hand}, {0: first.params, 2: by_hand}):
         for _ in range(2):

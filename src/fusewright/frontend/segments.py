@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
 
-#: For a segment, by its place or its definition: params of its scheduler, or a function of the definition that
-#: schedules it with `fd.sched`.
+#: For a segment, by its place or its definition: params of its scheduler, or a function of the definition
+#: that schedules it with `fd.sched`.
 GivenSchedules = Mapping[Any, Any]
 
 # Signatures of calls whose inputs are known to fit, kept for each segmented definition.

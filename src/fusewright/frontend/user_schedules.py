@@ -103,8 +103,8 @@ class Scheduled:
         def known() -> AnySchedule | None:
             found = schedules.find(key)
             # What is to be computed here was a view where the kernels were scheduled.
-            is_other = isinstance(found, SegmentSchedules) and found.planned.viewed and not views
-            return None if rebuild or is_other else found
+            is_other = isinstance(found, SegmentSchedules) and found.planned.uncomputed and not views
+            return None if is_other or (rebuild and self._has_schedule) else found
 
         found = known()
         if found is None and key is not None and self._has_schedule:

@@ -15,7 +15,7 @@ from fusewright.frontend.params import EditableParams
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
 from fusewright.host.plan import LaunchPlan
-from fusewright.ir import Fusion, TensorView, Val
+from fusewright.ir import Fusion, TensorView
 from fusewright.schedule import Schedule, call_lines, function_text, tensor_names
 from fusewright.schedulers import Facts
 from fusewright.segment import Segment
@@ -23,17 +23,18 @@ from fusewright.segment import Segment
 __all__ = ["UserSchedule", "Workbench", "schedule_text"]
 
 
-def own_names(fusion: Fusion, states: Mapping[TensorView, int]) -> dict[int, str]:
+def _own_names(fusion: Fusion, states: Mapping[int, TensorView]) -> dict[int, str]:
     """Names of the tensors of a fusion that is to be scheduled, by number.
 
     Those of the definition are called by their states, as `t3`. The others, which are inside composite
     operations or were made by rewrites, by what computes them: `exp_1` is the first exp among them.
     """
     names: dict[int, str] = {}
+    for state, tensor in states.items():
+        names.setdefault(tensor.number, f"t{state}")
     counts: dict[str, int] = {}
     for tensor in sorted(fusion.tensors(), key=lambda t: t.number):
-        if tensor in states:
-            names[tensor.number] = f"t{states[tensor]}"
+        if tensor.number in names:
             continue
         label = "input" if tensor.definition is None else tensor.definition.label
         stem = re.sub(r"\W", "_", label).lower()
@@ -42,28 +43,28 @@ def own_names(fusion: Fusion, states: Mapping[TensorView, int]) -> dict[int, str
     return names
 
 
-def _states_of(leaf: FusionSchedules, inside: Callable[[TensorView], Val | None]) -> dict[TensorView, int]:
-    """The state of each tensor of a fusion to schedule; `inside`: from the definition's tensors to its."""
-    states: dict[TensorView, int] = {}
-    for index, value in enumerate(leaf.state.values):
-        own = inside(value) if isinstance(value, TensorView) else None
-        if isinstance(own, TensorView):
-            states.setdefault(own, index)
-    return states
-
-
-def _defined_states(leaf: FusionSchedules) -> dict[TensorView, int]:
-    return _states_of(leaf, lambda value: value)
-
-
-def _segment_states(leaf: FusionSchedules, segment: Segment) -> dict[TensorView, int]:
-    # A tensor has one number in all copies of the definition's fusion.
-    numbered = {
-        whole.number: own for whole, own in segment.to_segment.items() if isinstance(whole, TensorView)
+def _states(leaf: FusionSchedules, tensors: Mapping[int, TensorView]) -> dict[int, TensorView]:
+    """What the states of a definition are among `tensors`, which have the numbers of its fusion's."""
+    return {
+        index: tensors[value.number]
+        for index, value in enumerate(leaf.state.values)
+        if isinstance(value, TensorView) and value.number in tensors
     }
+
+
+def _defined_states(leaf: FusionSchedules) -> dict[int, TensorView]:
+    return _states(leaf, {tensor.number: tensor for tensor in leaf.fusion.tensors()})
+
+
+def _segment_states(leaf: FusionSchedules, segment: Segment) -> dict[int, TensorView]:
+    # A tensor has one number in all copies of the definition's fusion. Rewrites may have removed it.
     alive = set(segment.fusion.tensors())
-    found = _states_of(leaf, lambda value: numbered.get(value.number))
-    return {tensor: state for tensor, state in found.items() if tensor in alive}
+    tensors = {
+        whole.number: own
+        for whole, own in segment.to_segment.items()
+        if isinstance(whole, TensorView) and isinstance(own, TensorView) and own in alive
+    }
+    return _states(leaf, tensors)
 
 
 def schedule_text(leaf: FusionSchedules, launches: Sequence[LaunchPlan]) -> str:
@@ -74,9 +75,9 @@ def schedule_text(leaf: FusionSchedules, launches: Sequence[LaunchPlan]) -> str:
         schedule = part.op.kernel.schedule
         assert schedule is not None, "a part of a launch is one kernel with a schedule of its own"
         if part.segment is None:
-            lines += call_lines(schedule.trace(), own_names(leaf.fusion, _defined_states(leaf)))
+            lines += call_lines(schedule.trace(), _own_names(leaf.fusion, _defined_states(leaf)))
         else:
-            names = own_names(part.segment.fusion, _segment_states(leaf, part.segment))
+            names = _own_names(part.segment.fusion, _segment_states(leaf, part.segment))
             lines.append(f"fd.sched.segment({part.segment.index})")
             lines += call_lines(schedule.trace(), names)
     return function_text(lines)
@@ -89,18 +90,21 @@ class Workbench:
         fusion: what is scheduled. schedule: the scheduled copy.
         facts: what heuristics may read of the call.
         params: what an automatic scheduler applied, if one did. editing: what compute_heuristics returned.
-        states: the state of each tensor of the copy that the definition has.
+        tensors: what states of the definition are in the scheduled copy; index: and back.
     """
 
-    def __init__(self, fusion: Fusion, facts: Facts, states: Mapping[TensorView, int]) -> None:
+    def __init__(self, fusion: Fusion, facts: Facts, states: Mapping[int, TensorView]) -> None:
         self.fusion = fusion
         self.facts = facts
         self.schedule = Schedule(fusion)
         self.params: Any = None
         self.editing: EditableParams | None = None
-        self._own_names = own_names(fusion, states)
-        copies = self.schedule.map
-        self.states = {copies[t]: i for t, i in states.items() if t in copies}
+        self._own_names = _own_names(fusion, states)
+        copies = {t.number: t for t in self.schedule.tensors()}
+        self.tensors = {i: copies[t.number] for i, t in states.items()}
+        self.index: dict[TensorView, int] = {}
+        for i, tensor in self.tensors.items():
+            self.index.setdefault(tensor, i)
 
     def names(self) -> dict[int, str]:
         """The name of each tensor by number, those that primitives made included."""
@@ -128,8 +132,8 @@ class Workbench:
 class UserSchedule:
     """What a user is scheduling for one signature of inputs.
 
-    `fd.sched` acts on `current`: the whole definition as one kernel or, after `segment(i)`, the i-th kernel of
-    the automatic partition. States beyond the definition's are tensors that primitives made.
+    `fd.sched` acts on `current`: the whole definition as one kernel or, after `segment(i)`, the i-th kernel
+    of the automatic partition. States beyond the definition's are tensors that primitives made.
 
     Args:
         planned: makes the automatic partition for these inputs.
@@ -188,16 +192,9 @@ class UserSchedule:
 
         ScheduleError for one that no output depends on, or that another kernel or none computes.
         """
-        made = self._made.get(index)
-        if made is not None:
-            return made
-        for tensor, state in self.current.states.items():
-            if state == index:
-                return tensor
-        value = self.leaf.state.values[index] if index < len(self.leaf.state.values) else None
-        for tensor, state in self.current.states.items():  # another state of the same value
-            if value is not None and self.leaf.state.values[state] is value:
-                return tensor
+        found = self._made.get(index) or self.current.tensors.get(index)
+        if found is not None:
+            return found
         if self.current is self._whole:
             raise ScheduleError(f"state {index} is no tensor that an output of this fusion depends on")
         raise ScheduleError(
@@ -209,7 +206,7 @@ class UserSchedule:
 
     def index_of(self, tensor: TensorView) -> int:
         """The state of a scheduled tensor, a new one if it had none."""
-        own = self.current.states.get(tensor)
+        own = self.current.index.get(tensor)
         if own is not None:
             return own
         if tensor not in self._states:

@@ -11,20 +11,20 @@ from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import (
-    ExecutionOrderError,
-    InputError,
-    InternalError,
-    ParamsError,
-    ScheduleError,
-)
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import call_of, hardware_for
+from fusewright.host.calls import Question, call_of, hardware_for
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
+from fusewright.host.finished import (
+    FinishedSchedule,
+    PlannedCall,
+    SegmentSchedules,
+    check_one_kernel,
+    check_params,
+)
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
@@ -49,14 +49,7 @@ from fusewright.rewrite import simplified
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedulers import (
-    Proposal,
-    Registry,
-    default_registry,
-    is_built_in,
-    naming,
-    type_name,
-)
+from fusewright.schedulers import Proposal, Registry, default_registry, is_built_in, naming, type_name
 from fusewright.segment import (
     NO_EXCLUSIONS,
     Exclusions,
@@ -66,6 +59,7 @@ from fusewright.segment import (
     Separation,
     separation,
 )
+from fusewright.sym import Symbol
 
 # Settings are options with a device; so many are kept of a fusion.
 MAX_SETTINGS = 64
@@ -299,20 +293,17 @@ class FusionExecutor:
         Raises:
             ExecutionOrderError: no inputs, and no call before. Otherwise as `execute`.
         """
-        options, tracer = options or self.options, tracer if tracer is not None else Tracer()
-        setting = self._setting(options, device, views)
+        tracer = tracer if tracer is not None else Tracer()
+        setting = self._setting(options or self.options, device, views)
         if inputs is not None:
             binding = self._binder.describe(self._binder.flatten(inputs), device)
         elif self.last_program is not None:
             binding = self.last_program.binding
         else:
             raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
-        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else frozenset()
-        found = frozenset(self._views.find(binding)) if views else frozenset()
-        memory, hardware = Memory(self.fusion, binding, self._layouts), hardware_for(binding.device, options)
-        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
-        required = self._excluded_by(options, setting.deterministic)
-        return separation(self._partitions_without(found), call, tracer, required, parts, found)
+        question = self._question(setting, binding)
+        kept = self._partitions_without(question.uncomputed)
+        return separation(kept, question.call, tracer, question.required, parts, question.uncomputed)
 
     def planned(
         self,
@@ -324,17 +315,23 @@ class FusionExecutor:
         views: bool = True,
     ) -> PlannedCall:
         """The kernels that would serve these inputs, none of them compiled. Raises as `execute`."""
-        options, tracer = options or self.options, tracer if tracer is not None else Tracer()
-        setting = self._setting(options, device, views)
+        setting = self._setting(options or self.options, device, views)
         binding = self._binder.bind(self._binder.flatten(inputs), device)
-        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else frozenset()
-        viewed = frozenset(self._views.find(binding)) if views else frozenset()
-        hardware = self._place(setting, binding.device).target.hardware
+        question = self._question(setting, binding)
+        partitions = self._partitions_without(question.uncomputed)
+        return PlannedCall(partitions.select(question.call, tracer or Tracer(), question.required), question)
+
+    def _question(self, setting: Setting, binding: Binding, counts: bool = False) -> Question:
+        """What the partition is asked for a call. `counts`: whether the call runs, with these sizes."""
+        stable: frozenset[Symbol] = frozenset()
+        if setting.constant_sizes:
+            stable = (self._stable_sizes.with_call if counts else self._stable_sizes.at)(binding.sizes)
         memory = Memory(self.fusion, binding, self._layouts)
+        views = self._views.find(binding) if setting.views else NO_VIEWS
+        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
+        hardware = hardware_for(binding.device, setting.options)
         call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
-        required = self._excluded_by(options, setting.deterministic)
-        found = self._partitions_without(viewed).select(call, tracer, required)
-        return PlannedCall(found, call.facts, viewed)
+        return Question(call, self._excluded_by(setting.options, setting.deterministic), memory, views, empty)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -415,37 +412,37 @@ class FusionExecutor:
         tracer: Tracer,
     ) -> BoundProgram:
         place = self._place(setting, binding.device)
-        memory = Memory(self.fusion, binding, self._layouts)
         if isinstance(schedule, FinishedSchedule):
-            launch = self._user_launch(setting, schedule, binding, place, tracer)
+            check_one_kernel(self.fusion)
+            launch = self._launch(setting, schedule, None, binding, place, tracer)
+            memory = Memory(self.fusion, binding, self._layouts)
             return self._bind(setting, place, [launch], binding, memory, tracer)
-
-        stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             return self._step(setting, segment, proposal.params, binding, place, tracer)
 
-        required = self._excluded_by(setting.options, setting.deterministic)
-        views = self._views.find(binding) if setting.views else NO_VIEWS
-        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
-        partitions = self._partitions_without(frozenset((*views, *empty)))
-        hardware = place.target.hardware
-        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
-
-        selection = Selection(partitions, call, make, repro, tracer, required)
-        while True:
-            plans, launches = selection.plans()
-            if schedule is None:
-                plans = place.bundles.joined(plans, launches, memory, tracer)
-            else:  # what the user wants to schedule and to see is a kernel for each segment
-                plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
+        question = self._question(setting, binding, counts=True)
+        memory = question.memory
+        if schedule is not None:
+            views, empty = schedule.planned.outputs_in(question)
+            question.call.start(schedule.planned.segments)
+            plans = self._rescheduled(setting, schedule, make, binding, place, tracer)
             try:
                 return self._bind(setting, place, plans, binding, memory, tracer, views, empty)
             except LaunchError as error:
+                raise error.cause from None
+        partitions = self._partitions_without(question.uncomputed)
+        selection = Selection(partitions, question.call, make, repro, tracer, question.required)
+        while True:
+            plans, launches = selection.plans()
+            plans = place.bundles.joined(plans, launches, memory, tracer)
+            try:
+                return self._bind(
+                    setting, place, plans, binding, memory, tracer, question.views, question.empty
+                )
+            except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
-                if schedule is not None and any(i == segment.index for i, _ in schedule.by_index):
-                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
@@ -560,37 +557,10 @@ class FusionExecutor:
                 plans.append(make(segment, proposal))
             elif isinstance(own, FinishedSchedule):
                 plans.append(self._launch(setting, own, segment, binding, place, tracer))
-            elif isinstance(own, segment.scheduler.params_type):
-                plans.append(self._step(setting, segment, own, binding, place, tracer))
             else:
-                raise ParamsError(
-                    path=f"schedules[{segment.index}]",
-                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
-                    f"{type_name(segment.scheduler.type)}, or a function that schedules it with fd.sched",
-                    given=type(own).__name__,
-                )
+                check_params(segment, own)
+                plans.append(self._step(setting, segment, own, binding, place, tracer))
         return plans
-
-    def _user_launch(
-        self,
-        setting: Setting,
-        schedule: FinishedSchedule,
-        binding: Binding,
-        place: DeviceState,
-        tracer: Tracer,
-    ) -> LaunchPlan:
-        """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
-
-        ScheduleError for a fusion that no kernel can compute as a whole.
-        """
-        for node in self.fusion.ordered_nodes():
-            if node.traits.whole or node.traits.updates:
-                reason = "torch computes" if node.traits.whole else "several kernels compute"
-                raise ScheduleError(
-                    f"{reason} {node.label}, so no schedule of one kernel holds it",
-                    hint="execute the fusion without a schedule of your own",
-                )
-        return self._launch(setting, schedule, None, binding, place, tracer)
 
     def _launch(
         self,
@@ -601,7 +571,10 @@ class FusionExecutor:
         place: DeviceState,
         tracer: Tracer,
     ) -> LaunchPlan:
-        """The launch of a user's schedule of a segment; None: of the whole fusion."""
+        """The launch of a user's schedule of a segment; None: of the whole fusion.
+
+        Equal schedules share their kernel.
+        """
         index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
         hardware = place.target.hardware
 

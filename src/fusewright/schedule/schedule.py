@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _primitive(method: F) -> F:
-    """Records the call, with what it returned; checks that the tensors it is given belong to this schedule."""
+    """Records the call with what it returned; checks that the tensors it is given are this schedule's."""
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
