@@ -28,6 +28,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.frontend.advice import advice
 from fusewright.frontend.cache import FusionCache
 from fusewright.frontend.descriptors import compute_tensor_descriptor
+from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.inputs import (
@@ -141,6 +142,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             raise DefinitionError("Attempting to add to a completed definition!")
         self._check_written()
         self._recorder = Recorder(FusionCache.get(), self._max_length)
+        self._early = EarlySchedule()
         return self
 
     def __exit__(

@@ -147,24 +147,30 @@ class SchedOperators:
         own = self._fd._registry
         return own if own is not None else default_registry()
 
-    def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
-        """Whether a scheduler takes the fusion and, if not, why not."""
-        bench = self._open().current
+    def _scheduler(self, scheduler_type: SchedulerType | str) -> Scheduler:
+        """The scheduler of a type.
+
+        Raises:
+            RejectedError: nvFuser has it, and Fusewright does not. OptionError: there is none of this name.
+        """
         registry = self._registry()
         if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
-            return False, rejection_text(scheduler_type, "there is no such scheduler (yet)")
-        scheduler = registry.get(scheduler_type)
-        answer = prepare(scheduler, bench.fusion)
-        return (
-            (False, rejection_text(scheduler.type, answer.reason))
-            if isinstance(answer, Reject)
-            else (True, "")
-        )
+            raise RejectedError(scheduler=scheduler_type.name, reason="there is no such scheduler (yet)")
+        return registry.get(scheduler_type)
+
+    def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
+        """Whether a scheduler takes the fusion for these inputs and, if not, why not."""
+        bench = self._open().current
+        try:
+            self._params(bench, self._scheduler(scheduler_type))
+        except RejectedError as error:
+            return False, rejection_text(scheduler_type, str(error.facts["reason"]))
+        return True, ""
 
     def find_compatible_schedulers(self) -> list[SchedulerType | str]:
-        """The types of all schedulers that take the fusion, the preferred first."""
-        fusion = self._open().current.fusion
-        return [s.type for s in self._registry() if not isinstance(prepare(s, fusion), Reject)]
+        """The types of all schedulers that take the fusion for these inputs, the preferred first."""
+        self._open()
+        return [s.type for s in self._registry() if self.can_schedule(s.type)[0]]
 
     def compute_heuristics(self, scheduler_type: SchedulerType | str) -> EditableParams:
         """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
@@ -175,7 +181,7 @@ class SchedOperators:
         bench = self._open().current
         if bench.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
-        bench.editing = EditableParams(self._params(bench, self._registry().get(scheduler_type)))
+        bench.editing = EditableParams(self._params(bench, self._scheduler(scheduler_type)))
         return bench.editing
 
     def compute_pointwise_heuristics(self) -> EditableParams:
@@ -183,6 +189,9 @@ class SchedOperators:
 
     def compute_reduction_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.reduction)
+
+    def compute_matmul_heuristics(self) -> EditableParams:
+        return self.compute_heuristics(SchedulerType.matmul)
 
     def _params(self, bench: Workbench, scheduler: Scheduler) -> Any:
         return propose(scheduler, bench.fusion, bench.facts, self._open().hardware)
@@ -209,7 +218,7 @@ class SchedOperators:
         if isinstance(heuristic, EditableParams):
             heuristic = heuristic.freeze()
         if isinstance(heuristic, (SchedulerType, str)):
-            scheduler = self._registry().get(heuristic)
+            scheduler = self._scheduler(heuristic)
             params = self._params(bench, scheduler)
         elif isinstance(heuristic, Mapping):
             scheduler, params = self._from_dict(bench, heuristic)

@@ -13,8 +13,10 @@ from fusewright.core.errors import ExecutionOrderError, MissingDefinitionError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.inputs import Inputs, flattened, place_of
+from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.workbench import UserSchedule
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
@@ -49,6 +51,7 @@ class Scheduled:
         _leaf: FusionSchedules | None
         _options: Options
         _registry: Registry | None
+        sched: SchedOperators
         _tracer: Tracer
         _complete: Callable[[], FusionSchedules]
 
@@ -56,6 +59,8 @@ class Scheduled:
 
     def _begin_schedules(self) -> None:
         self._open_schedule: UserSchedule | None = None
+        #: what tensors were told while the definition was written
+        self._early = EarlySchedule()
         self._in_schedule = False
         #: the `schedule` that the schedules are of, and these
         self._own_schedules: tuple[object, BySignature] | None = None
@@ -87,7 +92,11 @@ class Scheduled:
 
     @property
     def _has_schedule(self) -> bool:
-        """Whether `schedule` was overridden or assigned."""
+        """Whether the definition says how it is scheduled: in its `schedule`, or while it was written."""
+        return self._overrides_schedule or len(self._early) > 0
+
+    @property
+    def _overrides_schedule(self) -> bool:
         return "schedule" in self.__dict__ or type(self).schedule is not Scheduled.schedule
 
     def _user_schedule(
@@ -118,8 +127,13 @@ class Scheduled:
         self, schedules: BySignature, inputs: Inputs, device: torch.device | None, views: bool
     ) -> AnySchedule:
         self._open(inputs, device, views)
-        self._write(self.schedule)
+        self._write(self._run_schedule)
         return self._keep_schedule(schedules, inputs, device)
+
+    def _run_schedule(self) -> None:
+        self._early.run(self.sched)
+        if self._overrides_schedule:
+            self.schedule()
 
     def _write(self, schedule: Callable[[], object]) -> None:
         """Lets `schedule` act on the open schedule, which an error closes."""

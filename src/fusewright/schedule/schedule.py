@@ -77,6 +77,7 @@ class Schedule:
         "assume_multiple",
         "set_memory_type",
         "store_along",
+        "set_allocation_as_loop",
         "transform_like",
         "parallelize_like",
         "inline_at",
@@ -242,6 +243,14 @@ class Schedule:
         read across rows over the banks.
         """
         caching.store_along(tensor, dims, padding)
+
+    @_primitive
+    def set_allocation_as_loop(self, tensor: TensorView) -> None:
+        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+
+        An output lies as its definition says: its loops have to go over its memory in order.
+        """
+        caching.set_allocation_as_loop(self.fusion, tensor)
 
     # ---- propagation
 
