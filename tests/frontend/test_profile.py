@@ -12,14 +12,14 @@ from fusewright.core.errors import ProfileError
 def two_sums() -> FusionDefinition:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1, -1], True)
-        fd.add_output(fd.ops.sum(fd.ops.sum(x + 1.0, [-1]), [-1]))
+        fd.add_output(fd.ops.sum(fd.ops.sqrt(fd.ops.sum(x + 1.0, [-1])), [-1]))
     return fd
 
 
 def test_two_stacked_reductions(target: torch.device) -> None:
     fd, x = two_sums(), torch.rand(8, 16, 32, device=target)
     [out] = fd.execute([x], profile=True)
-    torch.testing.assert_close(out, (x + 1).sum((1, 2)))
+    torch.testing.assert_close(out, (x + 1).sum(2).sqrt().sum(1))
     profile = fd.profile()
     first, second = profile.kernel_profiles
     assert fd.profiled and profile.segments == 2 and profile.fusion_id == fd.id()

@@ -41,7 +41,7 @@ def test_names_and_index(tmp_path: Path, golden: Callable[[str, str], None]) -> 
     asked = options(tmp_path)
     with FusionDefinition(options=asked) as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True)
-        total = fd.ops.sum(fd.ops.sum(x * x, dims=[1]), dims=[0])
+        total = fd.ops.sum(fd.ops.sqrt(fd.ops.sum(x * x, dims=[1])), dims=[0])
         fd.add_output(fd.ops.exp(x) * total)
     for shape in ((8, 64), (8, 64), (3, 5), (16, 64)):
         fd.execute([torch.randn(shape)])

@@ -50,7 +50,7 @@ def test_layouts(name: str, target: torch.device) -> None:
     x = layout(torch.randn(shape, device=target))
     fd = defined(x, dim)
     check(fd, x, dim)
-    if name != "one element":
+    if x.numel() > 1:
         assert "scan" in {kernel.scheduler for kernel in fd._last_kernels()}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, LibraryCall, Node, Pointwise, RandomState
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
+from fusewright.rewrite.replacement import drop_reduced_axes, is_in_memory_of_its_own, read_instead
 
 _SLOTS: dict[type[Node], tuple[str, ...]] = {}
 
@@ -59,6 +59,7 @@ class _Merger:
                 alike[alike.index(first)] = node
             elif len(node.outputs) == 1 and not isinstance(node, Copy):
                 self.fusion.remove_node(node)
+                drop_reduced_axes(node.output)
                 self.fusion.add_node(Copy(first.output, node.output))
 
     def _merge(self, node: Node, kept: Node) -> None:

@@ -10,7 +10,7 @@ from fusewright.core.dtype import PyScalar
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Full, Indexed, Node, Reduction
 from fusewright.ir.value import Scalar, TensorView
-from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
+from fusewright.rewrite.replacement import drop_reduced_axes, is_in_memory_of_its_own, read_instead, shape_of
 from fusewright.sym import ZERO, as_int
 
 
@@ -60,9 +60,7 @@ def _fill(fusion: Fusion, node: Node, values: list[PyScalar | Scalar]) -> None:
     for out, value in zip(node.outputs, values, strict=True):
         assert isinstance(out, TensorView)
         fill = value if isinstance(value, Scalar) else fusion.new_scalar(out.dtype, value)
-        out.redefine(out.shape)
-        out.loop = list(out.shape)
-        out.allocation = tuple([axis for axis in out.allocation if not axis.is_reduction])
+        drop_reduced_axes(out)
         fusion.add_node(Full(fill, out))
 
 

@@ -9,7 +9,7 @@ from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.sym import Expr
 
-__all__ = ["is_in_memory_of_its_own", "read_instead", "shape_of"]
+__all__ = ["drop_reduced_axes", "is_in_memory_of_its_own", "read_instead", "shape_of"]
 
 
 def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
@@ -39,3 +39,10 @@ def read_instead(fusion: Fusion, old: TensorView, new: TensorView) -> bool:
     for use in list(old.uses):
         fusion.replace_inputs(use, {old: new})
     return True
+
+
+def drop_reduced_axes(tensor: TensorView) -> None:
+    """Leaves the axes that consumers see, before something else than a reduction defines the tensor."""
+    tensor.redefine(tensor.shape)
+    tensor.loop = list(tensor.shape)
+    tensor.allocation = tuple([axis for axis in tensor.allocation if not axis.is_reduction])
