@@ -19,7 +19,6 @@ from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.host.executor import FusionExecutor
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
-from fusewright.lower.prepare import prepare
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.schedule import Call, Schedule, TensorRef, replay
 from fusewright.schedulers import default_registry
@@ -74,13 +73,10 @@ def test_replayed_trace(case: Case) -> None:
     for segment, kernel in scheduled(case):
         original = Schedule(segment.fusion)
         segment.scheduler.apply(original, kernel.params)
+        original.complete()
         again = replay(segment.fusion, original.trace())
         assert again.trace() == original.trace()
         _same_kernel(again, kernel)
-        prepared, _ = prepare(again.fusion)
-        assert list(map(str, prepared.tensors())) == list(map(str, again.fusion.tensors())), (
-            "lowering schedules nothing that the trace does not"
-        )
 
 
 def test_every_scheduler_that_makes_kernels_is_covered() -> None:

@@ -285,6 +285,8 @@ class KernelCompiler:
         start: float,
         names: str = "",
     ) -> CompiledKernel:
+        with tracer.stage("schedule"):
+            schedule.complete()
         if params is not None:
             tracer.dump("params", lambda: f"{scheduler}: {fields_text(params)}")
         tracer.dump("schedule", lambda: f"{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")

@@ -10,7 +10,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, Parallel
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
-from fusewright.schedule import caching, inlining, propagate, transforms
+from fusewright.schedule import caching, completion, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.trace import Call, TensorRef, to_python
@@ -78,6 +78,7 @@ class Schedule:
         "set_memory_type",
         "store_along",
         "set_allocation_as_loop",
+        "accumulate_in_registers",
         "transform_like",
         "parallelize_like",
         "inline_at",
@@ -145,6 +146,14 @@ class Schedule:
         elif isinstance(value, (list, tuple, set)):
             for item in value:
                 self._check_owned(method, item)
+
+    def complete(self) -> None:
+        """Calls the primitives that are lacking until the schedule can be lowered; see `completion`."""
+        for tensor in completion.accumulated_in_memory(self.fusion):
+            self.accumulate_in_registers(tensor)
+        variable = completion.of_variable_size(self.fusion)
+        if any(inlining.max_inline_position(self.fusion, t) > t.inline_at for t in variable):
+            self.inline_most(variable)
 
     # ---- axes
 
@@ -251,6 +260,14 @@ class Schedule:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
         caching.set_allocation_as_loop(self.fusion, tensor)
+
+    @_primitive
+    def accumulate_in_registers(self, tensor: TensorView) -> TensorView:
+        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+
+        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        """
+        return completion.accumulate_in_registers(self.fusion, tensor)
 
     # ---- propagation
 

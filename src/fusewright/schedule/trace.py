@@ -58,6 +58,7 @@ def _refs(value: Any) -> Iterator[TensorRef]:
 
 # What a primitive makes of `t0` is called `t0_<this>`.
 _ROLES = {
+    "accumulate_in_registers": "sum",
     "cache_after": "copy",
     "cache_before": "value",
     "cache_fork": "output",
