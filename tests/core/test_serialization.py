@@ -84,7 +84,7 @@ ODD = Odd(
         ODD,
         Odd(),
         PointwiseParams(break_point=2, cparams=CompileParams(index_type=DataType.Int), reason="because"),
-        ReductionParams(lparams=LaunchParams(bdimx=32), grid_dim_iter_dom=ParallelType.grid_y),
+        ReductionParams(lparams=LaunchParams(bdimx=32), fastest_dim=True),
     ],
     ids=lambda p: type(p).__name__,
 )
@@ -111,7 +111,7 @@ def test_absent_fields_take_defaults():
         ({"tile_sizes": {"cta_tile": {"m": "8"}}}, "`tile_sizes.cta_tile.m`: expected int, got '8'"),
         ({"tile_sizes": {"sizes": [1, "2"]}}, "`tile_sizes.sizes[1]`: expected int"),
         ({"tile_sizes": 3}, "`tile_sizes`: expected the fields of Tiles, got 3"),
-        ({"tile_sizes": {"depth": 1}}, "`tile_sizes.depth`: expected one of cta_tile, sizes"),
+        ({"tile_sizes": {"depth": 1}}, "`tile_sizes.depth`: unknown.\n  expected: one of cta_tile, sizes"),
         ({"block": "block_w"}, "`block`: expected one of "),
         ({"index": "Integer"}, "`index`: expected one of "),
         ({"fast": 1}, "`fast`: expected bool, got 1"),
@@ -140,7 +140,7 @@ def test_errors_name_the_path(data, text):
         ({"by_size": {"eight": []}}, "`by_size`: expected int, got 'eight'"),
         ({"tiles": [{}, {"m": "1"}]}, "`tiles[1].m`: expected int, got '1'"),
         ({"tiles": [3]}, "`tiles[0]`: expected the fields of Tile, got 3"),
-        ({"tile": {"k": 1}}, "`tile.k`: expected one of m, n, got the name 'k'"),
+        ({"tile": {"k": 1}}, "`tile.k`: unknown.\n  expected: one of m, n\n  given: the name 'k'"),
     ],
 )
 def test_errors_name_the_path_within_containers(data, text):

@@ -15,7 +15,7 @@ from fusewright.core.serialization import from_json, to_json
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.ops import OPS
 from fusewright.schedule import Schedule, replay
-from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler
+from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler, apply
 from fusewright.sym import symbol
 from tests.host.fusions import DataType, Definition
 
@@ -113,7 +113,7 @@ def test_a_size_that_indices_are_divided_by_is_a_constant_until_it_changes(targe
     assert len(made) == 2
     with pytest.raises(ParamsError, match=r"`assumed_sizes`: expected \(\) or \(i1\), got \(7, 2\)"):
         params = replace(kernel.params, assumed_sizes=(7, 2))
-        PointwiseScheduler().apply(Schedule(executor.fusion), params)
+        apply(PointwiseScheduler(), Schedule(executor.fusion), params, kernel.hardware)
 
 
 def test_what_does_not_divide_indices_is_no_constant():
@@ -159,16 +159,17 @@ def test_params_keep_in_json_and_schedules_replay():
     "sizes, bdimx, message",
     [
         ((ODD, 2), -1, rf"`assumed_reduction_sizes`: expected \(\) or \(i1\), got \({ODD}, 2\)"),
-        ((0,), -1, "`assumed_reduction_sizes`: expected sizes of 1 or more, got 0"),
+        ((0,), -1, r"`assumed_reduction_sizes\[0\]`: expected 1 or more, got 0"),
         ((ODD,), 32, rf"`lparams.bdimx`: expected -1 or 288, for rows of {ODD}, got 32"),
     ],
 )
 def test_params_that_do_not_fit_the_rows(sizes, bdimx, message):
     executor = softmax()
-    params = kernels(executor, 3, ODD)[0].params
+    [kernel] = kernels(executor, 3, ODD)
+    params = kernel.params
     edited = replace(params, assumed_reduction_sizes=sizes, lparams=replace(params.lparams, bdimx=bdimx))
     with pytest.raises(ParamsError, match=message):
-        InnerPersistentScheduler().apply(Schedule(executor.fusion), edited)
+        apply(InnerPersistentScheduler(), Schedule(executor.fusion), edited, kernel.hardware)
 
 
 def test_two_first_calls_at_once_agree_on_one_size():

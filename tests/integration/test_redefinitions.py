@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.enums import ParallelType
 from fusewright.ir import Fusion
 from fusewright.ops.library import MATMUL_PARTS
 from fusewright.schedulers import (
@@ -104,12 +103,7 @@ class OneBlockReductions(ReductionScheduler):
         def plan(facts: Facts, hardware: Any) -> Proposal:
             shared = planner(facts, hardware)
             estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
-            params = replace(
-                shared.params,
-                cross_grid_inner_reduction=False,
-                grid_dim_inner_reduction=ParallelType.serial,
-                lparams=replace(shared.params.lparams, gdimy=1),
-            )
+            params = replace(shared.params, lparams=replace(shared.params.lparams, gdimy=1))
             return Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
 
         return planner if isinstance(planner, Reject) else plan

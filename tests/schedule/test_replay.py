@@ -21,7 +21,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.schedule import Call, Schedule, TensorRef, replay
-from fusewright.schedulers import default_registry
+from fusewright.schedulers import apply, default_registry
 from fusewright.schedulers.base import type_name
 from fusewright.segment import Segment
 from tests.integration.cases import CASES, Case, rows_and_columns
@@ -72,7 +72,7 @@ def test_printed_schedule(case: Case) -> None:
 def test_replayed_trace(case: Case) -> None:
     for segment, kernel in scheduled(case):
         original = Schedule(segment.fusion)
-        segment.scheduler.apply(original, kernel.params)
+        apply(segment.scheduler, original, kernel.params, kernel.hardware)
         original.complete()
         again = replay(segment.fusion, original.trace())
         assert again.trace() == original.trace()

@@ -55,7 +55,7 @@ def propose(
     """The params, and the launch of the kernel that they make."""
     params = schedulers.propose(scheduler, fusion, facts, hardware)
     schedule = Schedule(fusion)
-    scheduler.apply(schedule, params)
+    schedulers.apply(scheduler, schedule, params, hardware)
     schedule.complete()
     lowered = lower(schedule.fusion, LowerOptions("k"), Tracer())
     sizes = {

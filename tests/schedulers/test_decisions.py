@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import OptionError, ParamsError
 from fusewright.ir import Fusion
 from fusewright.ops.build_elementwise import apply_to_tensor
@@ -22,6 +22,7 @@ from fusewright.schedulers import (
     ReductionParams,
     ReductionScheduler,
     Reject,
+    apply,
     default_registry,
     first_accepting,
     propose,
@@ -120,7 +121,7 @@ def test_registry_order_and_lookup():
 )
 def test_edited_params_are_checked_before_they_are_applied(params, text):
     with pytest.raises(ParamsError) as error:
-        params.validate()
+        params.validate(p.H200)
     assert text in str(error.value)
 
 
@@ -129,10 +130,10 @@ def test_params_that_another_kind_of_kernel_needs_are_refused():
     facts = p.facts_of(fusion, [(64, 64)])
     params = propose(InnerPersistentScheduler(), fusion, facts, p.H200)
     with pytest.raises(ParamsError, match="persistent_kernel"):
-        InnerPersistentScheduler().apply(Schedule(fusion), replace(params, persistent_kernel=False))
+        apply(InnerPersistentScheduler(), Schedule(fusion), replace(params, persistent_kernel=False), p.H200)
 
 
 def test_reasons_take_no_part_in_equality():
     assert PointwiseParams(reason="a") == PointwiseParams(reason="b")
     assert hash(PointwiseParams(reason="a")) == hash(PointwiseParams(reason="b"))
-    assert ReductionParams() != ReductionParams(block_dim_iter_dom=ParallelType.block_y)
+    assert ReductionParams() != ReductionParams(fastest_dim=True)

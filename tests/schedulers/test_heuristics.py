@@ -19,7 +19,6 @@ from fusewright.schedulers import (
     Scheduler,
     propose,
 )
-from fusewright.schedulers.params import MAX_EXTENTS
 from tests.schedulers import proposals as p
 
 POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()
@@ -64,9 +63,9 @@ def test_every_launch_is_one_that_the_gpu_takes(case, gpu):
     scheduler, fusion, shapes = CASES[case]
     hardware = DESCRIBED[gpu]
     params, launch = p.propose(scheduler, fusion, p.facts_of(fusion, shapes), hardware)
-    params.validate()
+    params.validate(hardware)
     assert 1 <= launch.threads <= hardware.max_threads_per_block
-    limits = [MAX_EXTENTS[f"{what}dim{axis}"] for what in "gb" for axis in "xyz"]
+    limits = hardware.max_grid + hardware.max_block
     assert all(1 <= n <= limit for n, limit in zip((*launch.grid, *launch.block), limits))
     assert launch.shared_bytes <= hardware.shared_memory_per_block_optin
 

@@ -26,8 +26,8 @@ from fusewright.schedulers import (
     LaunchParams,
     PointwiseParams,
     PointwiseScheduler,
-    ReductionParams,
     TransposeParams,
+    apply,
     default_registry,
     propose,
 )
@@ -179,8 +179,6 @@ def edited(draw: st.DrawFn, params: Any) -> Any:
     if draw(st.booleans()):
         extents = {f.name: draw(COUNTS) for f in fields(LaunchParams) if draw(st.booleans())}
         params = replace(params, lparams=replace(params.lparams, **extents))
-    if isinstance(params, ReductionParams) and draw(st.booleans()):
-        params = replace(params, cross_block_inner_reduction=True, **params.bindings)
     return params
 
 
@@ -254,28 +252,22 @@ def test_every_field_changes_the_kernel_or_is_refused(name: str) -> None:
         ),
         (PointwiseParams(lparams=LaunchParams(gdimx=4)), "`lparams.gdimx`: expected -1, as it follows from"),
         (TransposeParams(lparams=LaunchParams(bdimy=4)), "`lparams.bdimy`: expected -1, as nothing is bound"),
-        (
-            replace(PROPOSED["inner"], multiple_reds_per_blk=True, lparams=LaunchParams(bdimx=64, bdimy=2)),
-            "`block_dim_iter_dom`: expected block_y with the other fields as they are",
-        ),
         (replace(PROPOSED["inner"], unroll_factor_iter_dom=4), "`unroll_factor_iter_dom`: expected 1 with"),
         (
             replace(PROPOSED["inner"], project_persistent_buffers=True),
             "False in a kernel that is not persiste",
         ),
-        (replace(PROPOSED["inner"], flip_grid=True), "`flip_grid`: expected False as no scheduler does that"),
         (
             replace(PROPOSED["inner"], lparams=LaunchParams(bdimx=48)),
             "`lparams.bdimx`: expected a multiple of",
         ),
-        (replace(PROPOSED["inner"], cross_block_inner_reduction=False), "True unless lparams.bdimx is 1"),
         (replace(PROPOSED["outer"], vectorize_inner_reduction=True), "False with fastest_dim False"),
         (replace(PROPOSED["softmax"], unroll_factor_top_of_vectorization=2), "1 where batches are held"),
     ],
 )
 def test_fields_that_would_change_nothing_are_refused(params: Any, message: str) -> None:
     with pytest.raises(ParamsError) as caught:
-        params.validate()
+        params.validate(p.H200)
     assert message in str(caught.value)
 
 
@@ -283,7 +275,11 @@ def test_fields_that_would_change_nothing_are_refused(params: Any, message: str)
     "name, edit, message",
     [
         ("pointwise", {"break_point": 2}, "`break_point`: expected 0 to 1 for T3, got 2"),
-        ("whole", {"multiple_reds_per_blk": True}, "False where every dimension is reduced"),
+        (
+            "whole",
+            {"lparams": LaunchParams(bdimx=64, bdimy=2)},
+            "`lparams.bdimy`: expected 1 where every dimension is reduced, got 2",
+        ),
         ("scan_of_all", {"fastest_dim": False}, "True where there is no other dimension than the scanned"),
         (
             "softmax_of_all",
@@ -294,10 +290,6 @@ def test_fields_that_would_change_nothing_are_refused(params: Any, message: str)
 )
 def test_params_that_contradict_the_fusion(name: str, edit: dict[str, Any], message: str) -> None:
     params = replace(PROPOSED[name], **edit)
-    if isinstance(params, ReductionParams):
-        if params.multiple_reds_per_blk:
-            params = replace(params, lparams=replace(params.lparams, bdimy=2))
-        params = replace(params, **params.bindings)
     fd, _ = _opened(CASES[name])
     before = fd.sched.user_schedule_ir()
     with pytest.raises(ParamsError) as caught:
@@ -368,7 +360,7 @@ def test_a_wrong_fusion_is_rejected_with_the_reason(type_: SchedulerType, name: 
         lambda: fd.sched.schedule({"scheduler": type_.name}),
         lambda: fd.sched.compute_heuristics(type_),
         lambda: propose(scheduler, user.leaf.fusion, user.facts, user.hardware),
-        lambda: scheduler.apply(user.schedule, FITTING[type_]),
+        lambda: apply(scheduler, user.schedule, FITTING[type_], user.hardware),
     ):
         with pytest.raises(RejectedError) as caught:
             call()
@@ -378,7 +370,7 @@ def test_a_wrong_fusion_is_rejected_with_the_reason(type_: SchedulerType, name: 
 
 def test_params_of_another_scheduler() -> None:
     with pytest.raises(ParamsError, match="`params`: expected PointwiseParams, got a TransposeParams"):
-        PointwiseScheduler().apply(Schedule(p.elementwise(2)), TransposeParams())
+        apply(PointwiseScheduler(), Schedule(p.elementwise(2)), TransposeParams(), p.H200)
 
 
 @pytest.mark.parametrize("first", ["split", "parallelize", "inline_most", "schedule"])

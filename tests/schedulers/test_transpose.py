@@ -24,7 +24,15 @@ from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiler import CompiledKernel
 from fusewright.schedule import Schedule, replay
-from fusewright.schedulers import Facts, LaunchParams, Planner, Reject, TransposeParams, TransposeScheduler
+from fusewright.schedulers import (
+    Facts,
+    LaunchParams,
+    Planner,
+    Reject,
+    TransposeParams,
+    TransposeScheduler,
+    apply,
+)
 from fusewright.sim import SimReport, simulate
 from tests.compilation import ARCHITECTURES
 from tests.integration.cases import widened
@@ -246,7 +254,8 @@ def test_random_permutations(data: st.DataObject) -> None:
     (kernel, *more) = executor.compile(inputs).kernels
     if not more and isinstance(kernel.params, TransposeParams):
         schedule = Schedule(executor.segments().segments[0].fusion)
-        TransposeScheduler().apply(schedule, data.draw(edited(kernel.params), "params"))
+        edit = data.draw(edited(kernel.params), "params")
+        apply(TransposeScheduler(), schedule, edit, kernel.hardware)
         results += run(schedule, inputs)
     for i, actual in enumerate(results):
         assert_close(actual, (total, (total - 1).permute(back))[i % 2])
@@ -302,7 +311,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         sizes |= {a.extent: n for a, n in zip(tensor.shape, x.shape) if a.extent.free_symbols}
     facts = Facts(sizes, tuple(x.stride() for x in inputs), (256,) * len(inputs))
     params = TransposeScheduler().prepare(fusion)(facts, described("h200")).params
-    params.validate()
+    params.validate(described("h200"))
     return params
 
 
@@ -350,14 +359,14 @@ def test_proposals(
         ({"dims_merged_with_1": (1,)}, "dims_merged_with_1"),
         ({"dims_merged_with_2": (7,)}, "dims_merged_with_2"),
         ({"assumed_sizes": (40,)}, "`assumed_sizes`: expected () or (i1, i0), got (40,)"),
-        ({"assumed_sizes": (40, 0)}, "`assumed_sizes`: expected sizes of 1 or more, got 0"),
+        ({"assumed_sizes": (40, 0)}, "`assumed_sizes[1]`: expected 1 or more, got 0"),
     ],
     ids=str,
 )
 def test_params_that_make_no_sense(edit: dict[str, Any], field: str) -> None:
     segment, _ = compiled(permuted(1, 0)[0], [random(40, 40)])
     with pytest.raises(ParamsError, match=re.escape(field)):
-        TransposeScheduler().apply(Schedule(segment.fusion), TransposeParams(**edit))
+        apply(TransposeScheduler(), Schedule(segment.fusion), TransposeParams(**edit), described("h200"))
 
 
 def test_sizes_are_constants_until_they_change(target: torch.device) -> None:
@@ -417,7 +426,7 @@ NAMES = [
 def test_replay(body: Define, inputs: Sequence[torch.Tensor]) -> None:
     segment, kernel = compiled(body, inputs)
     original = Schedule(segment.fusion)
-    segment.scheduler.apply(original, kernel.params)
+    apply(segment.scheduler, original, kernel.params, kernel.hardware)
     again = replay(segment.fusion, original.trace())
     again.complete()
     lowered = lower(again.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
@@ -449,7 +458,7 @@ def test_the_storage_is_what_avoids_conflicts(name: str, method: str) -> None:
     """The estimate sees conflicts: those of the same kernel with its tiles stored in order."""
     segment, kernel = compiled(*KERNELS[NAMES.index(name)])
     schedule = Schedule(segment.fusion)
-    segment.scheduler.apply(schedule, kernel.params)
+    apply(segment.scheduler, schedule, kernel.params, kernel.hardware)
     calls = schedule.trace()
     assert {call.method for call in calls} & {"store_along", "swizzle"} == {method}
     plain = replay(segment.fusion, [call for call in calls if call.method != method])
@@ -507,7 +516,7 @@ def test_odd_tiles(shape: tuple[int, ...]) -> None:
 def test_threads_follow_the_reference() -> None:
     segment, kernel = compiled(*KERNELS[0])
     schedule = Schedule(segment.fusion)
-    segment.scheduler.apply(schedule, kernel.params)
+    apply(segment.scheduler, schedule, kernel.params, kernel.hardware)
     kinds = [axis.parallel for axis in schedule.fusion.output_tensors()[0].loop]
     wanted = (ParallelType.grid_x, ParallelType.unroll, ParallelType.block_x, ParallelType.vectorize)
     assert kinds == list(wanted)

@@ -230,7 +230,7 @@ HARD = [
         both_axes,
         lambda x: x / ((x * x).sum(1, keepdim=True) + (x * x).sum(0, keepdim=True)),
         ((24, 40),),
-        ("reduction", "inner_persistent"),
+        ("inner_outer", "pointwise"),
         40,
     ),
     Hard(

@@ -321,6 +321,16 @@ class ParamsError(UserError):
 
     template = "`{path}`: expected {expected}, got {given}"
 
+    def move_into(self, outer: str) -> None:
+        """Makes this an error of the field `outer` of another object: its path begins there."""
+        path = self.facts.get("path")
+        self.facts["path"] = outer if path is None else f"{outer}.{path}"
+        if path is None:
+            self.message = f"`{outer}`: {self.message}"
+        else:
+            self.message = self.message.replace(f"`{path}`", f"`{outer}.{path}`", 1)
+        self.args = (self.message, *self.args[1:])
+
 
 class KernelSourceError(UserError):
     """CUDA source that the user wrote does not compile. `log`: the compiler's, `excerpt`: the lines named."""

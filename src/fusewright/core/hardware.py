@@ -43,7 +43,7 @@ class HardwareInfo:
 
     `shared_memory_per_block` is what a launch gets without asking; `shared_memory_per_block_optin` what a
     kernel may ask for (static and dynamic together); `shared_memory_reserved` is taken by the system from the
-    SM's shared memory for each resident block.
+    SM's shared memory for each resident block. `max_grid` and `max_block` are extents along x, y, z.
     """
 
     name: str
@@ -65,6 +65,9 @@ class HardwareInfo:
     warp_size: int = WARP_SIZE
     registers_per_sm: int = 65536
     registers_per_block: int = 65536
+    max_registers_per_thread: int = MAX_REGISTERS_PER_THREAD
+    max_grid: tuple[int, int, int] = MAX_GRID
+    max_block: tuple[int, int, int] = MAX_BLOCK
 
     @property
     def arch(self) -> str:

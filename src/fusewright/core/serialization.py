@@ -6,16 +6,20 @@ The one place that imports msgspec. Enumerations are written by name. Nothing lo
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import json
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
+from fusewright.core.declaration import attributes
 from fusewright.core.errors import ParamsError
 
 T = TypeVar("T")
@@ -84,22 +88,64 @@ def _read_dataclass(cls: type[T], data: Any, path: str) -> T:
             path=path or cls.__name__, expected=f"the fields of {cls.__name__}", given=repr(data)
         )
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    kind: type = cls
+    others, hints = attributes(kind), field_hints(kind)
     prefix = f"{path}." if path else ""
     for name in data:
-        if name not in fields:
-            raise ParamsError(
-                path=f"{prefix}{name}", expected=f"one of {', '.join(fields)}", given=f"the name {name!r}"
-            )
+        if name not in fields and name not in others:
+            raise unknown_field(name, (*fields, *others), f"{prefix}{name}")
     for name, field in fields.items():
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and name not in data:
             raise ParamsError(path=f"{prefix}{name}", expected="a value", given="none")
-    hints = typing.get_type_hints(cls)
-    return cls(**{name: _read(hints[name], value, f"{prefix}{name}") for name, value in data.items()})
+    given = {
+        name: read(hints[name] if name in fields else others[name].hint, value, f"{prefix}{name}")
+        for name, value in data.items()
+    }
+    try:
+        made = cls(**{name: value for name, value in given.items() if name in fields})
+    except ParamsError as error:  # of a class that checks what its constructor is given
+        if path:
+            error.move_into(path)
+        raise
+    for name, value in given.items():
+        if name in others:
+            others[name].expect(made, value, f"{prefix}{name}")
+    return made
 
 
-def _read(hint: Any, value: Any, path: str) -> Any:
-    """The value that `hint` describes from its plain form."""
+def unknown_field(name: object, known: Iterable[str], path: str) -> ParamsError:
+    """The error for a name that a class does not have, with the names that are spelled like it."""
+    known = list(known)
+    similar = difflib.get_close_matches(str(name), known, n=2)
+    meant = f"; did you mean {' or '.join(similar)}?" if similar else ""
+    expected = f"one of {', '.join(known)}" if known else "no fields"
+    return ParamsError(f"`{path}`: unknown{meant}", path=path, expected=expected, given=f"the name {name!r}")
+
+
+@cache
+def field_hints(cls: type) -> Mapping[str, Any]:
+    """The types of a dataclass's fields; Any where an annotation names what its module does not have."""
+    try:
+        return typing.get_type_hints(cls)
+    except NameError:
+        module = vars(sys.modules[cls.__module__])
+        return {f.name: _hint(f.type, module) for f in dataclasses.fields(cls)}
+
+
+def _hint(annotation: Any, names: Mapping[str, Any]) -> Any:
+    try:
+        return eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
+    except NameError:
+        return Any
+
+
+def read(hint: Any, value: Any, path: str) -> Any:
+    """The value that the type `hint` describes, from its plain form.
+
+    Raises:
+        ParamsError: naming the path, which begins with `path`.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _read_union(arguments, value, path)
@@ -109,17 +155,17 @@ def _read(hint: Any, value: Any, path: str) -> Any:
         return _read_enum(hint, value, path)
     if origin in _COLLECTIONS or (origin is tuple and arguments[1:] == (...,)):
         items = _expect(value, (list, tuple, set, frozenset), "array", path)
-        read = (_read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(items))
-        return _COLLECTIONS.get(origin, tuple)(read)
+        entries = (read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(items))
+        return _COLLECTIONS.get(origin, tuple)(entries)
     if origin is tuple:
         items = _expect(value, (list, tuple), "array", path)
         if len(items) != len(arguments):
             raise ParamsError(path=path, expected=f"array of length {len(arguments)}", given=repr(value))
-        return tuple(_read(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(zip(arguments, items)))
+        return tuple(read(h, item, f"{path}[{i}]") for i, (h, item) in enumerate(zip(arguments, items)))
     if origin in (dict, Mapping):
-        entries = _expect(value, (Mapping,), "object", path).items()
+        items = _expect(value, (Mapping,), "object", path).items()
         key, item = arguments
-        return {_read_key(key, k, path): _read(item, v, f"{path}[{_key_text(k)}]") for k, v in entries}
+        return {_read_key(key, k, path): read(item, v, f"{path}[{_key_text(k)}]") for k, v in items}
     return _convert(hint, value, path)
 
 
@@ -128,12 +174,14 @@ def _read_union(choices: Sequence[Any], value: Any, path: str) -> Any:
     errors = []
     for choice in sorted(choices, key=lambda c: 2 if c is str else type(value) is not c):
         try:
-            return _read(choice, value, path)
+            return read(choice, value, path)
         except ParamsError as error:
             errors.append(error)
     # The one that got furthest into the value knows best; of equals, all that is expected.
     depth = max(len(str(error.facts["path"])) for error in errors)
     deepest = [error for error in errors if len(str(error.facts["path"])) == depth]
+    if len(deepest) == 1:
+        raise deepest[0]
     expected = " or ".join(dict.fromkeys(str(error.facts["expected"]) for error in deepest))
     raise ParamsError(path=deepest[0].facts["path"], expected=expected, given=deepest[0].facts["given"])
 
@@ -149,7 +197,7 @@ def _read_enum(cls: type[enum.Enum], value: Any, path: str) -> enum.Enum:
 
 def _read_key(hint: Any, key: Any, path: str) -> Any:
     """A key of a dict, which JSON has as text, whatever it was."""
-    return _convert(hint, key, path, strict=False) if hint in (int, float) else _read(hint, key, path)
+    return _convert(hint, key, path, strict=False) if hint in (int, float) else read(hint, key, path)
 
 
 def _key_text(key: Any) -> str:

@@ -3,48 +3,133 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fusewright.core.declaration import Derived, attributes
 from fusewright.core.errors import ParamsError
-from fusewright.core.serialization import from_dict
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.serialization import field_hints, from_dict, read, unknown_field
+from fusewright.schedulers.params import Choice, Decision, fields_of
 
 __all__ = ["EditableParams"]
 
 
 class EditableParams:
-    """The fields of a frozen params object, nested ones included, open to assignment.
+    """The attributes of a frozen params object, nested ones included, open to assignment.
 
-    `freeze()` checks the types of all fields and gives the frozen object.
+    An assignment checks the type, and that the value is legal whatever the other fields are. An attribute
+    that follows from fields may be assigned what it will be; `freeze()`, which gives the frozen object,
+    checks that.
+
+    Args:
+        params: a dataclass.
+        hardware: the GPU whose limits hold; None: limits are left to `validate`.
+        path: of this object in what it is nested in, for errors.
     """
 
-    def __init__(self, params: Any) -> None:
-        vars(self)["_type"] = type(params)
-        for field in dataclasses.fields(params):
-            value = getattr(params, field.name)
-            is_nested = dataclasses.is_dataclass(value) and not isinstance(value, type)
-            vars(self)[field.name] = EditableParams(value) if is_nested else value
-
-    if TYPE_CHECKING:  # the fields
+    if TYPE_CHECKING:  # the attributes
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in vars(self) or name == "_type":
-            fields = ", ".join(k for k in vars(self) if k != "_type")
-            raise ParamsError(path=name, expected=f"one of {fields}", given=f"the name {name!r}")
-        is_frozen = dataclasses.is_dataclass(value) and not isinstance(value, type)
-        vars(self)[name] = EditableParams(value) if is_frozen else value
+    else:
 
-    def _plain(self) -> dict[str, Any]:
-        return {
-            name: value._plain() if isinstance(value, EditableParams) else value
-            for name, value in vars(self).items()
-            if name != "_type"
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # asked for by copy and pickle, before there are fields
+                raise AttributeError(name)
+            values = self._values
+            if name in values:
+                value, declared = values[name], self._choices.get(name)
+                reads_unset = declared is not None and declared.reads_unset is not None
+                return declared.reads_unset if reads_unset and value == self._defaults[name] else value
+            if name in self._stated:
+                return self._stated[name]
+            if not hasattr(self._type, name):
+                known = (*values, *attributes(self._type))
+                raise AttributeError(str(unknown_field(name, known, f"{self._path}{name}")))
+            return getattr(self._made(), name)
+
+    def __init__(self, params: Any, hardware: HardwareInfo | None = None, path: str = "") -> None:
+        own = vars(self)
+        own["_type"], own["_hardware"] = type(params), hardware
+        own["_path"] = f"{path}." if path else ""
+        declared = fields_of(type(params)) if isinstance(params, Decision) else ()
+        own["_choices"] = {field.name: field.choice for field in declared}
+        own["_defaults"] = {field.name: field.default for field in declared}
+        own["_stated"] = {}
+        own["_values"] = {
+            field.name: self._held(field.name, getattr(params, field.name))
+            for field in dataclasses.fields(params)
         }
 
+    def _held(self, name: str, value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return EditableParams(value, self._hardware, f"{self._path}{name}")
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        path, others = f"{self._path}{name}", attributes(self._type)
+        if isinstance(value, EditableParams):
+            value = value.freeze()
+        if name in self._values:
+            value = read(field_hints(self._type)[name], value, path)
+            self._check(name, value, path)
+            self._values[name] = self._held(name, value)
+        elif name in others:
+            value = read(others[name].hint, value, path)
+            if isinstance(others[name], Derived):
+                self._stated[name] = value
+            else:
+                others[name].expect(None, value, path)
+        else:
+            raise unknown_field(name, (*self._values, *others), path)
+
+    def _check(self, name: str, value: Any, path: str) -> None:
+        declared: Choice | None = self._choices.get(name)
+        if declared is not None and declared.legal is not None and self._hardware is not None:
+            declared.legal.check(path, value, self._hardware)
+
+    def update(self, fields: Mapping[str, Any]) -> None:
+        """Assigns what a dict has; a nested one leaves the other fields of the nested object as they are.
+
+        Raises:
+            ParamsError: naming the path of a field that is not there or takes no such value.
+        """
+        for name, value in fields.items():
+            current = self._values.get(name)
+            if isinstance(value, Mapping) and isinstance(current, EditableParams):
+                current.update(value)
+            elif isinstance(name, str):
+                setattr(self, name, value)
+            else:
+                raise unknown_field(name, self._values, f"{self._path}{name}")
+
+    def _made(self) -> Any:
+        """The frozen object, whatever was stated of what follows."""
+        plain = {
+            name: value._made() if isinstance(value, EditableParams) else value
+            for name, value in self._values.items()
+        }
+        try:
+            return from_dict(self._type, plain)
+        except ParamsError as error:
+            if self._path:
+                error.move_into(self._path[:-1])
+            raise
+
     def freeze(self) -> Any:
-        """The frozen object. ParamsError, with the path of the field, for a value of a wrong type."""
-        return from_dict(vars(self)["_type"], self._plain())
+        """The frozen object.
+
+        Raises:
+            ParamsError: an attribute was assigned that the fields it follows from do not give.
+        """
+        made = self._made()
+        for name, value in self._stated.items():
+            attributes(self._type)[name].expect(made, value, f"{self._path}{name}")
+        for value in self._values.values():
+            if isinstance(value, EditableParams):
+                value.freeze()
+        return made
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, EditableParams):
@@ -53,5 +138,8 @@ class EditableParams:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._values, *attributes(self._type)})
+
     def __repr__(self) -> str:
-        return repr(self.freeze())
+        return repr(self._made())

@@ -22,6 +22,7 @@ from fusewright.schedulers import (
     Registry,
     Reject,
     Scheduler,
+    apply,
     default_registry,
     prepare,
     propose,
@@ -181,7 +182,8 @@ class SchedOperators:
         bench = self._open().current
         if bench.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
-        bench.editing = EditableParams(self._params(bench, self._scheduler(scheduler_type)))
+        params = self._params(bench, self._scheduler(scheduler_type))
+        bench.editing = EditableParams(params, self._open().hardware)
         return bench.editing
 
     def compute_pointwise_heuristics(self) -> EditableParams:
@@ -226,7 +228,7 @@ class SchedOperators:
             scheduler = self._scheduler_of(bench, type(heuristic))
             params = heuristic
         index_dtype_of(params, bench.facts.index_dtype)
-        scheduler.apply(bench.schedule, params)
+        apply(scheduler, bench.schedule, params, self._open().hardware)
         bench.params = params
 
     def _from_dict(self, bench: Workbench, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
@@ -240,8 +242,8 @@ class SchedOperators:
                 given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
             )
         scheduler = self._registry().get(name)
-        editable = EditableParams(self._params(bench, scheduler))
-        _update(editable, fields)
+        editable = EditableParams(self._params(bench, scheduler), self._open().hardware)
+        editable.update(fields)
         return scheduler, editable.freeze()
 
     def _scheduler_of(self, bench: Workbench, params_type: type) -> Scheduler:
@@ -255,14 +257,6 @@ class SchedOperators:
         scheduler, answer = answers[0]
         assert isinstance(answer, Reject)
         raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
-
-
-def _update(editable: EditableParams, fields: Mapping[str, Any]) -> None:
-    for name, value in fields.items():
-        if isinstance(value, Mapping) and isinstance(getattr(editable, name, None), EditableParams):
-            _update(getattr(editable, name), value)
-        else:
-            setattr(editable, name, value)
 
 
 def _method(name: str) -> Callable[..., Any]:

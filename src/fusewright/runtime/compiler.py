@@ -34,7 +34,7 @@ from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name
 from fusewright.runtime.launch_sizes import LaunchSizes
 from fusewright.schedule import Schedule
-from fusewright.schedulers.base import Scheduler, is_built_in, type_name
+from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Symbol
 
@@ -202,7 +202,7 @@ class KernelCompiler:
             start = perf_counter()
             with tracer.stage("schedule"):
                 schedule = Schedule(fusion)
-                scheduler.apply(schedule, params)
+                apply(scheduler, schedule, params, hardware)
             own = type_name(scheduler.type)
             name = kernel_name(text, own, params, index_dtype, self._nvrtc_options(params, hardware.arch))
             made = self._compile(schedule, own, name, params, hardware, index_dtype, tracer, start, names)

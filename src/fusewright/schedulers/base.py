@@ -15,6 +15,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import Expr, Symbol, evaluate
 
 
@@ -118,7 +119,11 @@ Planner = Callable[[Facts, HardwareInfo], Proposal | Reject]
 
 
 class Scheduler(Protocol):
-    """Turns a fusion into one kernel: `prepare` decides on the structure, the planner on sizes."""
+    """Turns a fusion into one kernel: `prepare` decides on the structure, the planner on sizes.
+
+    A scheduler that shares its `params_type` with others may say in `fixed_params`, a dict by field, which
+    values it needs.
+    """
 
     params_type: Any
 
@@ -138,8 +143,9 @@ class Scheduler(Protocol):
     def apply(self, schedule: Schedule, params: Any) -> None:
         """Schedules through the public primitives of `schedule` only, so that the trace replays.
 
-        Users call it as well, with params that they edited and on any fusion: what it cannot do is a
-        UserError, raised before the first primitive (`check_start`, `accepted`, and what params may not be).
+        Called through the function `apply`, which checks what it can by itself. The params may be ones that a
+        user edited, and the fusion may be any: what it cannot do is a UserError, raised before the first
+        primitive (`accepted`, and params that do not fit the fusion).
         """
         ...
 
@@ -161,12 +167,22 @@ def accepted(scheduler: Scheduler, space: Space | str) -> Space:
     return space
 
 
-def check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
-    """What every `apply` relies on.
+def apply(scheduler: Scheduler, schedule: Schedule, params: Any, hardware: HardwareInfo) -> None:
+    """`scheduler.apply(schedule, params)`, after the checks that all schedulers need.
 
     Raises:
-        ParamsError: params of another scheduler. ScheduleError: loops that were cut up or bound already.
+        ParamsError: params of another scheduler, or that nothing can be scheduled with on this GPU.
+        ScheduleError: loops that were cut up or bound already.
     """
+    _check_start(scheduler, schedule, params)
+    if isinstance(params, HeuristicParams):
+        for name, value in getattr(scheduler, "fixed_params", {}).items():
+            params.expect(name, value)
+        params.validate(hardware)
+    scheduler.apply(schedule, params)
+
+
+def _check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
     if not isinstance(params, scheduler.params_type):
         raise ParamsError(
             path="params", expected=scheduler.params_type.__name__, given=f"a {type(params).__name__}"

@@ -21,7 +21,7 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.inner_outer_space import InnerOuterSpace, Side, inner_outer_space
 from fusewright.schedulers.io import (
@@ -82,9 +82,7 @@ class InnerOuterScheduler:
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
-        check_start(self, schedule, params)
         accepted(self, inner_outer_space(schedule.fusion))
-        params.validate()
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, inner_outer_space(schedule.fusion))
         _cut(schedule, space, params)

@@ -10,10 +10,11 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
+from typing import Any, ClassVar
 
 from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.dtype import DataType
@@ -36,7 +37,6 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
-    check_start,
 )
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
@@ -106,16 +106,14 @@ class InnerPersistentScheduler:
 
     type = SchedulerType.inner_persistent
     params_type = ReductionParams
+    fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
-        check_start(self, schedule, params)
         original = accepted(self, _space(schedule.fusion))
-        params.expect("persistent_kernel", True)
-        params.validate()
         check_rows(original, params)
         _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
@@ -339,16 +337,11 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
         persistent_kernel=True,
         project_persistent_buffers=project,
         persistent_in_shared_memory=shared,
-        cross_block_inner_reduction=True,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
         unroll_factor_top_of_vectorization=unroll,
         batches_per_block_inner_reduction=batches,
         pad_inner_reduction_to_warp=True,
-        multiple_reds_per_blk=row_threads > 1,
-        block_dim_inner_reduction=ParallelType.block_x,
-        block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
-        grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",

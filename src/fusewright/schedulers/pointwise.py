@@ -24,7 +24,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
@@ -62,9 +62,7 @@ class PointwiseScheduler:
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
-        check_start(self, schedule, params)
         space = accepted(self, pointwise_space(schedule.fusion))
-        params.validate()
         _check_break_point(space, params)
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)

@@ -13,8 +13,10 @@ The serial part is factored into partial results of each thread, which one colle
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
@@ -31,7 +33,6 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
-    check_start,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
@@ -80,16 +81,14 @@ class ReductionScheduler:
 
     type = SchedulerType.reduction
     params_type = ReductionParams
+    fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
-        check_start(self, schedule, params)
         original = accepted(self, _space(schedule.fusion))
-        params.expect("persistent_kernel", False)
-        params.validate()
         check_rows(original, params)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, reduction_space(schedule.fusion))
@@ -203,17 +202,10 @@ def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) ->
         grid = min(max(1, resident // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
     return ReductionParams(
         fastest_dim=True,
-        cross_block_inner_reduction=True,
-        cross_grid_inner_reduction=grid > 1,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
         unroll_factor_top_of_vectorization=unroll,
         pad_inner_reduction_to_warp=True,
-        multiple_reds_per_blk=row_threads > 1,
-        block_dim_inner_reduction=ParallelType.block_x,
-        grid_dim_inner_reduction=ParallelType.grid_y if grid > 1 else ParallelType.serial,
-        block_dim_iter_dom=ParallelType.block_y if row_threads > 1 else ParallelType.serial,
-        grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimx=threads, bdimy=row_threads, gdimy=grid),
         reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
         f"of {width} in flight, {row_threads} rows a block, {grid} blocks a row",
@@ -266,15 +258,9 @@ def _outer_params(
         grid = min(max(1, wanted // blocks), max(1, length // (threads_y * unroll * MIN_OUTER_STEPS)))
     return ReductionParams(
         fastest_dim=False,
-        cross_block_inner_reduction=threads_y > 1,
-        cross_grid_inner_reduction=grid > 1,
         unroll_factor_inner_reduction=unroll,
         vectorize_iter_dom=width > 1,
         unroll_factor_iter_dom=width,
-        block_dim_inner_reduction=ParallelType.block_y,
-        grid_dim_inner_reduction=ParallelType.grid_y if grid > 1 else ParallelType.serial,
-        block_dim_iter_dom=ParallelType.block_x,
-        grid_dim_iter_dom=ParallelType.grid_x,
         lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
         reason=f"{rows} contiguous columns of {length}: {threads_x} threads of {width} columns, "
         f"{threads_y} down the columns with {unroll} rows in flight, {grid} blocks a column",

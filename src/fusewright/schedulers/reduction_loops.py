@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ParamsError
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -17,7 +18,12 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError for params that need rows where every dimension is reduced."""
     if not space.iteration:
         params.expect("fastest_dim", True, "where every dimension is reduced")
-        params.expect("multiple_reds_per_blk", False, "where every dimension is reduced")
+        if params.multiple_reds_per_blk:
+            raise ParamsError(
+                path="lparams.bdimy",
+                expected="1 where every dimension is reduced",
+                given=params.lparams.bdimy,
+            )
 
 
 def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:

@@ -40,7 +40,6 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
-    check_start,
 )
 from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
@@ -116,9 +115,7 @@ class ScanScheduler:
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ScanParams) -> None:
-        check_start(self, schedule, params)
         original = accepted(self, scan_space(schedule.fusion))
-        params.validate()
         if not original.iteration:
             _check_single_row(params)
         ports = cache_inputs_and_outputs(schedule)

@@ -37,7 +37,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.banks import padding
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted, check_start
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import (
     Ports,
@@ -223,10 +223,8 @@ class TransposeScheduler:
         return Reject(groups) if isinstance(groups, str) else _Planner(fusion, groups)
 
     def apply(self, schedule: Schedule, params: TransposeParams) -> None:
-        check_start(self, schedule, params)
         fusion = schedule.fusion
         groups = accepted(self, _groups(fusion))
-        params.validate()
         _assume_sizes(schedule, groups, params)
         place = fusion.output_tensors().index(groups.space.reference)
         ports = cache_inputs_and_outputs(schedule)

@@ -253,11 +253,29 @@ class State:
 
 @dataclass(frozen=True)
 class _Idea:
-    """A change to try with all segments that are equal: without their scheduler, or a rewrite of each."""
+    """A change to try with segments that are equal: without their scheduler, or a rewrite of each."""
 
     segments: tuple[Segment, ...]
-    text: str
+    change: str
     rewrites: tuple[Rewrite, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{_results(self.segments)}{self.change}"
+
+    def of(self, indices: Sequence[int]) -> _Idea:
+        """The change of these segments alone."""
+        rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
+        return _Idea(tuple([self.segments[i] for i in indices]), self.change, rewrites)
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A part of one group to be in another: the groups by their places."""
+
+    part: tuple[Node, ...]
+    source: int
+    target: int
 
 
 class _Decision:
@@ -354,34 +372,62 @@ class _Decision:
                     break
                 state = moved
             else:
-                state = self._with(idea, state)
+                state = self._with_all(idea, state)
         return state
 
     def _moved(self, state: State) -> State | None:
-        """A better state with a part of one group in another, if there is one.
+        """A better state with parts of groups in others, if there is one.
 
         Groups that read one tensor merge in the order of the search, and what is computed of that tensor
         alone might have gone to any of them.
         """
+        return self._most_of(self._moves(state), state)
+
+    def _moves(self, state: State) -> list[_Move]:
+        """Parts that cost less in another group than in their own; each group gives or takes one at most."""
+        found: list[_Move] = []
+        concerned: set[int] = set()
         for part, source, target in sibling_parts(state.groups):
+            move = _Move(part, source, target)
             key = "move", (*part, *state.groups[target])
-            if key in self._tried:
+            if key in self._tried or not concerned.isdisjoint((source, target)):
                 continue
-            self._tried.add(key)
-            groups = [list(group) for group in state.groups]
-            before = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
-            if None in before:
+            groups = self._with_moves((move,), state)
+            seconds = [
+                self._group_seconds(where[i], state)
+                for where in (state.groups, groups)
+                for i in (source, target)
+            ]
+            if None in seconds or sum(seconds[2:]) >= sum(seconds[:2]):  # type: ignore[arg-type]
+                self._tried.add(key)
                 continue
-            inside = set(part)
-            groups[source] = [node for node in groups[source] if node not in inside]
-            groups[target] = sorted([*groups[target], *part], key=self.draft.position.__getitem__)
-            after = self._group_seconds(groups[source], state), self._group_seconds(groups[target], state)
-            if None in after or sum(after) >= sum(before):  # type: ignore[arg-type]
-                continue
-            moved = self._tried_move(part, groups, state)
-            if moved is not None:
-                return moved
-        return None
+            found.append(move)
+            concerned.update((source, target))
+        return found
+
+    def _with_moves(self, moves: Sequence[_Move], state: State) -> list[Sequence[Node]]:
+        groups = list(state.groups)
+        for move in moves:
+            inside = set(move.part)
+            groups[move.source] = [node for node in groups[move.source] if node not in inside]
+            groups[move.target] = sorted(
+                [*groups[move.target], *move.part], key=self.draft.position.__getitem__
+            )
+        return groups
+
+    def _most_of(self, moves: Sequence[_Move], state: State) -> State | None:
+        """The state with all of these moves or, where that is no better, with as many as are, by halves."""
+        if not moves:
+            return None
+        parts = [node for move in moves for node in move.part]
+        moved = self._tried_move(parts, self._with_moves(moves, state), state)
+        if moved is not None:
+            return moved
+        if len(moves) == 1:
+            self._tried.add(("move", (*moves[0].part, *state.groups[moves[0].target])))
+            return None
+        half = len(moves) // 2
+        return self._most_of(moves[:half], state) or self._most_of(moves[half:], state)
 
     def _apart(self, state: State) -> State | None:
         """A better state with a reduction, and what follows it, not in the kernel of what it reads.
@@ -469,12 +515,12 @@ class _Decision:
             segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
-                text = f"{_results(segments)}: {rewrites[0].name}, as {rewrites[0].reason}"
-                yield _Idea(segments, text, tuple(rewrites))
+                change = f": {rewrites[0].name}, as {rewrites[0].reason}"
+                yield _Idea(segments, change, tuple(rewrites))
             slow = [segment for segment, cost in known if len(segment.nodes) > 1 and _may_be_split(cost)]
             segments = self._untried("split", slow)
             if segments:
-                yield _Idea(segments, f"{_results(segments)} without {name}")
+                yield _Idea(segments, f" without {name}")
 
     def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
@@ -490,6 +536,19 @@ class _Decision:
         if rewrite is None or any(rewrite.name in self.draft.made_by.get(n, ()) for n in segment.nodes):
             return None
         return rewrite
+
+    def _with_all(self, idea: _Idea, state: State) -> State:
+        """The best of the state, the one with the change of one segment, and of all that are equal.
+
+        What is no gain for one of many layers is taken to be none for the others.
+        """
+        middle = len(idea.segments) // 2
+        after = self._with(idea.of([middle]), state)
+        if after is state:
+            return state
+        there = {segment.nodes for segment in after.segments}
+        rest = [i for i, each in enumerate(idea.segments) if i != middle and each.nodes in there]
+        return self._with(idea.of(rest), after) if rest else after
 
     def _with(self, idea: _Idea, state: State) -> State:
         """The better of the state and the one with the change."""

@@ -1,0 +1,67 @@
+"""What the params of all schedulers have, and the limits that several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.params.decision import Decision, fields_of
+from fusewright.schedulers.params.launch import CompileParams, LaunchChoice, LaunchParams
+from fusewright.schedulers.params.legal import Legal, counts, powers_of_two
+from fusewright.schedulers.params.space import space
+
+P = TypeVar("P", bound="HeuristicParams")
+
+# The widest access, 16 bytes, of the smallest elements. What of it a dtype allows, the lowering checks.
+MAX_VECTOR = 16
+# Copies of a loop's body: more make a kernel that compiles for minutes and spills all its registers.
+MAX_UNROLL = 128
+# Unrolling that a space tries: a thread with more in flight spills.
+TRIED_UNROLL = (1, 2, 4, 8, 16)
+
+WIDTHS: Legal = powers_of_two(MAX_VECTOR, what="Vectorization factor")
+UNROLLING: Legal = counts(1, MAX_UNROLL, TRIED_UNROLL)
+
+
+@dataclass(frozen=True, slots=True)
+class HeuristicParams(Decision):
+    """Base of what the planner of a scheduler decides.
+
+    A subclass declares its fields with `choice`, and with `launch` what it reads of `lparams`.
+
+    Attributes:
+        lparams: extents of the grid and the block.
+        cparams: what the compiler is told.
+        reason: why a heuristic chose what it did. It takes no part in equality.
+    """
+
+    lparams: LaunchParams = LaunchParams()
+    cparams: CompileParams = CompileParams()
+    reason: str = field(default="", compare=False)
+
+    def validate(self, hardware: HardwareInfo) -> None:
+        Decision.validate(self, hardware)
+        for declared in fields_of(type(self)):
+            if isinstance(declared.choice, LaunchChoice):
+                declared.choice.check(self)
+
+    @classmethod
+    def space(
+        cls: type[P],
+        hardware: HardwareInfo,
+        *,
+        base: P | None = None,
+        points: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[P]:
+        """Legal params, which `validate` accepts: what sweeps and tuning try.
+
+        Args:
+            base: has the values of what is not varied: fields that declare no legal values, since the fusion
+                decides them, and `cparams`. None: the defaults.
+            points: a stratified sample of so many, the same for the same seed: each value of each field
+                is in about as many as every other. All points, where they are fewer, or for None.
+        """
+        return space(cls() if base is None else base, hardware, points, seed)

@@ -1,0 +1,52 @@
+"""Params of kernels that reduce one domain along its rows and along its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.params.decision import choice
+from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
+from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
+from fusewright.schedulers.params.legal import counts
+
+# Rows whose results a block holds in shared memory, of the widest states there are.
+MAX_ROWS_PER_BLOCK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class InnerOuterParams(HeuristicParams):
+    """How a domain that is reduced along its rows and along its columns is cut up.
+
+    lparams.bdimx * lparams.bdimz threads along a row, vectorization_factor contiguous columns each, and
+    lparams.bdimy down the columns, each with unroll_factor rows in flight. Shuffles combine what threads x
+    find in a row, shared memory what threads z do. rows_per_block: a multiple of the rows that a block has in
+    flight.
+    """
+
+    lparams: LaunchParams = launch(
+        from_sizes=("gdimx", "gdimy"), bdimx=REQUIRED, bdimy=REQUIRED, bdimz=REQUIRED
+    )
+    vectorization_factor: int = choice(1, WIDTHS)
+    unroll_factor: int = choice(1, UNROLLING)
+    rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
+
+    @property
+    def rows_per_thread(self) -> int:
+        """Rows whose results a thread combines across blocks."""
+        return -(-self.rows_per_block // (self.lparams.bdimx * self.lparams.bdimy))
+
+    @property
+    def columns_per_block(self) -> int:
+        return self.lparams.bdimx * self.lparams.bdimz * self.vectorization_factor
+
+    def validate(self, hardware: HardwareInfo) -> None:
+        HeuristicParams.validate(self, hardware)
+        step = self.lparams.bdimy * self.unroll_factor
+        if self.rows_per_block % step:
+            raise ParamsError(
+                path="rows_per_block",
+                expected=f"a multiple of lparams.bdimy * unroll_factor ({step})",
+                given=self.rows_per_block,
+            )

@@ -1,0 +1,58 @@
+"""Params of elementwise kernels. Those that resize are elementwise, too: their loads have an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.params.decision import When, choice
+from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
+from fusewright.schedulers.params.launch import WHOLE_WARPS, Extent, LaunchParams, launch
+from fusewright.schedulers.params.legal import among, counts, each
+
+# Beyond these two, a break point rarely leaves rows and columns that both fill a block.
+TRIED_BREAK_POINTS = (0, 1, 2)
+_ROWS = When(lambda params: params.break_point > 0, "without rows (break_point 0)")
+_VECTORS = When(lambda params: params.vectorization_factor > 1, "without vectors")
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseParams(HeuristicParams):
+    """One output element a thread times vector and unrolling.
+
+    break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
+    vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
+    inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
+    grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block. split_block is not
+    available: threads lie along the columns. assumed_sizes: of the sizes by which the kernel divides indices
+    (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
+    vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
+    all dimensions inside of it as through one run of memory are vectors. -1: the innermost.
+    """
+
+    lparams: LaunchParams = launch(from_sizes=("gdimx", "gdimy", "gdimz"), bdimx=Extent(tried=WHOLE_WARPS))
+    break_point: int = choice(0, counts(0, tried=TRIED_BREAK_POINTS))
+    split_block: bool = choice(False, among(False, reason="as threads lie along the columns"))
+    split_grid_y_dim: bool = choice(False, when=_ROWS)
+    flip_grid_binding: bool = choice(False, when=_ROWS)
+    vectorization_factor: int = choice(1, WIDTHS)
+    unroll_factor_inner: int = choice(1, UNROLLING)
+    unroll_factor_outer: int = choice(1, UNROLLING, _ROWS)
+    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
+
+    def validate(self, hardware: HardwareInfo) -> None:
+        HeuristicParams.validate(self, hardware)
+        if self.vectorized_dim != -1 and self.vectorized_dim < self.break_point:
+            raise ParamsError(
+                path="vectorized_dim",
+                expected=f"-1, or at least break_point ({self.break_point})",
+                given=self.vectorized_dim,
+            )
+        if self.flip_grid_binding:
+            self.expect("split_grid_y_dim", False, "where rows are on grid_x (flip_grid_binding)")
+
+
+#: Pads, slices and other changes of size are loads with an index, in the kernels of the pointwise scheduler.
+ResizeParams = PointwiseParams

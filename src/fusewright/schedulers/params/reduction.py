@@ -1,0 +1,168 @@
+"""Params of kernels that reduce rows, and of those that hold a row meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.core.declaration import derived, unavailable
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.params.decision import When, choice
+from fusewright.schedulers.params.heuristic import (
+    MAX_UNROLL,
+    TRIED_UNROLL,
+    UNROLLING,
+    WIDTHS,
+    HeuristicParams,
+)
+from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.legal import GIVEN, counts, each
+
+_PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
+_INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
+_OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_NO_SCHEDULER = "as no scheduler does that yet"
+_OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
+_THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim")
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionParams(HeuristicParams):
+    """How a reduction, or a normalization that holds its rows (`persistent_kernel`), is cut up.
+
+    fastest_dim: the reduced dimensions include the one that is contiguous in memory ("inner"); else "outer".
+
+    Inner: a block reduces lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share
+    one reduction. unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the
+    row and unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
+    gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads
+    the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
+    inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
+    reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
+    () where it serves all that its threads can hold.
+
+    Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
+    lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
+    lparams.gdimy blocks down the columns.
+
+    What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
+    fastest_dim and lparams.
+    """
+
+    lparams: LaunchParams = launch(
+        bdimx=Extent(required=lambda params: not params.holds_batches, tried=(UNSET, *TRIED_EXTENTS)),
+        bdimy=Extent(required=lambda params: not params.fastest_dim),
+        gdimy=Extent(read=lambda params: not params.persistent_kernel),
+    )
+    fastest_dim: bool = choice(False, GIVEN)
+    persistent_kernel: bool = choice(False, GIVEN)
+    project_persistent_buffers: bool = choice(False, when=_PERSISTENT)
+    persistent_in_shared_memory: bool = choice(False, when=_PERSISTENT)
+    unroll_factor_inner_reduction: int = choice(1, UNROLLING)
+    unroll_factor_top_of_vectorization: int = choice(1, UNROLLING, _INNER)
+    vectorize_inner_reduction: bool = choice(False, when=_INNER)
+    pad_inner_reduction_to_warp: bool = choice(False, when=_INNER)
+    batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
+    assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    unroll_factor_iter_dom: int = choice(1, UNROLLING, _OUTER)
+    vectorize_iter_dom: bool = choice(False, when=_OUTER)
+
+    # ---- what follows
+
+    @property
+    def holds_batches(self) -> bool:
+        """Whether threads hold a row, so that its length says how many there are."""
+        return self.persistent_kernel and self.batches_per_block_inner_reduction > 0
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether there are threads. Params that say nothing read as the reference's: all is serial."""
+        return self.persistent_kernel or self.lparams.bdimx != UNSET
+
+    @derived(*_THREADS)
+    def cross_block_inner_reduction(self) -> bool:
+        """Whether the threads of a block share a reduction."""
+        threads = self.lparams.bdimx if self.fastest_dim else self.lparams.bdimy
+        return self._is_bound and threads != 1
+
+    @derived("lparams.gdimy")
+    def cross_grid_inner_reduction(self) -> bool:
+        """Whether several blocks share a reduction."""
+        return self.lparams.gdimy > 1
+
+    @derived("lparams.bdimy", "fastest_dim")
+    def multiple_reds_per_blk(self) -> bool:
+        """Whether a block reduces several rows."""
+        return self.fastest_dim and self.lparams.bdimy > 1
+
+    @derived(*_THREADS)
+    def block_dim_inner_reduction(self) -> ParallelType:
+        if not self._is_bound:
+            return ParallelType.serial
+        return ParallelType.block_x if self.fastest_dim else ParallelType.block_y
+
+    @derived("lparams.gdimy")
+    def grid_dim_inner_reduction(self) -> ParallelType:
+        return ParallelType.grid_y if self.cross_grid_inner_reduction else ParallelType.serial
+
+    @derived(*_THREADS)
+    def block_dim_iter_dom(self) -> ParallelType:
+        if not self._is_bound:
+            return ParallelType.serial
+        if self.fastest_dim:
+            return ParallelType.block_y if self.multiple_reds_per_blk else ParallelType.serial
+        return ParallelType.block_x
+
+    @derived("lparams.bdimx")
+    def grid_dim_iter_dom(self) -> ParallelType:
+        return ParallelType.grid_x if self._is_bound else ParallelType.serial
+
+    # ---- what the reference has and no scheduler reads
+
+    schedule_3d = unavailable(False, _NO_SCHEDULER)
+    flip_grid = unavailable(False, _NO_SCHEDULER)
+    split_grid_dim_inner_reduction = unavailable(False, _NO_SCHEDULER)
+    split_grid_dim_iter_dom_inner = unavailable(False, _NO_SCHEDULER)
+    split_grid_dim_iter_dom_outer = unavailable(False, _NO_SCHEDULER)
+    cross_block_outer_reduction = unavailable(False, _OF_INNER_OUTER)
+    cross_grid_outer_reduction = unavailable(False, _OF_INNER_OUTER)
+    batches_per_block_outer_reduction = unavailable(1, _OF_INNER_OUTER)
+    unroll_factor_outer_reduction = unavailable(1, _OF_INNER_OUTER)
+    block_dim_outer_reduction = unavailable(ParallelType.serial, _OF_INNER_OUTER)
+    grid_dim_outer_reduction = unavailable(ParallelType.serial, _OF_INNER_OUTER)
+    compute_persistent_buffer_with_first_consumer = unavailable(False, _NO_SCHEDULER)
+    static_bdimx = unavailable(False, "as lowering sees by itself whether an extent is constant")
+    static_bdimy = unavailable(False, "as lowering sees by itself whether an extent is constant")
+    combined_inner_outer = unavailable(False, _OF_INNER_OUTER)
+    tidx_for_outer_reduction = unavailable(False, _OF_INNER_OUTER)
+    pad_outer_reduction_to_warp = unavailable(False, _OF_INNER_OUTER)
+    combined_split_grid_inner_dim = unavailable(False, _OF_INNER_OUTER)
+    vectorization_factor_outer = unavailable(1, _OF_INNER_OUTER)
+    vectorization_factor_tmp_gmem_write = unavailable(1, _OF_INNER_OUTER)
+    block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
+
+    def validate(self, hardware: HardwareInfo) -> None:
+        if self.persistent_kernel:
+            self.expect("fastest_dim", True, "in a persistent kernel")
+        HeuristicParams.validate(self, hardware)
+        if self.persistent_kernel:
+            self._validate_persistent()
+        if self.vectorize_inner_reduction:
+            WIDTHS.check("unroll_factor_inner_reduction", self.unroll_factor_inner_reduction, hardware)
+        if self.vectorize_iter_dom:
+            WIDTHS.check("unroll_factor_iter_dom", self.unroll_factor_iter_dom, hardware)
+        if self.pad_inner_reduction_to_warp and self.lparams.bdimx > 0 and self.lparams.bdimx % WARP_SIZE:
+            raise ParamsError(
+                path="lparams.bdimx",
+                expected=f"a multiple of {WARP_SIZE} with pad_inner_reduction_to_warp",
+                given=self.lparams.bdimx,
+            )
+
+    def _validate_persistent(self) -> None:
+        if self.holds_batches:
+            self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
+        else:
+            self.expect("project_persistent_buffers", True, "where no batches are held")
+            self.expect("persistent_in_shared_memory", False, "where no batches are held")
+            self.expect("assumed_reduction_sizes", (), "where no batches are held")

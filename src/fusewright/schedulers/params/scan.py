@@ -1,0 +1,29 @@
+"""Params of kernels that scan rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.schedulers.params.decision import choice
+from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
+from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
+from fusewright.schedulers.params.legal import GIVEN
+
+
+@dataclass(frozen=True, slots=True)
+class ScanParams(HeuristicParams):
+    """How the rows that a scan runs along are cut up.
+
+    fastest_dim: the scanned dimension is contiguous in memory ("inner"); else "outer".
+
+    Inner: lparams.bdimx threads go through a row in steps, each with unroll_factor vectors of
+    vectorization_factor elements in flight; lparams.bdimy rows a block.
+
+    Outer: lparams.bdimx threads along the contiguous dimension, vectorization_factor columns each, and
+    lparams.bdimy threads down the columns, each with unroll_factor rows in flight.
+    """
+
+    lparams: LaunchParams = launch(bdimx=REQUIRED, bdimy=REQUIRED)
+    fastest_dim: bool = choice(True, GIVEN)
+    vectorization_factor: int = choice(1, WIDTHS)
+    unroll_factor: int = choice(1, UNROLLING)

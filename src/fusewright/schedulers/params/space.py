@@ -1,0 +1,117 @@
+"""The legal points of a params class: all combinations of what its fields declare that are valid."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, TypeVar
+
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.params.decision import Decision, Field, fields_of
+from fusewright.schedulers.params.launch import EXTENTS, CompileParams, LaunchChoice
+
+P = TypeVar("P", bound=Decision)
+
+# Draws for each point of a sample, before the points are enumerated instead: `validate` refuses some draws.
+DRAWS_PER_POINT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One direction of the space: a field, perhaps of a nested object, by its path.
+
+    values: of params whose earlier axes are decided, the values to try.
+    """
+
+    path: tuple[str, ...]
+    values: Callable[[Any], Sequence[Any]]
+
+
+def space(base: P, hardware: HardwareInfo, points: int | None, seed: int) -> Iterator[P]:
+    """See `HeuristicParams.space`."""
+    axes = list(_axes(base, hardware))
+    if points is None:
+        return _all(base, axes, hardware)
+    sample = _sample(base, axes, hardware, points, seed)
+    if len(sample) == points:
+        return iter(sample)
+    found = list(islice(_all(base, axes, hardware), points + 1))
+    return islice(dict.fromkeys([*sample, *found] if len(found) > points else found), points)
+
+
+def _all(base: P, axes: Sequence[_Axis], hardware: HardwareInfo) -> Iterator[P]:
+    if not axes:
+        if _is_valid(base, hardware):
+            yield base
+        return
+    first, *rest = axes
+    for value in first.values(base):
+        yield from _all(_with(base, first.path, value), rest, hardware)
+
+
+def _sample(base: P, axes: Sequence[_Axis], hardware: HardwareInfo, points: int, seed: int) -> list[P]:
+    """Latin hypercubes: of `points` draws, each goes to another of `points` equal parts of every axis."""
+    draw, found = random.Random(seed), dict[P, None]()
+    for _ in range(DRAWS_PER_POINT):
+        columns = [draw.sample(range(points), points) for _ in axes]
+        for position in range(points):
+            params = base
+            for axis, column in zip(axes, columns):
+                values = axis.values(params)
+                place = int((column[position] + draw.random()) / points * len(values))
+                params = _with(params, axis.path, values[place])
+            if params not in found and _is_valid(params, hardware):
+                found[params] = None
+                if len(found) == points:
+                    return list(found)
+    return list(found)
+
+
+def _axes(base: Decision, hardware: HardwareInfo) -> Iterator[_Axis]:
+    """The fields of an object and of what it nests. Launches come last: they depend on all others."""
+    launches: list[_Axis] = []
+    for field in fields_of(type(base)):
+        value = getattr(base, field.name)
+        if isinstance(field.choice, LaunchChoice):
+            launches.extend(_launch_axis(field.choice, field.name, name, hardware) for name in EXTENTS)
+        elif isinstance(value, Decision):
+            if not isinstance(value, CompileParams):
+                yield from (_nested(field.name, axis) for axis in _axes(value, hardware))
+        elif field.legal is not None:
+            yield _Axis((field.name,), _values_of(field, value, hardware))
+    yield from launches
+
+
+def _values_of(field: Field, own: Any, hardware: HardwareInfo) -> Callable[[Any], Sequence[Any]]:
+    legal, when = field.legal, field.choice.when
+    assert legal is not None
+    tried = tuple(legal.values(hardware))
+    values = tried if own in tried else (own, *tried)
+    return lambda params: values if when is None or when.holds(params) else (field.default,)
+
+
+def _launch_axis(declared: LaunchChoice, field: str, name: str, hardware: HardwareInfo) -> _Axis:
+    return _Axis((field, name), lambda params: declared.values(name, params, hardware))
+
+
+def _nested(name: str, axis: _Axis) -> _Axis:
+    return _Axis((name, *axis.path), lambda params: axis.values(getattr(params, name)))
+
+
+def _with(params: P, path: tuple[str, ...], value: Any) -> P:
+    name, *rest = path
+    current = getattr(params, name)
+    if rest:
+        value = _with(current, tuple(rest), value)
+    return params if value is current else replace(params, **{name: value})  # type: ignore[type-var]
+
+
+def _is_valid(params: Decision, hardware: HardwareInfo) -> bool:
+    try:
+        params.validate(hardware)
+    except ParamsError:
+        return False
+    return True
