@@ -122,6 +122,26 @@ def test_which_schedulers_take_it_and_why_not() -> None:
         sched.compute_matmul_heuristics()
 
 
+def test_hyperparameters_are_what_a_kernel_of_rows_and_columns_has() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(x, 0))
+        fd.add_output(fd.ops.sum(x, 1))
+    given = torch.randn(40, 512)
+    fd._setup_schedule([given])
+    asked: Any = fd.sched.schedule_hyperparameters()
+    assert (asked.vectorize_factor, asked.unroll_factor, asked.is_warp_specialized) == (1, 1, False)
+    assert (asked.threads_per_block_min, asked.threads_per_block_max) == (1, 1)
+    asked.vectorize_factor, asked.unroll_factor, asked.threads_per_block_max = 2, 4, 128
+    params: Any = fd.sched.compute_heuristics(SchedulerType.inner_outer)
+    assert (params.vectorization_factor, params.unroll_factor) == (2, 4)
+    assert params.lparams.bdimx * params.lparams.bdimy * params.lparams.bdimz <= 128
+    fd.sched.schedule()
+    fd._finalize_schedule([given])
+    for out, dim in zip(fd.execute([given]), (0, 1), strict=True):
+        torch.testing.assert_close(out, given.sum(dim), rtol=1e-5, atol=1e-4)
+
+
 # ---- kernels of a fusion -----------------------------------------------------------------------------------
 
 

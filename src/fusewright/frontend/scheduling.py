@@ -19,6 +19,7 @@ from fusewright.ops import describe_argument
 from fusewright.runtime.compiler import index_dtype_of
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
+    InnerOuterParams,
     Registry,
     Reject,
     Scheduler,
@@ -155,6 +156,8 @@ class SchedOperators:
             RejectedError: nvFuser has it, and Fusewright does not. OptionError: there is none of this name.
         """
         registry = self._registry()
+        user = self._open()
+        user.current.asked.freeze().validate(user.hardware)
         if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
             raise RejectedError(scheduler=scheduler_type.name, reason="there is no such scheduler (yet)")
         return registry.get(scheduler_type)
@@ -195,8 +198,19 @@ class SchedOperators:
     def compute_matmul_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.matmul)
 
+    def schedule_hyperparameters(self) -> EditableParams:
+        """What schedulers of reductions along rows and along columns are asked for, open to changes.
+
+        A value that was not changed asks nothing. They are checked when a scheduler is.
+        """
+        return self._open().current.asked
+
     def _params(self, bench: Workbench, scheduler: Scheduler) -> Any:
-        return propose(scheduler, bench.fusion, bench.facts, self._open().hardware)
+        hardware = self._open().hardware
+        params = propose(scheduler, bench.fusion, bench.facts, hardware)
+        if isinstance(params, InnerOuterParams):
+            return bench.asked.freeze().applied_to(params, hardware)
+        return params
 
     def schedule(self, heuristic: Any = None) -> None:
         """Schedules automatically, as `heuristic` says.

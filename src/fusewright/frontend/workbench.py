@@ -18,6 +18,7 @@ from fusewright.host.plan import LaunchPlan
 from fusewright.ir import Fusion, TensorView
 from fusewright.schedule import Schedule, call_lines, function_text, tensor_names
 from fusewright.schedulers import Facts
+from fusewright.schedulers.params import SchedulerHyperParameters
 from fusewright.segment import Segment
 
 __all__ = ["UserSchedule", "Workbench", "schedule_text"]
@@ -90,6 +91,7 @@ class Workbench:
         fusion: what is scheduled. schedule: the scheduled copy.
         facts: what heuristics may read of the call.
         params: what an automatic scheduler applied, if one did. editing: what compute_heuristics returned.
+        asked: of what a scheduler chooses.
         tensors: what states of the definition are in the scheduled copy; index: and back.
     """
 
@@ -99,6 +101,7 @@ class Workbench:
         self.schedule = Schedule(fusion)
         self.params: Any = None
         self.editing: EditableParams | None = None
+        self.asked = EditableParams(SchedulerHyperParameters())
         self._own_names = _own_names(fusion, states)
         copies = {t.number: t for t in self.schedule.tensors()}
         self.tensors = {i: copies[t.number] for i, t in states.items()}
