@@ -104,12 +104,15 @@ def test_an_output_lies_as_its_definition_says() -> None:
 
 
 def test_which_schedulers_take_it_and_why_not() -> None:
-    """A reduction whose result meets no row again is no case for the persistent scheduler."""
-    sched = opened().sched
+    """A reduction with nothing after it is no case for the persistent scheduler."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], contiguity=True), 1))
+    fd._setup_schedule([torch.ones(8, 64)])
+    sched = fd.sched
     assert sched.find_compatible_schedulers() == [SchedulerType.reduction]
     reasons = {
         "pointwise": "cannot find reference tensor",
-        "inner_persistent": "nothing uses a reduced dimension again after the reduction",
+        "inner_persistent": "nothing uses the result of the reduction",
         "matmul": "there is no such scheduler (yet)",
     }
     for name, reason in reasons.items():

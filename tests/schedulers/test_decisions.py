@@ -73,7 +73,7 @@ def test_a_pointwise_scheduler_needs_a_reference():
         (ReductionScheduler(), p.elementwise(2), "no reduction"),
         (ReductionScheduler(), p.normalized(), "uses a reduced dimension again|depends on another"),
         (InnerPersistentScheduler(), p.elementwise(2), "no reduction"),
-        (InnerPersistentScheduler(), p.reduced([1]), "nothing uses a reduced dimension again"),
+        (InnerPersistentScheduler(), p.reduced([1]), "nothing uses the result of the reduction"),
         (InnerPersistentScheduler(), outer_normalization(), "the contiguous dimension of T0 is not reduced"),
     ],
 )

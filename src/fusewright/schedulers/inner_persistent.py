@@ -295,8 +295,8 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     if not space.is_inner:
         main = space.main.tensor if space.main is not None else space.reference
         return f"the contiguous dimension of {main.name} is not reduced"
-    if space.needs_row_again() is None:
-        return "nothing uses a reduced dimension again after the reduction"
+    if not space.after:
+        return "nothing uses the result of the reduction"
     if _times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
         return "a row that is not held would be computed anew for each of too many reductions"
     return space

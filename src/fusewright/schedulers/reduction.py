@@ -178,7 +178,16 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     space = reduction_space(fusion)
     if isinstance(space, str):
         return space
-    return space.needs_row_again() or space
+    for tensor in space.reductions:
+        if tensor in space.after:
+            return f"the reduction {tensor.name} depends on another reduction"
+    for tensor, mapped in space.maps.items():
+        if tensor not in space.after:
+            continue
+        for axis in space.reduction:
+            if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
+                return f"{tensor.name} uses a reduced dimension again after the reduction"
+    return space
 
 
 # ---- inner ------------------------------------------------------------------------------------

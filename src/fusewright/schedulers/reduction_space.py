@@ -83,19 +83,6 @@ class ReductionSpace:
         """The reference's axes that are no broadcasts."""
         return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
 
-    def needs_row_again(self) -> str | None:
-        """What goes over the reduced dimensions again after a reduction, as a sentence; None: nothing."""
-        for tensor in self.reductions:
-            if tensor in self.after:
-                return f"the reduction {tensor.name} depends on another reduction"
-        for tensor, mapped in self.maps.items():
-            if tensor not in self.after:
-                continue
-            for axis in self.reduction:
-                if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
-                    return f"{tensor.name} uses a reduced dimension again after the reduction"
-        return None
-
     def iteration_size(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.iteration)
 
