@@ -8,7 +8,7 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import SchedulerError
+from fusewright.core.errors import RejectedError, SchedulerError
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Pointwise, Reduction, TensorView
@@ -303,3 +303,58 @@ def test_unused_rule_of_one_reduction_holds_after_changes():
     scheduler = Costed(one_reduction, slow("neg"), [sum_first("faster", "neg", ["fast"])])
     planned, _ = select(fusion, scheduler)
     assert all(not one_reduction(segment.fusion) for segment in planned.partition.segments)
+
+
+# ---- what planners reject
+
+
+class Limited(Rules):
+    """Takes everything, and its planner no more than `count` nodes of more than 100 elements a row."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(lambda fusion: "")
+        self.count = count
+        self.rejected = 0
+
+    def prepare(self, fusion: Fusion):
+        def planner(facts: Facts, hardware: object) -> Proposal | Reject:
+            if len(fusion.nodes) > self.count and max(facts.sizes.values()) > 100:
+                self.rejected += 1
+                return Reject("too many nodes for long rows")
+            seconds = 1.0 + len(fusion.nodes)
+            return Proposal(None, lambda: Cost(0, seconds, seconds))
+
+        return planner
+
+
+def sizes_of_segments(planned: Planned) -> list[int]:
+    return [len(segment.nodes) for segment in planned.partition.segments]
+
+
+@pytest.mark.parametrize(
+    "length, count, found", [(3, 2, [1, 2]), (8, 4, [4, 4]), (8, 3, [2, 2, 2, 2]), (5, 1, [1] * 5)]
+)
+def test_a_rejected_group_is_cut_in_two_until_its_parts_are_accepted(length, count, found):
+    scheduler = Limited(count)
+    planned, partitions = select(chain(length), scheduler, size=1000)
+    assert sorted(sizes_of_segments(planned)) == found
+    assert scheduler.rejected <= 2 * length
+    assert sizes_of_segments(partitions.select(call(64), Tracer())) == [length], "short rows are one kernel"
+
+
+def test_a_rejected_group_is_cut_where_the_least_crosses():
+    """One value is all that three nodes hand to the five that follow; four and four would share two."""
+    g = Graph()
+    joined = g.op(g.op(g.input()), g.op(g.input()))
+    c, d = g.op(joined), g.op(joined)
+    e = g.op(c, d)
+    planned, _ = select(g.output(g.op(e), g.op(e, d)), Limited(5), size=1000)
+    assert sizes_of_segments(planned) == [3, 5]
+    assert planned.partition.segments[0].outputs == (joined,)
+
+
+def test_a_rejected_group_that_no_cut_helps_is_an_error_soon():
+    scheduler = Limited(0)
+    with pytest.raises(RejectedError, match="too many nodes for long rows"):
+        select(chain(40), scheduler, size=1000)
+    assert scheduler.rejected < 400

@@ -7,7 +7,7 @@ the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operatio
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,17 +16,23 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ArgumentTypeError, UnknownOpError
-from fusewright.frontend.operators import unknown_method, unknown_operation
+from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.recipes import RECIPES
+from fusewright.frontend.signatures import dress, user_signature, without_first
 from fusewright.frontend.states import State, StateKind
+from fusewright.frontend.unknown import unknown_method, unknown_operation
+from fusewright.ir import Scalar as IrScalar
 from fusewright.ir import TensorView
-from fusewright.ops import OPS
+from fusewright.ops import OPS, ScalarVector
 from fusewright.schedule import Schedule
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
+    from fusewright.frontend.methods import ScalarMethods, TensorMethods
+else:  # made below
+    ScalarMethods = TensorMethods = object
 
-__all__ = ["Handle", "Scalar", "Tensor", "Vector", "handle_for"]
+__all__ = ["USER_TYPES", "Handle", "Scalar", "Tensor", "Vector", "handle_for"]
 
 
 def _unknown_attribute(kind: type[Handle], name: str) -> AttributeError:
@@ -106,42 +112,6 @@ class Arithmetic(Handle):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # made below from the tables
-        __add__: Callable[[Any, Any], Any]
-        __radd__: Callable[[Any, Any], Any]
-        __sub__: Callable[[Any, Any], Any]
-        __rsub__: Callable[[Any, Any], Any]
-        __mul__: Callable[[Any, Any], Any]
-        __rmul__: Callable[[Any, Any], Any]
-        __truediv__: Callable[[Any, Any], Any]
-        __rtruediv__: Callable[[Any, Any], Any]
-        __mod__: Callable[[Any, Any], Any]
-        __rmod__: Callable[[Any, Any], Any]
-        __pow__: Callable[[Any, Any], Any]
-        __rpow__: Callable[[Any, Any], Any]
-        __and__: Callable[[Any, Any], Any]
-        __rand__: Callable[[Any, Any], Any]
-        __or__: Callable[[Any, Any], Any]
-        __ror__: Callable[[Any, Any], Any]
-        __xor__: Callable[[Any, Any], Any]
-        __rxor__: Callable[[Any, Any], Any]
-        __lshift__: Callable[[Any, Any], Any]
-        __rlshift__: Callable[[Any, Any], Any]
-        __rshift__: Callable[[Any, Any], Any]
-        __rrshift__: Callable[[Any, Any], Any]
-        __matmul__: Callable[[Any, Any], Any]
-        __lt__: Callable[[Any, Any], Any]
-        __le__: Callable[[Any, Any], Any]
-        __gt__: Callable[[Any, Any], Any]
-        __ge__: Callable[[Any, Any], Any]
-
-        def __eq__(self, other: object) -> Any: ...
-        def __ne__(self, other: object) -> Any: ...
-        def __hash__(self) -> int: ...
-        def __neg__(self) -> Any: ...
-        def __abs__(self) -> Any: ...
-        def __invert__(self) -> Any: ...
-
     @property
     def dtype(self) -> DataType:
         return self._state.dtype
@@ -160,17 +130,19 @@ class Arithmetic(Handle):
             "`is None` asks if there is one, fd.ops.where chooses by value, a < b < c is two operations",
         )
 
-    def __float__(self) -> float:
-        self._no_value("float", "fd.ops.cast converts values")
+    if not TYPE_CHECKING:  # to type checkers there is no such conversion
 
-    def __int__(self) -> int:
-        self._no_value("int", "fd.ops.cast converts values")
+        def __float__(self) -> float:
+            self._no_value("float", "fd.ops.cast converts values")
 
-    def __complex__(self) -> complex:
-        self._no_value("complex", "fd.ops.cast converts values")
+        def __int__(self) -> int:
+            self._no_value("int", "fd.ops.cast converts values")
 
-    def __index__(self) -> int:
-        self._no_value("index", "a Scalar may be a size where an operation takes a shape")
+        def __complex__(self) -> complex:
+            self._no_value("complex", "fd.ops.cast converts values")
+
+        def __index__(self) -> int:
+            self._no_value("index", "a Scalar may be a size where an operation takes a shape")
 
 
 for _name, _operation in BINARY_OPERATORS.items():
@@ -197,12 +169,12 @@ def _comparison(operation: str, same: bool) -> Callable[[Arithmetic, Any], Any]:
     return method
 
 
-Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[method-assign]
-Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[method-assign]
+Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[assignment]
+Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[assignment]
 Arithmetic.__hash__ = Handle.__hash__  # type: ignore[method-assign]
 
 
-class Tensor(Arithmetic):
+class Tensor(Arithmetic, TensorMethods):
     """A tensor of the definition.
 
     Its scheduling methods are those of `fd.sched`; where these return nothing, the methods return the tensor.
@@ -210,10 +182,6 @@ class Tensor(Arithmetic):
     """
 
     __slots__ = ()
-
-    if TYPE_CHECKING:  # the scheduling methods, made below
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     @property
     def ndim(self) -> int:
@@ -227,17 +195,19 @@ class Tensor(Arithmetic):
         """One size: records `fd.ops.size`."""
         return self._op("size", self, dim)
 
-    def __len__(self) -> int:
-        self._no_value("len", "size(0) is the size of its first dimension, ndim the number of dimensions")
+    if not TYPE_CHECKING:  # to type checkers a Tensor is no sequence
 
-    def __iter__(self) -> Iterator[Tensor]:
-        self._no_value("iter", "fd.ops.split and fd.ops.select take it apart")
+        def __len__(self) -> int:
+            self._no_value("len", "size(0) is the size of its first dimension, ndim the number of dimensions")
 
-    def __getitem__(self, index: object) -> Tensor:
-        self._no_value("Tensor.__getitem__", "fd.ops.slice and fd.ops.select are the operations")
+        def __iter__(self) -> Iterator[Tensor]:
+            self._no_value("iter", "fd.ops.split and fd.ops.select take it apart")
 
-    def __contains__(self, value: object) -> bool:
-        self._no_value("Tensor.__contains__", "fd.ops.any(fd.ops.eq(tensor, value)) is the operation")
+        def __getitem__(self, index: object) -> Tensor:
+            self._no_value("Tensor.__getitem__", "fd.ops.slice and fd.ops.select are the operations")
+
+        def __contains__(self, value: object) -> bool:
+            self._no_value("Tensor.__contains__", "fd.ops.any(fd.ops.eq(tensor, value)) is the operation")
 
     def inner_split(self, axis: int, factor: int) -> Tensor:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]."""
@@ -269,28 +239,7 @@ class Axis:
         self._tensor.parallelize(self._position, parallel_type)
 
 
-def _scheduling_method(name: str) -> Callable[..., Any]:
-    primitive = getattr(Schedule, name)
-    returned = typing.get_type_hints(primitive)["return"]
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        fd = self._fd
-        if fd._recorder is not None and returned in (TensorView, type(None)):
-            return fd._early.add(name, returned is TensorView, self, args, kwargs)
-        result = getattr(fd.sched, name)(self, *args, **kwargs)
-        return self if result is None else result
-
-    method.__name__ = name
-    method.__doc__ = primitive.__doc__
-    return method
-
-
-for _name in Schedule.PRIMITIVES:
-    if _name != "inline_most":  # it takes no tensor first
-        setattr(Tensor, _name, _scheduling_method(_name))
-
-
-class Scalar(Arithmetic):
+class Scalar(Arithmetic, ScalarMethods):
     """A scalar of the definition."""
 
     __slots__ = ()
@@ -323,6 +272,35 @@ class Vector(Handle):
 
     def __repr__(self) -> str:
         return f"Vector(index={self.index}, size={self.size})"
+
+
+#: What builders and primitives take and return -> what users hold of it.
+USER_TYPES: Mapping[object, object] = {TensorView: Tensor, IrScalar: Scalar, ScalarVector: Vector}
+
+for _class in (Tensor, Scalar, Vector):
+    _class.__module__ = "fusewright"  # where users import it from, and what signatures say
+
+
+def _scheduling_method(name: str) -> Callable[..., Any]:
+    primitive = Primitive.of(name)
+    returned = typing.get_type_hints(primitive.function)["return"]
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        fd = self._fd
+        if fd._recorder is not None and returned in (TensorView, type(None)):
+            return fd._early.add(name, returned is TensorView, self, args, kwargs)
+        result = getattr(fd.sched, name)(self, *args, **kwargs)
+        return self if result is None else result
+
+    signature = without_first(user_signature(primitive.typed_signature, USER_TYPES))
+    if signature.return_annotation is None:
+        signature = signature.replace(return_annotation=Tensor)
+    return dress(method, f"Tensor.{name}", signature, primitive.doc)
+
+
+for _name in Schedule.PRIMITIVES:
+    if _name != "inline_most":  # it takes no tensor first
+        setattr(Tensor, _name, _scheduling_method(_name))
 
 
 _CLASSES = {StateKind.TENSOR: Tensor, StateKind.SCALAR: Scalar, StateKind.VECTOR: Vector}

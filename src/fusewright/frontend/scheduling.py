@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, RejectedError, ScheduleError
-from fusewright.frontend.handles import Tensor
-from fusewright.frontend.operators import unknown_method
+from fusewright.frontend.handles import USER_TYPES, Tensor
 from fusewright.frontend.params import EditableParams
 from fusewright.frontend.primitives import Primitive
+from fusewright.frontend.signatures import dress, user_signature
 from fusewright.frontend.states import State, StateKind
+from fusewright.frontend.unknown import unknown_method
 from fusewright.frontend.workbench import UserSchedule, Workbench
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
@@ -33,13 +34,23 @@ from fusewright.schedulers import (
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
+    from fusewright.frontend.methods import (
+        EditablePointwiseParams,
+        EditableReductionParams,
+        SchedulingMethods,
+    )
+else:  # made below
+    SchedulingMethods = object
 
 __all__ = ["SchedOperators"]
+
+#: Names of nvFuser's -> the primitives that they are.
+OTHER_NAMES: Mapping[str, str] = {"reduction_factor": "rfactor"}
 
 NOT_DEFINED = "User schedule is not defined."
 
 
-class SchedOperators:
+class SchedOperators(SchedulingMethods):
     """Primitives act on the schedule that is being written; see `Schedule` for what each does.
 
     Valid only inside `schedule()`, or between `_setup_schedule` and `_finalize_schedule`.
@@ -48,11 +59,7 @@ class SchedOperators:
     def __init__(self, fd: FusionDefinition) -> None:
         self._fd = fd
 
-    if TYPE_CHECKING:  # the primitives, made below
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-
-    else:
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_method("fd.sched", name, (n for n in dir(self) if not n.startswith("_")))
@@ -95,7 +102,7 @@ class SchedOperators:
         return [self._handle(tensor) for tensor in self._open().current.schedule.tensors()]
 
     def tensor(self, name: str | int) -> Tensor:
-        """A tensor by its name in `to_python`, or by its number in `user_schedule_ir`.
+        """A tensor by its name in `to_python`, or by its number in a kernel's text.
 
         Raises:
             ScheduleError: there is no such tensor in what is being scheduled.
@@ -189,11 +196,13 @@ class SchedOperators:
         bench.editing = EditableParams(params, self._open().hardware)
         return bench.editing
 
-    def compute_pointwise_heuristics(self) -> EditableParams:
-        return self.compute_heuristics(SchedulerType.pointwise)
+    def compute_pointwise_heuristics(self) -> EditablePointwiseParams:
+        """`compute_heuristics` of the pointwise scheduler."""
+        return cast("EditablePointwiseParams", self.compute_heuristics(SchedulerType.pointwise))
 
-    def compute_reduction_heuristics(self) -> EditableParams:
-        return self.compute_heuristics(SchedulerType.reduction)
+    def compute_reduction_heuristics(self) -> EditableReductionParams:
+        """`compute_heuristics` of the reduction scheduler."""
+        return cast("EditableReductionParams", self.compute_heuristics(SchedulerType.reduction))
 
     def compute_matmul_heuristics(self) -> EditableParams:
         return self.compute_heuristics(SchedulerType.matmul)
@@ -273,19 +282,19 @@ class SchedOperators:
         raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
 
 
-def _method(name: str) -> Callable[..., Any]:
-    primitive = Primitive.of(name)
+def _method(name: str, primitive_name: str) -> Callable[..., Any]:
+    primitive = Primitive.of(primitive_name)
 
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}
         return self._wrapped(primitive(self._open().current.schedule, arguments, keywords))
 
-    call.__name__ = name
-    call.__doc__ = primitive.function.__doc__
-    return call
+    signature = user_signature(primitive.typed_signature, USER_TYPES)
+    return dress(call, f"SchedOperators.{name}", signature, primitive.doc)
 
 
-# The last is nvFuser's other name of rfactor.
-for _name, _primitive in [*((name, name) for name in Schedule.PRIMITIVES), ("reduction_factor", "rfactor")]:
-    setattr(SchedOperators, _name, _method(_primitive))
+for _name in Schedule.PRIMITIVES:
+    setattr(SchedOperators, _name, _method(_name, _name))
+for _name, _primitive in OTHER_NAMES.items():
+    setattr(SchedOperators, _name, _method(_name, _primitive))

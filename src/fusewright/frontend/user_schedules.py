@@ -20,7 +20,7 @@ from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.workbench import UserSchedule
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
-from fusewright.runtime.hardware import hardware_of
+from fusewright.host.calls import hardware_for
 from fusewright.schedulers import Registry
 
 __all__ = ["AnySchedule", "BySignature", "GivenSegments", "Scheduled"]
@@ -67,9 +67,14 @@ class Scheduled:
         #: what calls were given for some of their segments
         self._given_schedules: OnceCache[Hashable, SegmentSchedules] = OnceCache(MAX_GIVEN)
 
-    def schedule(self) -> None:
-        """What a subclass may override, or a caller assign, to schedule the computation with `self.sched`."""
-        raise MissingDefinitionError(problem="this definition has no schedule()")
+    if TYPE_CHECKING:
+        #: what a subclass may override, or a caller assign, to schedule the computation with `self.sched`
+        schedule: Callable[[], None]
+    else:
+
+        def schedule(self) -> None:
+            """What a subclass may override, or a caller assign, to schedule it with `self.sched`."""
+            raise MissingDefinitionError(problem="this definition has no schedule()")
 
     def _schedules(self, leaf: FusionSchedules) -> BySignature:
         """The schedules that serve this definition."""
@@ -100,10 +105,17 @@ class Scheduled:
         return "schedule" in self.__dict__ or type(self).schedule is not Scheduled.schedule
 
     def _user_schedule(
-        self, leaf: FusionSchedules, inputs: Inputs, device: torch.device | None, rebuild: bool, views: bool
+        self,
+        leaf: FusionSchedules,
+        inputs: Inputs,
+        device: torch.device | None,
+        rebuild: bool = False,
+        without_memory: bool = False,
+        views: bool = True,
     ) -> AnySchedule | None:
         """The user's schedule for these inputs, written now if there is a `schedule()` and none yet.
 
+        `without_memory`: whether there are inputs that have no signature because they have no memory.
         `views`: whether outputs of the call may be views of inputs.
         """
         schedules = self._schedules(leaf)
@@ -116,7 +128,8 @@ class Scheduled:
             return None if is_other or (rebuild and self._has_schedule) else found
 
         found = known()
-        if found is None and key is not None and self._has_schedule:
+        fits = key is not None or without_memory
+        if found is None and fits and self._has_schedule:
             with self._writing:
                 found = known()
                 if found is None:
@@ -152,14 +165,18 @@ class Scheduled:
         given: GivenSegments,
         inputs: Inputs,
         device: torch.device | None,
-        views: bool,
+        views: bool = True,
     ) -> SegmentSchedules:
         """What the user gives for some segments of this call, written now if such a call was not given it.
 
         Raises:
             ScheduleError: there is no such segment.
         """
-        key = given, self._signature(leaf, inputs, device), views
+        signature = self._signature(leaf, inputs, device)
+        if signature is None:  # of inputs without memory, or that do not fit
+            with self._writing:
+                return self._written(given, inputs, device, views)
+        key = given, signature, views
         found = self._given_schedules.find(key)
         if found is None:
             with self._writing:
@@ -212,7 +229,7 @@ class Scheduled:
         """Opens a schedule for flat inputs."""
         if self._in_schedule:
             raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
-        hardware = hardware_of(place_of(inputs, device), self._options)
+        hardware = hardware_for(place_of(inputs, device), self._options)
         planned = partial(self._planned_call, inputs, device, views)
         self._open_schedule = UserSchedule(self._complete(), inputs, device, hardware, planned)
         return self._open_schedule
@@ -232,12 +249,13 @@ class Scheduled:
         signature = self._signature(leaf, arguments, device)
         if signature is None:
             binder = Binder(leaf.fusion)
-            binder.bind(binder.flatten(arguments), device)  # raises what does not fit
+            binder.describe(binder.flatten(arguments), device)  # raises what does not fit
         user, self._open_schedule = self._open_schedule, None
         finished = user.finished()
         if isinstance(finished, FinishedSchedule):
             finished = leaf.user_schedule(finished)
-        schedules.put(signature, finished)
+        if signature is not None:
+            schedules.put(signature, finished)
         return finished
 
     def _exist_schedule(self, inputs: Inputs, device: torch.device | None = None) -> bool:

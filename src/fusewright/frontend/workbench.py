@@ -24,24 +24,29 @@ from fusewright.segment import Segment
 __all__ = ["UserSchedule", "Workbench", "schedule_text"]
 
 
-def _own_names(fusion: Fusion, states: Mapping[int, TensorView]) -> dict[int, str]:
+def _own_names(fusion: Fusion, names: Mapping[str, str]) -> dict[int, str]:
     """Names of the tensors of a fusion that is to be scheduled, by number.
 
-    Those of the definition are called by their states, as `t3`. The others, which are inside composite
-    operations or were made by rewrites, by what computes them: `exp_1` is the first exp among them.
+    Those that the definition has a name for are called so: `names` leads from names in the fusion. Others
+    were made by rewrites, and are called by what computes them: `exp_1` is the first exp among them.
     """
-    names: dict[int, str] = {}
-    for state, tensor in states.items():
-        names.setdefault(tensor.number, f"t{state}")
+    found: dict[int, str] = {}
+    taken: set[str] = set()
     counts: dict[str, int] = {}
     for tensor in sorted(fusion.tensors(), key=lambda t: t.number):
-        if tensor.number in names:
-            continue
-        label = "input" if tensor.definition is None else tensor.definition.label
-        stem = re.sub(r"\W", "_", label).lower()
-        counts[stem] = counts.get(stem, 0) + 1
-        names[tensor.number] = f"{stem}_{counts[stem]}"
-    return names
+        name = names.get(tensor.name)
+        if name is None or name in taken:
+            label = "input" if tensor.definition is None else tensor.definition.label
+            stem = re.sub(r"\W", "_", label).lower()
+            counts[stem] = counts.get(stem, 0) + 1
+            name = f"{stem}_{counts[stem]}"
+        taken.add(name)
+        found[tensor.number] = name
+    return found
+
+
+def _defined_names(leaf: FusionSchedules) -> dict[int, str]:
+    return _own_names(leaf.fusion, {tensor.name: tensor.name for tensor in leaf.fusion.tensors()})
 
 
 def _states(leaf: FusionSchedules, tensors: Mapping[int, TensorView]) -> dict[int, TensorView]:
@@ -76,9 +81,9 @@ def schedule_text(leaf: FusionSchedules, launches: Sequence[LaunchPlan]) -> str:
         schedule = part.op.kernel.schedule
         assert schedule is not None, "a part of a launch is one kernel with a schedule of its own"
         if part.segment is None:
-            lines += call_lines(schedule.trace(), _own_names(leaf.fusion, _defined_states(leaf)))
+            lines += call_lines(schedule.trace(), _defined_names(leaf))
         else:
-            names = _own_names(part.segment.fusion, _segment_states(leaf, part.segment))
+            names = _own_names(part.segment.fusion, part.segment.names.table)
             lines.append(f"fd.sched.segment({part.segment.index})")
             lines += call_lines(schedule.trace(), names)
     return function_text(lines)
@@ -93,16 +98,21 @@ class Workbench:
         params: what an automatic scheduler applied, if one did. editing: what compute_heuristics returned.
         asked: of what a scheduler chooses.
         tensors: what states of the definition are in the scheduled copy; index: and back.
+
+    Args:
+        states: what states of the definition are in `fusion`. names: of its tensors, by number.
     """
 
-    def __init__(self, fusion: Fusion, facts: Facts, states: Mapping[int, TensorView]) -> None:
+    def __init__(
+        self, fusion: Fusion, facts: Facts, states: Mapping[int, TensorView], names: Mapping[int, str]
+    ) -> None:
         self.fusion = fusion
         self.facts = facts
         self.schedule = Schedule(fusion)
         self.params: Any = None
         self.editing: EditableParams | None = None
         self.asked = EditableParams(SchedulerHyperParameters())
-        self._own_names = _own_names(fusion, states)
+        self._own_names = names
         copies = {t.number: t for t in self.schedule.tensors()}
         self.tensors = {i: copies[t.number] for i, t in states.items()}
         self.index: dict[TensorView, int] = {}
@@ -114,7 +124,7 @@ class Workbench:
         return tensor_names(self.schedule.trace(), self._own_names)
 
     def tensor(self, name: str | int) -> TensorView:
-        """The tensor of a name, or of a number in the scheduled text. ScheduleError if there is none."""
+        """The tensor of a name, or of a number in the scheduled fusion. ScheduleError if there is none."""
         if isinstance(name, int):
             return self.schedule.tensor(name)
         names = self.names()
@@ -154,9 +164,9 @@ class UserSchedule:
         self.hardware = hardware
         self._make_plan = planned
         self.planned: PlannedCall | None = None
-        binding = Binder(leaf.fusion).bind(inputs, device)
+        binding = Binder(leaf.fusion).describe(inputs, device)
         facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
-        self._whole = Workbench(leaf.fusion, facts, _defined_states(leaf))
+        self._whole = Workbench(leaf.fusion, facts, _defined_states(leaf), _defined_names(leaf))
         self._segments: dict[int, Workbench] = {}
         self._only: int | None = None
         self.current = self._whole
@@ -181,8 +191,12 @@ class UserSchedule:
         if index not in self._segments:
             self.planned.check_kernel(index)
             segment = self.planned.segments[index]
-            states = _segment_states(self.leaf, segment)
-            self._segments[index] = Workbench(segment.fusion, self.planned.facts(segment), states)
+            self._segments[index] = Workbench(
+                segment.fusion,
+                self.planned.facts(segment),
+                _segment_states(self.leaf, segment),
+                _own_names(segment.fusion, segment.names.table),
+            )
         self.current = self._segments[index]
 
     def schedule_only(self, index: int) -> None:
@@ -201,9 +215,9 @@ class UserSchedule:
         if self.current is self._whole:
             raise ScheduleError(f"state {index} is no tensor that an output of this fusion depends on")
         raise ScheduleError(
-            f"t{index} is no tensor of this segment",
+            f"T{index} is no tensor of this segment",
             expected=f"one of {', '.join(self.current.names().values())}",
-            given=f"t{index}",
+            given=f"T{index}",
             hint="automatic kernels move changes of shape to loads and stores, so some tensors are not there",
         )
 

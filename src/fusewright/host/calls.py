@@ -14,7 +14,7 @@ from fusewright.host.memory import Memory
 from fusewright.host.plan import in_place_candidates
 from fusewright.host.views import Views
 from fusewright.ir import Fusion, TensorView
-from fusewright.runtime.hardware import hardware_of
+from fusewright.runtime.hardware import hardware_of, present
 from fusewright.schedulers import Facts
 from fusewright.segment import Call, Exclusions, Segment
 from fusewright.sym import Symbol
@@ -45,7 +45,7 @@ class Question:
 
 def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
     """What schedulers read for tensors on a device; where that is no GPU here, the one that is simulated."""
-    return hardware_of(device if torch.cuda.is_available() else torch.device("cpu"), options)
+    return hardware_of(present(device), options)
 
 
 def call_of(

@@ -9,7 +9,8 @@ Start reading at `schedule.Schedule`.
 """
 
 from fusewright.schedule.schedule import Schedule, replay
-from fusewright.schedule.trace import Call, TensorRef, call_lines, function_text, tensor_names, to_python
+from fusewright.schedule.text import call_lines, function_text, tensor_names, to_python
+from fusewright.schedule.trace import Call, TensorRef
 
 __all__ = [
     "Call",

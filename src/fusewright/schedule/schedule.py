@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
@@ -13,7 +14,8 @@ from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, completion, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
-from fusewright.schedule.trace import Call, TensorRef, to_python
+from fusewright.schedule.text import ROLES, call_text, to_python
+from fusewright.schedule.trace import Call, TensorRef
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,18 +25,27 @@ def _primitive(method: F) -> F:
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
-        for value in (*args, *kwargs.values()):
-            self._check_owned(method.__name__, value)
-        result = method(self, *args, **kwargs)
-        self._note_new_tensors()
-        siblings = self.siblings(result) if isinstance(result, TensorView) else []
+        try:
+            for value in (*args, *kwargs.values()):
+                self._check_owned(method.__name__, value)
+            result = method(self, *args, **kwargs)
+        except ScheduleError as error:
+            call = Call(method.__name__, _plain(args), tuple((k, _plain(v)) for k, v in kwargs.items()))
+            error.primitive = f"in {call_text(call, self.name_of)}"
+            raise
+        self.call_sites.append(call_site())
+        added = self._find_added()
+        if added and self.fusion.naming is not None:
+            source = next(v for v in (*args, *kwargs.values()) if isinstance(v, TensorView))
+            for tensor in added:
+                tensor.label = self.fusion.naming.derived(source.name, ROLES[method.__name__])
         self._trace.append(
             Call(
                 method.__name__,
                 tuple(_plain(a) for a in args),
                 tuple((k, _plain(v)) for k, v in kwargs.items()),
                 _plain(result),
-                _plain(siblings if len(siblings) > 1 else ()),
+                _plain(added),
             )
         )
         return result
@@ -91,6 +102,8 @@ class Schedule:
         self.map: dict[Val, Val]
         self.fusion, self.map = fusion.clone()
         self._trace: list[Call] = []
+        #: for each call of the trace where the user made it, if that is known
+        self.call_sites: list[CallSite | None] = []
         self._nodes = set(self.fusion.nodes)
         self._by_number = {tensor.number: tensor for tensor in self.fusion.tensors()}
 
@@ -116,6 +129,11 @@ class Schedule:
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
 
+    def name_of(self, ref: TensorRef) -> str:
+        """What a tensor is called that is, or was, one of the fusion."""
+        tensor = self._by_number.get(ref.number)
+        return f"T{ref.number}" if tensor is None else tensor.name
+
     def trace(self) -> tuple[Call, ...]:
         """The primitives called so far."""
         return tuple(self._trace)
@@ -124,15 +142,19 @@ class Schedule:
         """The trace as a function of a definition `fd`, whose `fd.sched` is a Schedule of the same fusion."""
         return to_python(self._trace)
 
-    def _note_new_tensors(self) -> None:
-        """Takes note of the tensors that nodes appended since the last call make."""
+    def _find_added(self) -> list[TensorView]:
+        """Takes note of the tensors that nodes appended since the last call make; returns them by number."""
+        found = []
         for node in reversed(self.fusion.nodes):
             if node in self._nodes:
                 break
             self._nodes.add(node)
-            for out in node.outputs:
-                if isinstance(out, TensorView):
-                    self._by_number.setdefault(out.number, out)
+            found += [
+                t for t in node.outputs if isinstance(t, TensorView) and t.number not in self._by_number
+            ]
+        found.sort(key=lambda t: t.number)
+        self._by_number.update((t.number, t) for t in found)
+        return found
 
     def _has(self, tensor: TensorView) -> bool:
         """Whether `tensor` is one of this schedule's fusion still: an input, or computed by a node."""

@@ -10,7 +10,7 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -128,8 +128,7 @@ class InnerPersistentScheduler:
         # Once loops are bound, what is computed anew takes those of what it stands for.
         _recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
-            for tensor in _held_tensors(schedule.fusion, space):
-                schedule.set_memory_type(tensor, MemoryType.shared)
+            _hold_in_shared(schedule, _held_tensors(schedule.fusion, space))
         inline(schedule, space, partials, width, position)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -430,6 +429,25 @@ def _recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, l
         if wanted or _is_cheap(fusion, tensor, space):
             schedule.recompute(tensor)
             persistent.update(tensor.producers)
+
+
+def _hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
+    """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
+
+    Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
+    warp would meet in a few banks.
+    """
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
+        serial = [i for i, axis in enumerate(tensor.loop) if not axis.parallel.is_thread]
+        if tensor.loop[-1].parallel is not ParallelType.vectorize:
+            schedule.store_along(tensor, [*serial, *threads])
+            continue
+        schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
+        for use in list(tensor.uses):
+            read = schedule.cache_after(tensor, cached_uses=[use.output])
+            schedule.parallelize(read, -1, ParallelType.vectorize)
 
 
 def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:

@@ -113,9 +113,10 @@ class Draft:
 
             cheaper = recompute_borders(self.graph, [list(g) for g in groups], self.position, accepts)
             # A group that hands on less than when it was asked about may be refused after all.
-            for made in (merged_again(groups, cheaper, self.position, accepts), filter(None, cheaper)):
+            plain = [group for parts in cheaper for group in parts]
+            for made in (merged_again(groups, cheaper, self.position, accepts), plain):
                 try:
-                    return self._all_segments(list(made), excluded)
+                    return self._all_segments(made, excluded)
                 except NoSchedulerError:
                     pass
         return self._all_segments(groups, excluded)

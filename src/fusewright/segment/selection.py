@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
@@ -39,6 +40,7 @@ from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.order import launch_order, reductions_apart, sibling_parts, surroundings
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.recompute import border_inputs
+from fusewright.segment.rejection import without_fault, without_rejected
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 
 # Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
@@ -176,7 +178,7 @@ class Partitions:
         """
         with self._lock, tracer.stage("segment"):
             draft = self._current_draft(tracer)
-            return _excluding(draft, segment, draft.translated(required))
+            return without_fault(draft, segment, draft.translated(required))
 
     def as_defined(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """Segments of the definition's own nodes, where no rewrite made them. Inputs are in its order."""
@@ -214,26 +216,6 @@ def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
         estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
     with naming(segment.scheduler, "estimate"):
         return estimate()
-
-
-def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
-    """Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them.
-
-    Nodes that a rewrite made are gone with it.
-    """
-    if any(node not in draft.position for node in segment.nodes):
-        return excluded.without_redefinition()
-    name, nodes = type_name(segment.scheduler.type), segment.nodes
-    options = [excluded.without_nodes(name, nodes)]
-    if len(nodes) > 1:
-        options.append(excluded.without_merges(name, nodes))
-    for option in options:
-        try:
-            draft.segments(merged_groups(draft, draft.nodes, option), option)
-        except NoSchedulerError:
-            continue
-        return option
-    return None
 
 
 @dataclass(frozen=True)
@@ -330,7 +312,9 @@ class _Decision:
             if isinstance(state, State):
                 return state
             segment, reject = state
-            further = _excluding(draft, segment, excluded)
+            is_accepted = partial(self._is_accepted, excluded)
+            sizes = self.call.facts(segment).sizes
+            further = without_rejected(draft, segment, excluded, sizes, is_accepted)
             if further is None:
                 raise RejectedError(scheduler=type_name(segment.scheduler.type), reason=reject.reason)
             excluded = further
@@ -497,13 +481,21 @@ class _Decision:
 
     def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
-        segment = self.draft.segment_of(group, state.excluded)
+        answer = self._answer(group, state.excluded)
+        return None if answer is None else self._cost(*answer).seconds
+
+    def _is_accepted(self, excluded: Exclusions, group: Sequence[Node]) -> bool:
+        return self._answer(group, excluded) is not None
+
+    def _answer(self, group: Sequence[Node], excluded: Exclusions) -> tuple[Segment, Proposal] | None:
+        """The segment of a group by itself and what is proposed for it; None if nobody takes it."""
+        segment = self.draft.segment_of(group, excluded)
         if segment is None:
             return None
         answer = self._planned.get(segment)
         if answer is None:
             answer = self._planned[segment] = self.call.plan(segment)
-        return None if isinstance(answer, Reject) else self._cost(segment, answer).seconds
+        return None if isinstance(answer, Reject) else (segment, answer)
 
     def _ideas(self, state: State) -> Iterator[_Idea]:
         """The changes that have not been tried."""

@@ -19,7 +19,7 @@ from fusewright.segment.groups import is_boundary
 from fusewright.segment.segmented import Segment, SegmentedFusion
 from fusewright.segment.selection import Call, Partitions, estimated
 
-_TENSOR = re.compile(r"\bT\d+\b")
+_TENSOR = re.compile(r"\bT[\d_]\w*")
 
 #: A tensor of the fusion, or the place of a segment in launch order.
 Part = TensorView | int
