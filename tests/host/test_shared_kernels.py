@@ -164,7 +164,7 @@ def test_what_the_simulator_reports_tells_what_the_names_stand_for(monkeypatch: 
     d = Definition()
     d.tensor()
     d.output(d.neg(d.tensor()))
-    with pytest.raises(SimulationError, match=r"a race at `T0\[0\]`, where T0 is T1, T1 is T2, i0 is i\d"):
+    with pytest.raises(SimulationError, match=r"a race at `T0\[0\]`, where T0 is T1\."):
         d.executor().execute([torch.ones(2, 4)] * 2)
 
 

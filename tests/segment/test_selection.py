@@ -15,7 +15,8 @@ from fusewright.ir import Fusion, Pointwise, Reduction, TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_reduction import var_mean
+from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Cost, Facts, Proposal, Registry, Reject, Rewrite, default_registry
 from fusewright.segment import NO_EXCLUSIONS, Call, Partitions, Planned
 from tests.segment.graphs import NEG, Graph, Rules, at_most, one_reduction
@@ -303,6 +304,42 @@ def test_unused_rule_of_one_reduction_holds_after_changes():
     scheduler = Costed(one_reduction, slow("neg"), [sum_first("faster", "neg", ["fast"])])
     planned, _ = select(fusion, scheduler)
     assert all(not one_reduction(segment.fusion) for segment in planned.partition.segments)
+
+
+def large_call(fusion: Fusion, size: int = 4096) -> Call:
+    """Of a fusion of constant sizes, all of whose inputs are dense matrices with rows of `size`."""
+
+    def facts(segment) -> Facts:
+        inputs = [v for v in segment.inputs if isinstance(v, TensorView)]
+        return Facts({}, tuple((size, 1)[-v.ndim :] for v in inputs), tuple(256 for _ in inputs))
+
+    return Call("large", lambda segments: None, facts, H200)
+
+
+def test_a_sum_reads_what_another_kernel_transposed():
+    """By itself it would read its operand along the wrong dimension, an element a sector."""
+    fusion = Fusion()
+    x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
+    value = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]))
+    add_output(fusion, value)
+    add_output(fusion, sum_(fusion, value, [0]))
+    planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
+    schedulers = [segment.scheduler.type for segment in planned.partition.segments]
+    assert schedulers == [SchedulerType.transpose, SchedulerType.reduction]
+
+
+def test_parts_with_nothing_in_common_are_kernels_of_one_launch():
+    """Nine updates of a few elements each: one kernel would do them one after the other."""
+    fusion = Fusion()
+    step = define_tensor(fusion, [], True, DataType.Float)
+    for _ in range(9):
+        x = define_tensor(fusion, [4096], True, DataType.BFloat16)
+        for _ in range(8):
+            x = apply_to_tensor(fusion, "truediv", x, step)
+        add_output(fusion, x)
+    planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
+    assert len(planned.partition.segments) == 9 and len(planned.partition.launches) == 1
+    assert len({segment.text for segment in planned.partition.segments}) == 1
 
 
 # ---- what planners reject

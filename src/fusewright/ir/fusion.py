@@ -63,6 +63,8 @@ class Fusion:
         self.computed_sizes: dict[Symbol, Expr] = {}
         #: what must hold for the sizes of a call, and what an error says where it does not
         self.checks: list[tuple[Expr, str]] = []
+        #: for symbols that were renamed the names that they were made with
+        self.made_as: dict[Symbol, str] = {}
         #: what names values that nodes make; None: they are called by their numbers
         self.naming: Naming | None = None
         #: what is known of a fusion that is frozen (`analyze.kept`); None: it may change
@@ -243,9 +245,15 @@ class Fusion:
                 f"{what}: a conflict was found with 2 different sizes", expected=str(a), given=str(b)
             )
         # A constant stands for the class, else the size that was made first.
-        if as_int(b) is not None or (as_int(a) is None and _made_before(b, a)):
+        if as_int(b) is not None or (as_int(a) is None and self._made_before(b, a)):
             a, b = b, a
         self._equal[b] = a
+
+    def _made_before(self, a: Expr, b: Expr) -> bool:
+        """Whether size a was created before size b ('i3' before 'i12')."""
+        names = [self.made_as.get(e, e.name) if isinstance(e, Symbol) else "" for e in (a, b)]
+        first, second = (int(name[1:]) if name[1:].isdigit() else 1 << 30 for name in names)
+        return first < second
 
     def require(self, condition: Expr, message: str) -> None:
         """States what must hold for the sizes of every call; ShapeError with `message` if it never does."""
@@ -467,6 +475,7 @@ class Fusion:
         for out in self.outputs:
             alias = values[out.alias] if out.alias is not None else None
             new.outputs.append(Output(values[out.tensor], alias, out.hidden))  # type: ignore[arg-type]
+        new.made_as = dict(self.made_as)
         new.naming = None if self.naming is None else self.naming.copy()
         # A scalar that nothing here uses keeps standing for itself.
         new.scalar_of = {s: values.get(v, v) for s, v in self.scalar_of.items()}  # type: ignore[misc]
@@ -524,17 +533,6 @@ def _producers_first(nodes: Sequence[Node]) -> list[Node]:
                 if waiting[place] == 0:
                     heapq.heappush(ready, place)
     return order
-
-
-def _made_before(a: Expr, b: Expr) -> bool:
-    """Whether size a was created before size b ('i3' before 'i12'); scalars of a definition come last."""
-    first, second = (
-        (e.name[0] == "S", int(e.name[1:]))
-        if isinstance(e, Symbol) and e.name[1:].isdigit()
-        else (True, 1 << 30)
-        for e in (a, b)
-    )
-    return first < second
 
 
 def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:

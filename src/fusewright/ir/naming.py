@@ -80,6 +80,7 @@ def call(fusion: Fusion, value: Val, name: str) -> None:
         del fusion.scalar_of[own]
         value.extent = symbol(name, own.lo, own.hi, own.multiple_of)
         fusion.scalar_of[value.extent] = value
+        fusion.made_as[value.extent] = own.name
     value.name = name
 
 

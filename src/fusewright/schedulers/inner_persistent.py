@@ -38,7 +38,7 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -232,15 +232,15 @@ class _Planner:
     def _cost_held(self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int) -> Cost:
         """Of rows that are held by `blocks` in all, `resident` on an SM at a time."""
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        overlap = min(1.0, resident * moving / (moving + ROW_SECONDS)) if moving else 1.0
-        speed, steps = busy_share(blocks, hardware) * overlap, HELD_SECONDS
+        kept = overlap(resident, moving, ROW_SECONDS)
+        speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
     def _passes(self) -> int:

@@ -50,6 +50,7 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
 
@@ -288,7 +289,18 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, self._sectors())
+
+    def _sectors(self) -> Sectors:
+        """Group 2 is accessed along its own contiguous dimension, all else along the other."""
+        groups = self.groups
+        second = {(a.tensor, a.access.node) for a in groups.second}
+        orders = [
+            (*(axis for axis in groups.space.axes if axis is not inner), inner)
+            for inner in (groups.inner1, groups.inner2)
+        ]
+        accesses = groups.space.accesses(self.fusion)
+        return Sectors(self.fusion, tuple((a, orders[(a.tensor, a.node) in second]) for a in accesses))
 
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:

@@ -17,8 +17,9 @@ from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
-from fusewright.segment.selection import Call, Partitions, Planned, State, estimated
+from fusewright.segment.selection import Partitions, Planned
 from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
+from fusewright.segment.state import Call, State, estimated
 
 __all__ = [
     "NO_EXCLUSIONS",

@@ -15,11 +15,13 @@ class Exclusions:
     Attributes:
         nodes: a scheduler with a node: it is asked about no group with this node.
         apart: a scheduler with disjoint sets of nodes: it is asked about no group with nodes of two of them.
+        once: nodes that no kernel computes again: it reads their results.
         redefinition: whether the graph may be rewritten for the sizes of a call.
     """
 
     nodes: frozenset[tuple[str, Node]] = frozenset()
     apart: frozenset[tuple[str, frozenset[frozenset[Node]]]] = frozenset()
+    once: frozenset[Node] = frozenset()
     redefinition: bool = True
 
     def without_nodes(self, name: str, nodes: Iterable[Node]) -> Exclusions:
@@ -29,12 +31,15 @@ class Exclusions:
         """The scheduler is asked about no group with nodes of two of the parts."""
         return replace(self, apart=self.apart | {(name, frozenset(map(frozenset, parts)))})
 
+    def without_repeats(self, nodes: Iterable[Node]) -> Exclusions:
+        return replace(self, once=self.once.union(nodes))
+
     def without_redefinition(self) -> Exclusions:
         return replace(self, redefinition=False)
 
     def of(self, twins: Mapping[Node, Node]) -> Exclusions:
         """The same of other nodes: `twins[node]`, where there is one."""
-        if not self.nodes and not self.apart:
+        if not self.nodes and not self.apart and not self.once:
             return self
         return replace(
             self,
@@ -43,6 +48,7 @@ class Exclusions:
                 (name, frozenset(frozenset(twins.get(n, n) for n in part) for part in parts))
                 for name, parts in self.apart
             ),
+            once=frozenset(twins.get(node, node) for node in self.once),
         )
 
 

@@ -7,7 +7,7 @@ float, say, is twice the bytes of the input. What then has no reader is not comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
 from fusewright.ir.axis import IterDomain
@@ -27,12 +27,13 @@ def recompute_borders(
     groups: Sequence[Group],
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
+    once: Collection[Node] = (),
 ) -> list[list[Group]]:
     """What becomes of each group: one with what it computes again, several where only those can, or none
     where its nodes have no use then.
 
     `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
-    first) that hands on these tensors.
+    first) that hands on these tensors. `once`: nodes that are not computed again.
     """
     handed_on = owned_borders(groups)
     kept = set(whole.output_tensors())
@@ -42,7 +43,7 @@ def recompute_borders(
         # A library reads whole tensors from memory: nothing is computed again for it.
         for tensor in () if group[0].traits.whole else border_inputs(group):
             chain = _chain(tensor, kept)
-            if _stands_at_boundary(tensor):
+            if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
             if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group):
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
