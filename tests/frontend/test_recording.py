@@ -202,10 +202,6 @@ def test_scheduling_before_the_definition_is_complete() -> None:
             DefinitionError, match="Attempting to use a SchedOperators Op prior to definition!"
         ):
             fd.sched.split(x, 0, 2)
-        with pytest.raises(
-            DefinitionError, match="Attempting to use a SchedOperators Op prior to definition!"
-        ):
-            x.split(0, 2)
     with pytest.raises(DefinitionError, match="outside of a schedule"):
         fd.sched.tensors()
 

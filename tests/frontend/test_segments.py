@@ -25,7 +25,7 @@ from fusewright.ir import RandomState, Stored
 from fusewright.ops import node_calls
 from fusewright.ops.evaluate import evaluate_fusion, evaluate_values
 from fusewright.runtime.random_states import random_states
-from fusewright.schedulers import Registry, Reject, Scheduler, apply, default_registry
+from fusewright.schedulers import Registry, Reject, Scheduler, default_registry
 from fusewright.segment import Partitions, Segment
 from tests.fuzz.flavours import draw
 from tests.fuzz.programs import Program, arguments, define
@@ -467,9 +467,9 @@ def test_schedules_for_the_kernels_of_a_call() -> None:
 
     scheduled: list[object] = []
 
-    def by_hand(schedule: Any) -> None:
-        scheduled.append(schedule)
-        apply(default_registry().get("inner_persistent"), schedule, last.params, last.hardware)
+    def by_hand(fd: FusionDefinition) -> None:
+        scheduled.append(fd)
+        fd.sched.schedule(last.params)
 
     for schedules in ({0: first.params}, {2: by_hand}, {0: first.params, 2: by_hand}):
         for _ in range(2):

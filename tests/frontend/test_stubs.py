@@ -45,7 +45,7 @@ def test_signatures_are_in_the_types_that_users_hold() -> None:
         "(arg: fusewright.Tensor, approximate: str = 'none') -> fusewright.Tensor"
     )
     assert str(inspect.signature(Tensor.split)) == (
-        "(self, /, dim: int, factor: int, inner_split: bool = True) -> None"
+        "(self, /, dim: int, factor: int, inner_split: bool = True) -> fusewright.Tensor"
     )
     assert list(inspect.signature(fd.define_tensor).parameters)[:2] == ["shape", "contiguity"]
 

@@ -195,7 +195,8 @@ def test_sizes_cost_and_the_search() -> None:
     # The search took them apart by what the scheduler said when it was asked first.
     first = Choosy(1, lambda count: 1e-5)
     fd, (a, b, _) = chain(Registry([first]))
-    fd.execute([torch.ones(12, 64)])
+    inputs = [torch.ones(12, 64)]
+    fd.execute(inputs)
     first._most = 9
     answer = fd.why_separate(a, b, inputs)
     assert kind(answer) == "search" and "another partition of all, although one kernel" in str(answer)

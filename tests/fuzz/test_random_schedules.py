@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -201,7 +202,7 @@ def _replayed(schedule: Schedule) -> tuple[Call, ...]:
     exec("from fusewright.core.enums import *", names)
     exec(schedule.to_python(), names)
     again = Schedule(schedule.original)
-    names["schedule"](again)
+    names["schedule"](SimpleNamespace(sched=again))
     return again.trace()
 
 
@@ -217,8 +218,8 @@ def test_random_primitives(name: str, is_symbolic: bool) -> None:
         inputs = [torch.randn(size, generator=generator) for size in (shape, shape[1:])]
         fd = _defined(body, (-1, -1) if is_symbolic else shape)
         fd._setup_schedule(inputs, overwrite_existing_schedule=True)
-        user = fd._open_schedule
-        assert user is not None
+        assert fd._open_schedule is not None
+        user = fd._open_schedule.current
         _schedule(data.draw, user.schedule)
         hypothesis.note(user.schedule.to_python())
         assert _replayed(user.schedule) == user.schedule.trace()

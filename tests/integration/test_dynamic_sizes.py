@@ -123,7 +123,7 @@ def test_a_negative_size_is_refused(target: torch.device) -> None:
         fd.add_output(fd.ops.full([n - 5], 1.0, DataType.Float))
     for size in (7, 5, 4, 6):
         if size < 5:
-            with pytest.raises(ShapeError, match="i0 - 5 is used as a size, and is negative"):
+            with pytest.raises(ShapeError, match="S0 - 5 is used as a size, and is negative"):
                 fd.execute([size], device=target)
         else:
             (out,) = fd.execute([size], device=target)

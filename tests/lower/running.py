@@ -30,6 +30,7 @@ from fusewright.sym import evaluate
 
 
 def lowered(schedule: Schedule) -> Lowered:
+    schedule.complete()
     return lower(schedule.fusion, LowerOptions("test"), Tracer())
 
 

@@ -1,10 +1,11 @@
-"""The trace of every automatic schedule, replayed or printed as Python and run, gives the same kernel."""
+"""Every automatic schedule, replayed, or printed and run as a user's `schedule()`, gives the same kernel."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fusewright import FusionDefinition
 from fusewright.core.enums import MemoryType, SchedulerType
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
+from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.host.executor import FusionExecutor
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
@@ -32,7 +34,12 @@ def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
     """The kernels of a fusion, not run, with the segments that they are of."""
     executor = FusionExecutor(case.definition()._finished().fusion)
     program = executor.compile(case.inputs(torch.device("cpu")))
-    return [(launch.segment, launch.op.kernel) for launch in program.launches if launch.segment is not None]
+    return [
+        (part.segment, part.op.kernel)
+        for launch in program.launches
+        for part in launch.parts
+        if part.segment is not None
+    ]
 
 
 def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
@@ -43,11 +50,22 @@ def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
 
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
 def test_printed_schedule(case: Case) -> None:
-    for segment, kernel in scheduled(case):
-        schedule = Schedule(segment.fusion)
-        _function(kernel.schedule_text)(schedule)
-        assert schedule.to_python() == kernel.schedule_text
-        _same_kernel(schedule, kernel)
+    """Each kernel of a definition has the schedule that the definition prints, and no other."""
+    fd, inputs = case.definition(), case.inputs(torch.device("cpu"))
+    leaf = fd._finished()
+    program = leaf.executor.compile(inputs)
+    text = fd.schedule_for(inputs)
+    fd._setup_schedule(inputs)
+    _function(text)(fd)
+    assert fd.sched.to_python() == text
+    assert fd._open_schedule is not None
+    written = fd._open_schedule.finished()
+    assert isinstance(written, SegmentSchedules)
+    kernels = {part.op.segment: part.op.kernel for launch in program.launches for part in launch.parts}
+    assert [index for index, _ in written.by_index] == sorted(kernels)
+    for index, own in written.by_index:
+        assert isinstance(own, FinishedSchedule)
+        _same_kernel(own.schedule, kernels[index])
 
 
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
@@ -55,6 +73,7 @@ def test_replayed_trace(case: Case) -> None:
     for segment, kernel in scheduled(case):
         original = Schedule(segment.fusion)
         apply(segment.scheduler, original, kernel.params, kernel.hardware)
+        original.complete()
         again = replay(segment.fusion, original.trace())
         assert again.trace() == original.trace()
         _same_kernel(again, kernel)
@@ -73,7 +92,7 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
     edited = kernel.schedule_text.replace(", 128)", ", 64)")
     assert edited != kernel.schedule_text
     schedule = Schedule(segment.fusion)
-    _function(edited)(schedule)
+    _function(edited)(SimpleNamespace(sched=schedule))
     lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
     assert print_kernel(lowered.kernel).text != kernel.full_text
 
@@ -84,14 +103,14 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
 def test_a_line_added_to_a_printed_schedule_moves_no_name(name: str) -> None:
     """One more copy shifts the numbers of what is made after it; the names go on to mean what they did."""
     segment, kernel = scheduled(next(c for c in CASES if c.name == name))[0]
-    first_load = re.search(r"    (t\d+) = s\.cache_after\(t\d+\)\n", kernel.schedule_text)
+    first_load = re.search(r"    (t\d+) = fd\.sched\.cache_after\(t\d+\)\n", kernel.schedule_text)
     assert first_load is not None
     edited = kernel.schedule_text.replace(
-        first_load[0], f"{first_load[0]}    s.cache_after({first_load[1]})\n"
+        first_load[0], f"{first_load[0]}    fd.sched.cache_after({first_load[1]})\n"
     )
     original, schedule = Schedule(segment.fusion), Schedule(segment.fusion)
-    _function(kernel.schedule_text)(original)
-    _function(edited)(schedule)
+    _function(kernel.schedule_text)(SimpleNamespace(sched=original))
+    _function(edited)(SimpleNamespace(sched=schedule))
     number = int(first_load[1][1:])
     others = [
         call for call in schedule.trace() if call.args != (TensorRef(number),) or call.method != "cache_after"
@@ -103,13 +122,13 @@ def test_a_member_named_like_a_keyword_prints_as_python() -> None:
     segment, _ = scheduled(next(c for c in CASES if c.name == "layer_norm"))[0]
     schedule, again = Schedule(segment.fusion), Schedule(segment.fusion)
     schedule.set_memory_type(schedule.tensor(0), MemoryType.global_)
-    _function(schedule.to_python())(again)
+    _function(schedule.to_python())(SimpleNamespace(sched=again))
     assert again.trace() == schedule.trace()
 
 
-def _function(text: str) -> Callable[[Schedule], None]:
+def _function(text: str) -> Callable[[Any], None]:
     names: dict[str, Any] = {}
-    exec("from fusewright import *\nfrom fusewright.core.enums import *", names)
+    exec("from fusewright import *", names)
     exec(text, names)
     return names["schedule"]  # type: ignore[no-any-return]
 
@@ -129,4 +148,4 @@ def test_a_trace_belongs_to_its_fusion() -> None:
         fd.add_output(x + 1.0)
     ((_, kernel),) = scheduled(next(c for c in CASES if c.name == "softmax_5x1000"))
     with pytest.raises(RuntimeError, match=r"there is no tensor T\d+ in this fusion"):
-        _function(kernel.schedule_text)(Schedule(fd._finished().fusion))
+        _function(kernel.schedule_text)(SimpleNamespace(sched=Schedule(fd._finished().fusion)))

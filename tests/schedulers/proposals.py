@@ -56,6 +56,7 @@ def propose(
     params = schedulers.propose(scheduler, fusion, facts, hardware)
     schedule = Schedule(fusion)
     schedulers.apply(scheduler, schedule, params, hardware)
+    schedule.complete()
     lowered = lower(schedule.fusion, LowerOptions("k"), Tracer())
     sizes = {
         s: evaluate(a.extent, facts.sizes) for s, a in lowered.symbols.items() if isinstance(a, SizeArgument)

@@ -357,13 +357,13 @@ def test_a_wrong_fusion_is_rejected_with_the_reason(type_: SchedulerType, name: 
         lambda: fd.sched.schedule(type_),
         lambda: fd.sched.schedule({"scheduler": type_.name}),
         lambda: fd.sched.compute_heuristics(type_),
-        lambda: propose(scheduler, user.leaf.fusion, user.facts, user.hardware),
-        lambda: apply(scheduler, user.schedule, FITTING[type_], user.hardware),
+        lambda: propose(scheduler, user.current.fusion, user.current.facts, user.hardware),
+        lambda: apply(scheduler, user.current.schedule, FITTING[type_], user.hardware),
     ):
         with pytest.raises(RejectedError) as caught:
             call()
         assert text in str(caught.value)
-    assert user.schedule.trace() == ()
+    assert user.current.schedule.trace() == ()
 
 
 def test_params_of_another_scheduler() -> None:

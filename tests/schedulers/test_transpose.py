@@ -471,6 +471,7 @@ def test_replay(body: Define, inputs: Sequence[torch.Tensor]) -> None:
     original = Schedule(segment.fusion)
     apply(segment.scheduler, original, kernel.params, kernel.hardware)
     again = replay(segment.fusion, original.trace())
+    again.complete()
     lowered = lower(again.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
     assert kernel_text(lowered.kernel) == kernel_text(kernel.kernel)
 
@@ -504,6 +505,7 @@ def test_the_storage_is_what_avoids_conflicts(name: str, method: str) -> None:
     calls = schedule.trace()
     assert {call.method for call in calls} & {"store_along", "swizzle"} == {method}
     plain = replay(segment.fusion, [call for call in calls if call.method != method])
+    plain.complete()
     lowered = lower(plain.fusion, LowerOptions("plain", kernel.index_dtype), Tracer())
     assert max(ways for _, ways in shared_accesses(lowered.kernel)) >= 4
 

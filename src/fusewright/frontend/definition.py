@@ -30,6 +30,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.frontend.advice import advice
 from fusewright.frontend.cache import FusionCache
 from fusewright.frontend.descriptors import compute_tensor_descriptor
+from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.inputs import (
@@ -51,8 +52,8 @@ from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
-from fusewright.frontend.user_schedules import Scheduled
-from fusewright.host import FinishedSchedule, FusionExecutor, SegmentSchedules
+from fusewright.frontend.user_schedules import AnySchedule, Scheduled
+from fusewright.host import FusionExecutor
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -154,6 +155,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             raise DefinitionError("Attempting to add to a completed definition!")
         self._check_written()
         self._recorder = Recorder(FusionCache.get(), self._max_length)
+        self._early = EarlySchedule()
         self._call_sites = []
         return self
 
@@ -373,9 +375,10 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
                 is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
-            schedules: for some of the kernels of this call params of their scheduler, or a function that
-                schedules the `Schedule` it is given. Kernels are named by their place in launch order, or
-                by the definition that `segment` made of them. Compiled graphs leave them out, too.
+            schedules: for some of the kernels of this call params of their scheduler, or a function of the
+                definition that schedules the kernel with `fd.sched`, as `last_schedule` prints. Kernels are
+                named by their place in launch order, or by the definition that `segment` made of them.
+                Compiled graphs leave them out, too.
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
         Raises:
@@ -454,11 +457,12 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         options, tracer = self._options, self._tracer
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)
-        schedule: FinishedSchedule | SegmentSchedules | None = None
+        schedule: AnySchedule | None = None
         if schedules is not None:
-            schedule = segment_schedules(schedules)
+            given = segment_schedules(schedules)
+            schedule = self._given_for(leaf, given, arguments, place, views)
         elif not automatic and self._is_scheduled:
-            schedule = self._user_schedule(leaf, arguments, place, rebuild=profile)
+            schedule = self._user_schedule(leaf, arguments, place, rebuild=profile, views=views)
         if stream is not None:
             tracer = Tracer(options, stream)
         try:
@@ -482,7 +486,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             return outputs
         except ScheduleError:
             # The next call writes it anew.
-            if isinstance(schedule, FinishedSchedule) and self._has_schedule:
+            if schedule is not None and schedules is None and self._has_schedule:
                 self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
 

@@ -13,11 +13,10 @@ from fusewright.frontend.fusion_state import FusionState
 from fusewright.frontend.printing import repro_script
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Building, Outcome
-from fusewright.host import FinishedSchedule, FusionExecutor
+from fusewright.host import FinishedSchedule, FusionExecutor, SegmentSchedules
 from fusewright.host.memory_checks import has_no_memory
 from fusewright.ir import Fusion, Node, verify_fusion
 from fusewright.ir.naming import number_by_state
-from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler, default_registry, key_of
 
 __all__ = ["MAX_SIGNATURES", "FusionSchedules"]
@@ -58,7 +57,7 @@ class FusionSchedules:
         self.nodes: tuple[tuple[Node, ...], ...] = tuple(building.nodes)
         self.hits = 0
         self.user: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SCHEDULES)
-        self.shared: OnceCache[Hashable, FinishedSchedule] = OnceCache(MAX_SIGNATURES)
+        self.shared: OnceCache[Hashable, FinishedSchedule | SegmentSchedules] = OnceCache(MAX_SIGNATURES)
         self._executors: OnceCache[Hashable, FusionExecutor] = OnceCache(MAX_EXECUTORS)
         #: the schedulers of the default registry, and the executor that asks these
         self._default: tuple[tuple[Scheduler, ...] | None, FusionExecutor | None] = None, None
@@ -116,9 +115,8 @@ class FusionSchedules:
         except (AttributeError, TypeError, ValueError, RuntimeError):
             return None
 
-    def user_schedule(self, schedule: Schedule, params: Any) -> FinishedSchedule:
-        """A schedule that a user has written: the equal one, if there was one before."""
-        new = FinishedSchedule(schedule, params)
+    def user_schedule(self, new: FinishedSchedule) -> FinishedSchedule:
+        """A schedule of it all that a user has written: the equal one, if there was one before."""
         return self.user.get(new.key, lambda: new)
 
     def repro_script(self, inputs: Sequence[Any]) -> str:

@@ -6,6 +6,7 @@ the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operatio
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ArgumentTypeError, UnknownOpError
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.recipes import RECIPES
@@ -173,7 +175,11 @@ Arithmetic.__hash__ = Handle.__hash__  # type: ignore[method-assign]
 
 
 class Tensor(Arithmetic, TensorMethods):
-    """A tensor of the definition. Its scheduling methods are those of `fd.sched`."""
+    """A tensor of the definition.
+
+    Its scheduling methods are those of `fd.sched`; where these return nothing, the methods return the tensor.
+    Called while the definition is written, they are part of how it is scheduled, as `schedule` is.
+    """
 
     __slots__ = ()
 
@@ -203,8 +209,34 @@ class Tensor(Arithmetic, TensorMethods):
         def __contains__(self, value: object) -> bool:
             self._no_value("Tensor.__contains__", "fd.ops.any(fd.ops.eq(tensor, value)) is the operation")
 
+    def inner_split(self, axis: int, factor: int) -> Tensor:
+        """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]."""
+        return self.split(axis, factor)
+
+    def outer_split(self, axis: int, factor: int) -> Tensor:
+        """[.., n, ..] -> [.., factor, ceilDiv(n, factor), ..]."""
+        return self.split(axis, factor, inner_split=False)
+
+    def axis(self, position: int) -> Axis:
+        """The loop axis that is at this position when the axis is used."""
+        return Axis(self, position)
+
     def __repr__(self) -> str:
         return f"Tensor(index={self.index}, ndim={self.ndim})"
+
+
+class Axis:
+    """A loop axis of a tensor, by its position."""
+
+    __slots__ = ("_position", "_tensor")
+
+    def __init__(self, tensor: Tensor, position: int) -> None:
+        self._tensor = tensor
+        self._position = position
+
+    def parallelize(self, parallel_type: ParallelType) -> None:
+        """Binds the axis."""
+        self._tensor.parallelize(self._position, parallel_type)
 
 
 class Scalar(Arithmetic, ScalarMethods):
@@ -250,11 +282,19 @@ for _class in (Tensor, Scalar, Vector):
 
 
 def _scheduling_method(name: str) -> Callable[..., Any]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._fd.sched, name)(self, *args, **kwargs)
-
     primitive = Primitive.of(name)
+    returned = typing.get_type_hints(primitive.function)["return"]
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        fd = self._fd
+        if fd._recorder is not None and returned in (TensorView, type(None)):
+            return fd._early.add(name, returned is TensorView, self, args, kwargs)
+        result = getattr(fd.sched, name)(self, *args, **kwargs)
+        return self if result is None else result
+
     signature = without_first(user_signature(primitive.typed_signature, USER_TYPES))
+    if signature.return_annotation is None:
+        signature = signature.replace(return_annotation=Tensor)
     return dress(method, f"Tensor.{name}", signature, primitive.doc)
 
 

@@ -21,8 +21,9 @@ from fusewright.frontend.recording import Recorder
 from fusewright.frontend.segments import GivenSchedules, segment_schedules
 from fusewright.frontend.states import StateKind
 from fusewright.frontend.tolerances import output_tolerances
-from fusewright.frontend.user_schedules import BySignature
-from fusewright.host import FinishedSchedule, FusionExecutor, SegmentKernels, SegmentSchedules
+from fusewright.frontend.user_schedules import AnySchedule, BySignature
+from fusewright.frontend.workbench import schedule_text
+from fusewright.host import FusionExecutor, SegmentKernels, SegmentSchedules
 from fusewright.host.memory_checks import has_no_memory
 from fusewright.host.plan import BoundProgram, LaunchPlan
 from fusewright.ir import TensorView, Val
@@ -51,7 +52,8 @@ class Inspected:
 
         _tracer: Tracer
         _complete: Callable[[], FusionSchedules]
-        _user_schedule: Callable[..., FinishedSchedule | None]
+        _user_schedule: Callable[..., AnySchedule | None]
+        _given_for: Callable[..., SegmentSchedules]
 
         execute: Callable[..., list[torch.Tensor]]
 
@@ -164,6 +166,27 @@ class Inspected:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
         return scheduled_text(self._last_launches(), tensor_transforms)
 
+    def schedule_for(self, inputs: Inputs, *, override_user_schedule: bool = False) -> str:
+        """The schedules of the kernels that ran for inputs like these, as the text of one `schedule(fd)`.
+
+        It runs as the `schedule` of a definition like this one, with the same kernels. The statements from
+        `fd.sched.segment(i)` on are the schedule of kernel i, and may also be given to a call as
+        `schedules={i: schedule}`.
+
+        Raises:
+            ExecutionOrderError: the definition was not executed with such inputs.
+        """
+        return schedule_text(self._finished(), self._program_for(inputs, override_user_schedule).launches)
+
+    def last_schedule(self) -> str:
+        """`schedule_for` of the inputs that ran last. ExecutionOrderError if none did."""
+        if self.segments:
+            raise ExecutionOrderError(
+                "the definition runs as segments, which are scheduled one by one",
+                hint="ask each of fd.segments",
+            )
+        return schedule_text(self._finished(), self._last_program().launches)
+
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
         return tuple(launch.op.kernel for launch in self._last_launches())
 
@@ -250,9 +273,9 @@ class Inspected:
         self._check_whole()
         place = None if device is None else device_named(device)
         arguments = flattened(listed(inputs))
-        schedule: FinishedSchedule | SegmentSchedules | None = None
+        schedule: AnySchedule | None = None
         if schedules is not None:
-            schedule = segment_schedules(schedules)
+            schedule = self._given_for(leaf, segment_schedules(schedules), arguments, place)
         elif not override_user_schedule and self._is_scheduled:
             schedule = self._user_schedule(leaf, arguments, place, without_memory=has_no_memory(arguments))
 

@@ -1591,6 +1591,22 @@ class SchedulingMethods:
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
     @overload
+    def set_allocation_as_loop(self, tensor: Tensor) -> None:
+        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+
+        An output lies as its definition says: its loops have to go over its memory in order.
+        """
+    @overload
+    def set_allocation_as_loop(self, arg: Tensor) -> None: ...
+    @overload
+    def accumulate_in_registers(self, tensor: Tensor) -> Tensor:
+        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+
+        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        """
+    @overload
+    def accumulate_in_registers(self, arg: Tensor) -> Tensor: ...
+    @overload
     def transform_like(self, tensor: Tensor, selected: Collection[Tensor] = ()) -> None:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
     @overload
@@ -1726,15 +1742,15 @@ class TensorMethods:
     @overload
     def __ne__(self, other: Number | torch.Tensor, /) -> Tensor: ...
     def __hash__(self) -> int: ...
-    def split(self, dim: int, factor: int, inner_split: bool = True) -> None:
+    def split(self, dim: int, factor: int, inner_split: bool = True) -> Tensor:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
-    def merge(self, dim: int, inner: int | None = None) -> None:
+    def merge(self, dim: int, inner: int | None = None) -> Tensor:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
-    def reorder(self, old2new: Mapping[int, int]) -> None:
+    def reorder(self, old2new: Mapping[int, int]) -> Tensor:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
-    def swizzle(self, x: int, y: int) -> None:
+    def swizzle(self, x: int, y: int) -> Tensor:
         """[.., x, y, ..] -> [.., x, y ^ x, ..] for two equal constant power-of-two extents."""
-    def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
+    def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> Tensor:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
     def rfactor(self, dims: Sequence[int]) -> Tensor:
         """tensor[i, r0, r1] -> partial[i, r0, r1 reduced] then tensor[i, r0 reduced]; returns partial."""
@@ -1754,30 +1770,40 @@ class TensorMethods:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
     def recompute(self) -> list[Tensor]:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
-    def assume(self, dim: int, low: int, high: int) -> None:
+    def assume(self, dim: int, low: int, high: int) -> Tensor:
         """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
 
         A call with another size is refused by this kernel (automatic schedules make another one).
         """
-    def assume_multiple(self, dim: int, number: int) -> None:
+    def assume_multiple(self, dim: int, number: int) -> Tensor:
         """Takes the size of dimension `dim` to be a multiple of `number`, so that vectors may go on over it.
 
         A call with another size is refused by this kernel (automatic schedules make another one).
         """
-    def set_memory_type(self, memory_type: MemoryType) -> None:
+    def set_memory_type(self, memory_type: MemoryType) -> Tensor:
         """Places an intermediate tensor in registers (local) or shared memory."""
-    def store_along(self, dims: Sequence[int], padding: int = 0) -> None:
+    def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
         Otherwise it is stored along the loops that compute it. Axes left out must be bound to blocks or be
         inlined loops. `padding`: unused elements after each point of the first axis, which spread what is
         read across rows over the banks.
         """
+    def set_allocation_as_loop(self) -> Tensor:
+        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+
+        An output lies as its definition says: its loops have to go over its memory in order.
+        """
+    def accumulate_in_registers(self) -> Tensor:
+        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+
+        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        """
     @overload
-    def transform_like(self, selected: Collection[Tensor] = ()) -> None:
+    def transform_like(self, selected: Collection[Tensor] = ()) -> Tensor:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
     @overload
-    def transform_like(self, selected_tensors: Collection[Tensor] = ()) -> None: ...
+    def transform_like(self, selected_tensors: Collection[Tensor] = ()) -> Tensor: ...
     @overload
     def parallelize_like(
         self,
@@ -1785,7 +1811,7 @@ class TensorMethods:
         selected: Collection[Tensor] = (),
         types: Collection[ParallelType] = (),
         propagate_padding: bool = True,
-    ) -> None:
+    ) -> Tensor:
         """Binds axes that match those of `tensor` left of `pos` alike; `types` restricts which."""
     @overload
     def parallelize_like(
@@ -1794,9 +1820,14 @@ class TensorMethods:
         selected_tensors: Collection[Tensor] = (),
         selected_parallel_types: Collection[ParallelType] = (),
         propagate_padding: bool = True,
-    ) -> None: ...
+    ) -> Tensor: ...
     @overload
-    def inline_at(self, pos: int = -1, best_effort: bool = False, selected: Collection[Tensor] = ()) -> None:
+    def inline_at(
+        self,
+        pos: int = -1,
+        best_effort: bool = False,
+        selected: Collection[Tensor] = (),
+    ) -> Tensor:
         """Computes all (or the selected) tensors inside `pos` loops that they share with consumers."""
     @overload
     def inline_at(
@@ -1804,7 +1835,7 @@ class TensorMethods:
         pos: int = -1,
         best_effort: bool = False,
         selected_tensors: Collection[Tensor] = (),
-    ) -> None: ...
+    ) -> Tensor: ...
 
 class ScalarMethods:
     """Operators."""

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
-
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
-from fusewright.core.hardware import HardwareInfo
-from fusewright.frontend.fusion_schedules import FusionSchedules
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, RejectedError, ScheduleError
 from fusewright.frontend.handles import USER_TYPES, Tensor
 from fusewright.frontend.params import EditableParams
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.signatures import dress, user_signature
 from fusewright.frontend.states import State, StateKind
 from fusewright.frontend.unknown import unknown_method
-from fusewright.host.binding import Binder
+from fusewright.frontend.workbench import UserSchedule, Workbench
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
+from fusewright.ops import describe_argument
 from fusewright.runtime.compiler import index_dtype_of
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
-    Facts,
+    InnerOuterParams,
     Registry,
     Reject,
     Scheduler,
@@ -45,58 +42,12 @@ if TYPE_CHECKING:
 else:  # made below
     SchedulingMethods = object
 
-__all__ = ["SchedOperators", "UserSchedule"]
+__all__ = ["SchedOperators"]
 
 #: Names of nvFuser's -> the primitives that they are.
 OTHER_NAMES: Mapping[str, str] = {"reduction_factor": "rfactor"}
 
 NOT_DEFINED = "User schedule is not defined."
-
-
-class UserSchedule:
-    """A schedule that a user is writing for one signature of inputs.
-
-    `schedule` is the workbench, `params` what an automatic scheduler applied to it, if one did. States
-    beyond the definition's are tensors that primitives made.
-    """
-
-    def __init__(
-        self,
-        leaf: FusionSchedules,
-        inputs: Sequence[Any],
-        device: torch.device | None,
-        hardware: HardwareInfo,
-    ) -> None:
-        self.leaf = leaf
-        self.schedule = Schedule(leaf.fusion)
-        self.hardware = hardware
-        self.params: Any = None
-        self.editing: EditableParams | None = None
-        self._indices: dict[TensorView, int] = {}
-        self._tensors: dict[int, TensorView] = {}
-        for index, value in enumerate(leaf.state.values):
-            if isinstance(value, TensorView) and value in self.schedule.map:
-                copy = self.schedule.map[value]
-                assert isinstance(copy, TensorView)
-                self._tensors[index] = copy
-                self._indices.setdefault(copy, index)
-        self._next = len(leaf.state.values)
-        binding = Binder(leaf.fusion).describe(inputs, device)
-        self.facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
-
-    def tensor(self, index: int) -> TensorView:
-        """The workbench's tensor for a state. ScheduleError for one that no output depends on."""
-        if index not in self._tensors:
-            raise ScheduleError(f"state {index} is no tensor that an output of this fusion depends on")
-        return self._tensors[index]
-
-    def index_of(self, tensor: TensorView) -> int:
-        """The state of a workbench tensor, a new one if it had none."""
-        if tensor not in self._indices:
-            self._indices[tensor] = self._next
-            self._tensors[self._next] = tensor
-            self._next += 1
-        return self._indices[tensor]
 
 
 class SchedOperators(SchedulingMethods):
@@ -148,11 +99,42 @@ class SchedOperators(SchedulingMethods):
 
     def tensors(self) -> list[Tensor]:
         """All tensors of the fusion, those inside composite operations included."""
-        return [self._handle(tensor) for tensor in self._open().schedule.tensors()]
+        return [self._handle(tensor) for tensor in self._open().current.schedule.tensors()]
+
+    def tensor(self, name: str | int) -> Tensor:
+        """A tensor by its name in `to_python`, or by its number in a kernel's text.
+
+        Raises:
+            ScheduleError: there is no such tensor in what is being scheduled.
+        """
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise ArgumentTypeError(
+                function="tensor", expected="name: str or int", given=describe_argument(name)
+            )
+        return self._handle(self._open().current.tensor(name))
+
+    def siblings(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors that are computed together with this one, itself included: those of Welford."""
+        user = self._open()
+        return [self._handle(t) for t in user.current.schedule.siblings(self._unwrapped(tensor))]
+
+    def segment(self, index: int) -> None:
+        """Schedules kernel `index` of the automatic partition from now on, in launch order.
+
+        Before the first such call the whole definition is scheduled, as it was defined, as one kernel.
+        After it, the primitives act on that kernel's part, in the form that automatic schedulers see: its
+        views are moved to loads and stores. Kernels that are not scheduled so are scheduled automatically.
+
+        Raises:
+            ScheduleError: there is no such kernel, or torch computes it.
+        """
+        if type(index) is not int:
+            raise ArgumentTypeError(function="segment", expected="index: int", given=describe_argument(index))
+        self._open().segment(index)
 
     def is_reduction(self, tensor: Tensor) -> bool:
         """Whether computing the tensor, no input, reduces an axis."""
-        return self._open().schedule.is_reduction(self._unwrapped(tensor))
+        return self._open().current.schedule.is_reduction(self._unwrapped(tensor))
 
     def to_string(self, tensor: Tensor) -> str:
         """The tensor with its loop axes."""
@@ -162,7 +144,11 @@ class SchedOperators(SchedulingMethods):
         """The scheduled fusion as text."""
         if self._fd._open_schedule is None:
             return NOT_DEFINED
-        return scheduled_text(self._fd._open_schedule.schedule.fusion)
+        return scheduled_text(self._fd._open_schedule.current.schedule.fusion)
+
+    def to_python(self) -> str:
+        """What is scheduled so far, as the text of a function `schedule(fd)` that does the same."""
+        return self._open().to_python()
 
     # ---- automatic schedulers
 
@@ -170,24 +156,32 @@ class SchedOperators(SchedulingMethods):
         own = self._fd._registry
         return own if own is not None else default_registry()
 
-    def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
-        """Whether a scheduler takes the fusion and, if not, why not."""
-        user = self._open()
+    def _scheduler(self, scheduler_type: SchedulerType | str) -> Scheduler:
+        """The scheduler of a type.
+
+        Raises:
+            RejectedError: nvFuser has it, and Fusewright does not. OptionError: there is none of this name.
+        """
         registry = self._registry()
+        user = self._open()
+        user.current.asked.freeze().validate(user.hardware)
         if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
-            return False, rejection_text(scheduler_type, "there is no such scheduler (yet)")
-        scheduler = registry.get(scheduler_type)
-        answer = prepare(scheduler, user.leaf.fusion)
-        return (
-            (False, rejection_text(scheduler.type, answer.reason))
-            if isinstance(answer, Reject)
-            else (True, "")
-        )
+            raise RejectedError(scheduler=scheduler_type.name, reason="there is no such scheduler (yet)")
+        return registry.get(scheduler_type)
+
+    def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
+        """Whether a scheduler takes the fusion for these inputs and, if not, why not."""
+        bench = self._open().current
+        try:
+            self._params(bench, self._scheduler(scheduler_type))
+        except RejectedError as error:
+            return False, rejection_text(scheduler_type, str(error.facts["reason"]))
+        return True, ""
 
     def find_compatible_schedulers(self) -> list[SchedulerType | str]:
-        """The types of all schedulers that take the fusion, the preferred first."""
-        user = self._open()
-        return [s.type for s in self._registry() if not isinstance(prepare(s, user.leaf.fusion), Reject)]
+        """The types of all schedulers that take the fusion for these inputs, the preferred first."""
+        self._open()
+        return [s.type for s in self._registry() if self.can_schedule(s.type)[0]]
 
     def compute_heuristics(self, scheduler_type: SchedulerType | str) -> EditableParams:
         """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
@@ -195,11 +189,12 @@ class SchedOperators(SchedulingMethods):
         Raises:
             RejectedError: the scheduler does not take the fusion. ScheduleError: there are params already.
         """
-        user = self._open()
-        if user.editing is not None:
+        bench = self._open().current
+        if bench.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
-        user.editing = EditableParams(self._params(user, self._registry().get(scheduler_type)), user.hardware)
-        return user.editing
+        params = self._params(bench, self._scheduler(scheduler_type))
+        bench.editing = EditableParams(params, self._open().hardware)
+        return bench.editing
 
     def compute_pointwise_heuristics(self) -> EditablePointwiseParams:
         """`compute_heuristics` of the pointwise scheduler."""
@@ -209,8 +204,22 @@ class SchedOperators(SchedulingMethods):
         """`compute_heuristics` of the reduction scheduler."""
         return cast("EditableReductionParams", self.compute_heuristics(SchedulerType.reduction))
 
-    def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
-        return propose(scheduler, user.leaf.fusion, user.facts, user.hardware)
+    def compute_matmul_heuristics(self) -> EditableParams:
+        return self.compute_heuristics(SchedulerType.matmul)
+
+    def schedule_hyperparameters(self) -> EditableParams:
+        """What schedulers of reductions along rows and along columns are asked for, open to changes.
+
+        A value that was not changed asks nothing. They are checked when a scheduler is.
+        """
+        return self._open().current.asked
+
+    def _params(self, bench: Workbench, scheduler: Scheduler) -> Any:
+        hardware = self._open().hardware
+        params = propose(scheduler, bench.fusion, bench.facts, hardware)
+        if isinstance(params, InnerOuterParams):
+            return bench.asked.freeze().applied_to(params, hardware)
+        return params
 
     def schedule(self, heuristic: Any = None) -> None:
         """Schedules automatically, as `heuristic` says.
@@ -223,29 +232,29 @@ class SchedOperators(SchedulingMethods):
             RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params, or
                 params that do not fit the inputs.
         """
-        user = self._open()
+        bench = self._open().current
         if heuristic is None:
-            if user.editing is None:
+            if bench.editing is None:
                 raise ScheduleError(
                     "schedule(): there are no computed heuristics to apply",
                     hint="call compute_heuristics(type) first, or pass a scheduler's type or params",
                 )
-            heuristic = user.editing
+            heuristic = bench.editing
         if isinstance(heuristic, EditableParams):
             heuristic = heuristic.freeze()
         if isinstance(heuristic, (SchedulerType, str)):
-            scheduler = self._registry().get(heuristic)
-            params = self._params(user, scheduler)
+            scheduler = self._scheduler(heuristic)
+            params = self._params(bench, scheduler)
         elif isinstance(heuristic, Mapping):
-            scheduler, params = self._from_dict(user, heuristic)
+            scheduler, params = self._from_dict(bench, heuristic)
         else:
-            scheduler = self._scheduler_of(user, type(heuristic))
+            scheduler = self._scheduler_of(bench, type(heuristic))
             params = heuristic
-        index_dtype_of(params, user.facts.index_dtype)
-        apply(scheduler, user.schedule, params, user.hardware)
-        user.params = params
+        index_dtype_of(params, bench.facts.index_dtype)
+        apply(scheduler, bench.schedule, params, self._open().hardware)
+        bench.params = params
 
-    def _from_dict(self, user: UserSchedule, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
+    def _from_dict(self, bench: Workbench, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
         """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
         fields = dict(data)
         name = fields.pop("scheduler", None)
@@ -256,15 +265,15 @@ class SchedOperators(SchedulingMethods):
                 given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
             )
         scheduler = self._registry().get(name)
-        editable = EditableParams(self._params(user, scheduler), user.hardware)
+        editable = EditableParams(self._params(bench, scheduler), self._open().hardware)
         editable.update(fields)
         return scheduler, editable.freeze()
 
-    def _scheduler_of(self, user: UserSchedule, params_type: type) -> Scheduler:
+    def _scheduler_of(self, bench: Workbench, params_type: type) -> Scheduler:
         candidates = [s for s in self._registry() if s.params_type is params_type]
         if not candidates:
             raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
-        answers = [(s, prepare(s, user.leaf.fusion)) for s in candidates]
+        answers = [(s, prepare(s, bench.fusion)) for s in candidates]
         for scheduler, answer in answers:
             if not isinstance(answer, Reject):
                 return scheduler
@@ -279,7 +288,7 @@ def _method(name: str, primitive_name: str) -> Callable[..., Any]:
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}
-        return self._wrapped(primitive(self._open().schedule, arguments, keywords))
+        return self._wrapped(primitive(self._open().current.schedule, arguments, keywords))
 
     signature = user_signature(primitive.typed_signature, USER_TYPES)
     return dress(call, f"SchedOperators.{name}", signature, primitive.doc)

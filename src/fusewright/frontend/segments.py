@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, ScheduleError
+from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, ParamsError, ScheduleError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -23,7 +23,8 @@ from fusewright.frontend.segment_records import (
     parent_map,
     write_segment,
 )
-from fusewright.host import FusionExecutor, SegmentSchedules
+from fusewright.frontend.user_schedules import GivenSegments
+from fusewright.host import FusionExecutor
 from fusewright.host.binding import Binder
 from fusewright.host.plan import copy_into
 from fusewright.host.profile import FusionProfile, combined_profile
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
 
-#: For a segment, by its place or its definition: params of its scheduler, or a function of a `Schedule`.
+#: For a segment, by its place or its definition: params of its scheduler, or a function of the definition
+#: that schedules it with `fd.sched`.
 GivenSchedules = Mapping[Any, Any]
 
 # Signatures of calls whose inputs are known to fit, kept for each segmented definition.
@@ -263,11 +265,12 @@ class Segmentation:
         return [held[slot] for slot in self._returned]
 
 
-def segment_schedules(schedules: GivenSchedules) -> SegmentSchedules:
+def segment_schedules(schedules: GivenSchedules) -> GivenSegments:
     """What a user asks of the segments of a call that is not segmented by `fd.segment`.
 
     Raises:
         ArgumentTypeError: not a dict of segments. ScheduleError: a segment of another definition.
+        ParamsError: neither params nor a function.
     """
     if not isinstance(schedules, Mapping):
         raise ArgumentTypeError(
@@ -282,8 +285,15 @@ def segment_schedules(schedules: GivenSchedules) -> SegmentSchedules:
                 given=describe_argument(key),
                 hint="fd.segment(inputs) makes definitions of kernels",
             )
-        found.append((key, value.freeze() if isinstance(value, EditableParams) else value))
-    return SegmentSchedules(tuple(sorted(found, key=lambda pair: pair[0])))
+        value = value.freeze() if isinstance(value, EditableParams) else value
+        if not isinstance(value, Hashable):
+            raise ParamsError(
+                path=f"schedules[{key}]",
+                expected="params of the segment's scheduler, or a function that schedules it with fd.sched",
+                given=describe_argument(value),
+            )
+        found.append((key, value))
+    return tuple(sorted(found, key=lambda pair: pair[0]))
 
 
 class Segmented:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -11,18 +12,29 @@ import torch
 from fusewright.core.errors import ExecutionOrderError, MissingDefinitionError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.inputs import Inputs, flattened, place_of
-from fusewright.frontend.scheduling import UserSchedule
-from fusewright.host import FinishedSchedule
+from fusewright.frontend.scheduling import SchedOperators
+from fusewright.frontend.workbench import UserSchedule
+from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
 from fusewright.host.calls import hardware_for
 from fusewright.schedulers import Registry, Scheduler, default_registry
 
-__all__ = ["Scheduled"]
+__all__ = ["AnySchedule", "BySignature", "GivenSegments", "Scheduled"]
 
+# Calls that were given schedules for some of their segments, kept for each definition object. The entry that
+# was kept first is evicted first.
+MAX_GIVEN = 1024
+
+#: Of a definition as one kernel, or of some kernels of its automatic partition.
+AnySchedule = FinishedSchedule | SegmentSchedules
 #: Schedules by the signature of the inputs that they are for.
-BySignature = OnceCache[Hashable, FinishedSchedule]
+BySignature = OnceCache[Hashable, AnySchedule]
+#: For segments of a call, params of their schedulers or functions of the definition, which use its `sched`.
+GivenSegments = tuple[tuple[int, Any], ...]
 
 
 class Scheduled:
@@ -40,15 +52,21 @@ class Scheduled:
         _leaf: FusionSchedules | None
         _options: Options
         _registry: Registry | None
+        sched: SchedOperators
+        _tracer: Tracer
         _complete: Callable[[], FusionSchedules]
 
         _writing: Any
 
     def _begin_schedules(self) -> None:
         self._open_schedule: UserSchedule | None = None
+        #: what tensors were told while the definition was written
+        self._early = EarlySchedule()
         self._in_schedule = False
         #: the schedules, after the `schedule` that wrote them and the schedulers that it asked
         self._own_schedules: tuple[object, object, BySignature] | None = None
+        #: what calls were given for some of their segments
+        self._given_schedules: OnceCache[Hashable, SegmentSchedules] = OnceCache(MAX_GIVEN)
 
     if TYPE_CHECKING:
         #: what a subclass may override, or a caller assign, to schedule the computation with `self.sched`
@@ -85,7 +103,11 @@ class Scheduled:
 
     @property
     def _has_schedule(self) -> bool:
-        """Whether `schedule` was overridden or assigned."""
+        """Whether the definition says how it is scheduled: in its `schedule`, or while it was written."""
+        return self._overrides_schedule or len(self._early) > 0
+
+    @property
+    def _overrides_schedule(self) -> bool:
         return "schedule" in self.__dict__ or type(self).schedule is not Scheduled.schedule
 
     def _user_schedule(
@@ -95,37 +117,101 @@ class Scheduled:
         device: torch.device | None,
         rebuild: bool = False,
         without_memory: bool = False,
-    ) -> FinishedSchedule | None:
+        views: bool = True,
+    ) -> AnySchedule | None:
         """The user's schedule for these inputs, written now if there is a `schedule()` and none yet.
 
         `without_memory`: whether there are inputs that have no signature because they have no memory.
+        `views`: whether outputs of the call may be views of inputs.
         """
         schedules = self._schedules(leaf)
         key = self._signature(leaf, inputs, device)
-        found = schedules.find(key)
+
+        def known() -> AnySchedule | None:
+            found = schedules.find(key)
+            # What is to be computed here was a view where the kernels were scheduled.
+            is_other = isinstance(found, SegmentSchedules) and found.planned.uncomputed and not views
+            return None if is_other or (rebuild and self._has_schedule) else found
+
+        found = known()
         fits = key is not None or without_memory
-        if fits and self._has_schedule and (found is None or rebuild):
+        if found is None and fits and self._has_schedule:
             with self._writing:
-                found = schedules.find(key)
-                if found is None or rebuild:
-                    found = self._write_schedule(schedules, inputs, device)
+                found = known()
+                if found is None:
+                    found = self._write_schedule(schedules, inputs, device, views)
         return found
 
     def _write_schedule(
-        self, schedules: BySignature, inputs: Inputs, device: torch.device | None
-    ) -> FinishedSchedule:
-        if self._in_schedule:
-            raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
-        self._setup_schedule(inputs, overwrite_existing_schedule=True, device=device)
+        self, schedules: BySignature, inputs: Inputs, device: torch.device | None, views: bool
+    ) -> AnySchedule:
+        self._open(inputs, device, views)
+        self._write(self._run_schedule)
+        return self._keep_schedule(schedules, inputs, device)
+
+    def _run_schedule(self) -> None:
+        self._early.run(self.sched)
+        if self._overrides_schedule:
+            self.schedule()
+
+    def _write(self, schedule: Callable[[], object]) -> None:
+        """Lets `schedule` act on the open schedule, which an error closes."""
         self._in_schedule = True
         try:
-            self.schedule()
+            schedule()
         except BaseException:
             self._open_schedule = None
             raise
         finally:
             self._in_schedule = False
-        return self._keep_schedule(schedules, inputs, device)
+
+    def _given_for(
+        self,
+        leaf: FusionSchedules,
+        given: GivenSegments,
+        inputs: Inputs,
+        device: torch.device | None,
+        views: bool = True,
+    ) -> SegmentSchedules:
+        """What the user gives for some segments of this call, written now if such a call was not given it.
+
+        Raises:
+            ScheduleError: there is no such segment.
+        """
+        signature = self._signature(leaf, inputs, device)
+        if signature is None:  # of inputs without memory, or that do not fit
+            with self._writing:
+                return self._written(given, inputs, device, views)
+        key = given, signature, views, self._schedulers()
+        found = self._given_schedules.find(key)
+        if found is None:
+            with self._writing:
+                found = self._given_schedules.get(key, lambda: self._written(given, inputs, device, views))
+        return found
+
+    def _written(
+        self, given: GivenSegments, inputs: Inputs, device: torch.device | None, views: bool
+    ) -> SegmentSchedules:
+        planned: PlannedCall | None = None
+        schedules: list[tuple[int, Any]] = []
+        for index, value in given:
+            if callable(value):
+                user = self._open(inputs, device, views)
+                user.planned = planned
+                user.schedule_only(index)
+                self._write(partial(value, self))
+                planned, self._open_schedule = user.planned, None
+                value = user.current.finished()
+            schedules.append((index, value))
+        if planned is None:
+            planned = self._planned_call(inputs, device, views)
+        return SegmentSchedules(tuple(schedules), planned)
+
+    def _planned_call(self, inputs: Inputs, device: torch.device | None, views: bool) -> PlannedCall:
+        executor = self._complete().executor_for(self._registry)
+        return executor.planned(
+            inputs, device=device, options=self._options, tracer=self._tracer, views=views
+        )
 
     def _signature(self, leaf: FusionSchedules, inputs: Inputs, device: torch.device | None) -> Hashable:
         """Of flat inputs; see `FusionSchedules.signature`."""
@@ -138,14 +224,21 @@ class Scheduled:
         device: torch.device | None = None,
     ) -> None:
         """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
-        leaf = self._complete()
         arguments = flattened(inputs)
         if self._exist_schedule(arguments, device) and not overwrite_existing_schedule:
             warnings.warn(
                 "A user schedule exists for these inputs already, and is written anew", stacklevel=2
             )
-        hardware = hardware_for(place_of(arguments, device), self._options)
-        self._open_schedule = UserSchedule(leaf, arguments, device, hardware)
+        self._open(arguments, device)
+
+    def _open(self, inputs: Inputs, device: torch.device | None, views: bool = True) -> UserSchedule:
+        """Opens a schedule for flat inputs."""
+        if self._in_schedule:
+            raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
+        hardware = hardware_for(place_of(inputs, device), self._options)
+        planned = partial(self._planned_call, inputs, device, views)
+        self._open_schedule = UserSchedule(self._complete(), inputs, device, hardware, planned)
+        return self._open_schedule
 
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
         """Keeps the open schedule for inputs like these."""
@@ -153,7 +246,7 @@ class Scheduled:
 
     def _keep_schedule(
         self, schedules: BySignature, inputs: Inputs, device: torch.device | None
-    ) -> FinishedSchedule:
+    ) -> AnySchedule:
         if self._open_schedule is None:
             raise ExecutionOrderError(
                 "_finalize_schedule: there is no open schedule; call _setup_schedule first"
@@ -164,7 +257,9 @@ class Scheduled:
             binder = Binder(leaf.fusion)
             binder.describe(binder.flatten(arguments), device)  # raises what does not fit
         user, self._open_schedule = self._open_schedule, None
-        finished = leaf.user_schedule(user.schedule, user.params)
+        finished = user.finished()
+        if isinstance(finished, FinishedSchedule):
+            finished = leaf.user_schedule(finished)
         if signature is not None:
             schedules.put(signature, finished)
         return finished

@@ -11,13 +11,14 @@ runtime. Start reading at `executor.FusionExecutor`.
 """
 
 from fusewright.host.executor import FusionExecutor
-from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.segment_kernels import KernelTensor, SegmentKernel, SegmentKernels
 
 __all__ = [
     "FinishedSchedule",
     "FusionExecutor",
     "KernelTensor",
+    "PlannedCall",
     "SegmentKernel",
     "SegmentKernels",
     "SegmentSchedules",

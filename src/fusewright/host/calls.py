@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -11,13 +12,35 @@ from fusewright.core.options import Options
 from fusewright.host.binding import Binding
 from fusewright.host.memory import Memory
 from fusewright.host.plan import in_place_candidates
-from fusewright.ir import Fusion
+from fusewright.host.views import Views
+from fusewright.ir import Fusion, TensorView
 from fusewright.runtime.hardware import hardware_of, present
 from fusewright.schedulers import Facts
-from fusewright.segment import Call, Segment
+from fusewright.segment import Call, Exclusions, Segment
 from fusewright.sym import Symbol
 
-__all__ = ["call_of", "hardware_for"]
+__all__ = ["Question", "call_of", "hardware_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the partition is asked for one call.
+
+    Attributes:
+        call: its sizes. required: what no partition may do. memory: where its tensors lie.
+        views: the outputs that are views of inputs. empty: those without elements.
+    """
+
+    call: Call
+    required: Exclusions
+    memory: Memory
+    views: Views
+    empty: tuple[TensorView, ...]
+
+    @property
+    def uncomputed(self) -> frozenset[TensorView]:
+        """The outputs that no segment computes."""
+        return frozenset((*self.views, *self.empty))
 
 
 def hardware_for(device: torch.device, options: Options) -> HardwareInfo:

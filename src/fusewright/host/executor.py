@@ -16,8 +16,8 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import call_of, hardware_for
-from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.calls import Question, call_of, hardware_for
+from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.memory import Memory, empty_outputs
@@ -45,15 +45,7 @@ from fusewright.rewrite import simplified
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.hardware import present
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedulers import (
-    Cost,
-    Proposal,
-    Registry,
-    default_registry,
-    is_built_in,
-    naming,
-    type_name,
-)
+from fusewright.schedulers import Cost, Proposal, Registry, default_registry, is_built_in, naming, type_name
 from fusewright.segment import (
     NO_EXCLUSIONS,
     Exclusions,
@@ -294,7 +286,7 @@ class FusionExecutor:
         if program is not None:
             stable = program.stable
         memory = Memory(self.fusion, binding, self._layouts)
-        call = call_of(self.fusion, binding, memory, stable, place.target.hardware, setting.horizontal)
+        call = self._question(setting, binding, memory, stable).call
 
         def describe(chosen: Chosen) -> SegmentKernels:
             plans, _ = placed(self.fusion, chosen.plans, memory)
@@ -343,20 +335,52 @@ class FusionExecutor:
         Raises:
             ExecutionOrderError: no inputs, and no call before. Otherwise as `execute`.
         """
-        options, tracer = options or self.options, tracer if tracer is not None else Tracer()
-        setting = self._setting(options, device, views)
+        tracer = tracer if tracer is not None else Tracer()
+        setting = self._setting(options or self.options, device, views)
         if inputs is not None:
             binding = self._binder.describe(self._binder.flatten(inputs), device)
         elif self.last_program is not None:
             binding = self.last_program.binding
         else:
             raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
-        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
-        found = frozenset(self._views.find(binding)) if views else frozenset()
-        memory, hardware = Memory(self.fusion, binding, self._layouts), hardware_for(binding.device, options)
+        question = self._question(setting, binding)
+        kept = self._partitions_without(question.uncomputed)
+        return separation(kept, question.call, tracer, question.required, parts, question.uncomputed)
+
+    def planned(
+        self,
+        inputs: Inputs,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        views: bool = True,
+    ) -> PlannedCall:
+        """The kernels that would serve these inputs, none of them compiled. Raises as `execute`."""
+        binding = self._binder.describe(self._binder.flatten(inputs), device, needs_place=True)
+        setting = self._setting(
+            options or self.options, device if self._binder.is_placed_by_device else None, views
+        )
+        question = self._question(setting, binding)
+        partitions = self._partitions_without(question.uncomputed)
+        return PlannedCall(partitions.select(question.call, tracer or SILENT, question.required), question)
+
+    def _question(
+        self,
+        setting: Setting,
+        binding: Binding,
+        memory: Memory | None = None,
+        stable: frozenset[Symbol] | None = None,
+    ) -> Question:
+        """What the partition is asked for a call. `stable`: None: as far as is known before the call."""
+        if stable is None:
+            stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
+        memory = memory or Memory(self.fusion, binding, self._layouts)
+        views = self._views.find(binding) if setting.views else NO_VIEWS
+        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
+        hardware = hardware_for(binding.device, setting.options)
         call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
-        required = self._excluded_by(options, setting.deterministic)
-        return separation(self._partitions_without(found), call, tracer, required, parts, found)
+        return Question(call, self._excluded_by(setting.options, setting.deterministic), memory, views, empty)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -488,27 +512,26 @@ class FusionExecutor:
             proposals[segment] = proposal
             return steps.of(segment, proposal.params)
 
-        required = self._excluded_by(setting.options, setting.deterministic)
-        views = self._views.find(binding) if setting.views else NO_VIEWS
-        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
-        partitions = self._partitions_without(frozenset((*views, *empty)))
-        hardware = place.target.hardware
-        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
-
-        selection = Selection(partitions, call, make, repro, tracer, required)
+        question = self._question(setting, binding, memory, stable)
+        views, empty = question.views, question.empty
+        if schedule is not None:
+            views, empty = schedule.planned.outputs_in(question)
+            question.call.start(schedule.planned.segments)
+            plans = steps.rescheduled(schedule, make)
+            try:
+                return use(Chosen(plans, views, empty, proposals))
+            except LaunchError as error:
+                raise error.cause from None
+        partitions = self._partitions_without(question.uncomputed)
+        selection = Selection(partitions, question.call, make, repro, tracer, question.required)
         while True:
             plans, launches = selection.plans()
-            if schedule is None:
-                plans = place.bundles.joined(plans, launches, memory, tracer)
-            else:  # what the user wants to schedule and to see is a kernel for each segment
-                plans = steps.rescheduled(plans, schedule)
+            plans = place.bundles.joined(plans, launches, memory, tracer)
             try:
                 return use(Chosen(plans, views, empty, proposals))
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
-                if schedule is not None and any(i == segment.index for i, _ in schedule.by_index):
-                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None

@@ -6,8 +6,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from fusewright.core.errors import ParamsError, ScheduleError
+from fusewright.host.calls import Question
+from fusewright.host.views import Views
+from fusewright.ir import Fusion, TensorView
 from fusewright.schedule import Schedule
-from fusewright.schedulers import HeuristicParams
+from fusewright.schedulers import Facts, HeuristicParams, type_name
+from fusewright.segment import Planned, Segment
 
 
 class FinishedSchedule:
@@ -32,13 +37,66 @@ class FinishedSchedule:
         self.key: Hashable = self.text, cparams
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSchedules:
-    """How some segments of a call are scheduled; the others are automatic.
+class PlannedCall:
+    """The automatic partition of one call: what a user may schedule a part of.
 
     Attributes:
-        by_index: the place of a segment in launch order and, for it, params of its scheduler, or a function
-            that schedules the `Schedule` it is given. Functions are compared by identity.
+        segments, proposals: the kernels, and how each would be made.
+        facts: what is known of the call of a segment.
+        uncomputed: the outputs that no segment computes: views of inputs, and those without elements.
     """
 
-    by_index: tuple[tuple[int, HeuristicParams | Callable[[Schedule], object]], ...]
+    def __init__(self, planned: Planned, question: Question) -> None:
+        self.segments = planned.partition.segments
+        self.proposals = planned.proposals
+        self.facts: Callable[[Segment], Facts] = question.call.facts
+        self.uncomputed = question.uncomputed
+
+    def outputs_in(self, question: Question) -> tuple[Views, tuple[TensorView, ...]]:
+        """Of the same call asked again: the views and the empty outputs that no segment computes."""
+        views = {output: view for output, view in question.views.items() if output in self.uncomputed}
+        return views, tuple([output for output in question.empty if output in self.uncomputed])
+
+    def check_kernel(self, index: int) -> None:
+        """ScheduleError if `index` is the place of no segment that a kernel computes."""
+        if not 0 <= index < len(self.segments) or self.segments[index].evaluated is not None:
+            raise ScheduleError(
+                f"schedules: segment {index} is none that a kernel computes",
+                expected=f"the number of one of {len(self.segments)} segments in launch order",
+                given=index,
+            )
+
+
+def check_one_kernel(fusion: Fusion) -> None:
+    """ScheduleError for a fusion that no kernel can compute as a whole."""
+    for node in fusion.ordered_nodes():
+        if node.traits.whole or node.traits.updates:
+            reason = "torch computes" if node.traits.whole else "several kernels compute"
+            raise ScheduleError(
+                f"{reason} {node.label}, so no schedule of one kernel holds it",
+                hint="fd.sched.segment(i) schedules one kernel of the automatic partition",
+            )
+
+
+def check_params(segment: Segment, params: Any) -> None:
+    """ParamsError for params of another scheduler than the segment's."""
+    if not isinstance(params, segment.scheduler.params_type):
+        raise ParamsError(
+            path=f"schedules[{segment.index}]",
+            expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+            f"{type_name(segment.scheduler.type)}, or a function that schedules it with fd.sched",
+            given=type(params).__name__,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentSchedules:
+    """How some segments of a call are scheduled; the others are automatic. Compared by identity.
+
+    Attributes:
+        by_index: the place of a segment in launch order and, for it, a schedule or params of its scheduler.
+        planned: what the segments are those of.
+    """
+
+    by_index: tuple[tuple[int, FinishedSchedule | Any], ...]
+    planned: PlannedCall

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import ParamsError, ScheduleError
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules, check_one_kernel, check_params
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.plan import LaunchPlan, StepPlan
 from fusewright.host.settings import DeviceState, Setting
@@ -18,8 +17,7 @@ from fusewright.ir import Fusion
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import index_dtype_of, register_limit_of
-from fusewright.schedule import Schedule
-from fusewright.schedulers import type_name
+from fusewright.schedulers import Proposal
 from fusewright.segment import Segment
 
 
@@ -66,49 +64,36 @@ class Steps:
 
         return place.launches.get(key, make)
 
-    def rescheduled(self, steps: Sequence[StepPlan], schedules: SegmentSchedules) -> list[StepPlan]:
-        """The steps with those in place of them that the user schedules.
+    def rescheduled(
+        self, schedules: SegmentSchedules, make: Callable[[Segment, Proposal], StepPlan]
+    ) -> list[StepPlan]:
+        """A step for each segment, as the user schedules it or, as `make` makes it, automatically.
 
         Raises:
             ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
                 scheduler than the segment's.
         """
-        result = list(steps)
-        for index, given in schedules.by_index:
-            segment = steps[index].segment if 0 <= index < len(steps) else None
-            if segment is None or segment.evaluated is not None:
-                raise ScheduleError(
-                    f"schedules: segment {index} is none that a kernel computes",
-                    expected=f"the number of one of {len(steps)} segments in launch order",
-                    given=index,
-                )
-            if isinstance(given, segment.scheduler.params_type):
-                result[index] = self.of(segment, given)
-            elif callable(given):
-                workbench = Schedule(segment.fusion)
-                given(workbench)
-                result[index] = self._launch(FinishedSchedule(workbench), segment)
+        planned, given = schedules.planned, dict(schedules.by_index)
+        for index in given:
+            planned.check_kernel(index)
+        steps = []
+        for segment, proposal in zip(planned.segments, planned.proposals):
+            own = given.get(segment.index)
+            if own is None:
+                steps.append(make(segment, proposal))
+            elif isinstance(own, FinishedSchedule):
+                steps.append(self._launch(own, segment))
             else:
-                raise ParamsError(
-                    path=f"schedules[{index}]",
-                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
-                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
-                    given=type(given).__name__,
-                )
-        return result
+                check_params(segment, own)
+                steps.append(self.of(segment, own))
+        return steps
 
     def of_user(self, schedule: FinishedSchedule) -> LaunchPlan:
         """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
 
         ScheduleError for a fusion that no kernel can compute as a whole.
         """
-        for node in self._fusion.ordered_nodes():
-            if node.traits.whole or node.traits.updates:
-                reason = "torch computes" if node.traits.whole else "several kernels compute"
-                raise ScheduleError(
-                    f"{reason} {node.label}, so no schedule of one kernel holds it",
-                    hint="execute the fusion without a schedule of your own",
-                )
+        check_one_kernel(self._fusion)
         return self._launch(schedule, None)
 
     def _launch(self, schedule: FinishedSchedule, segment: Segment | None) -> LaunchPlan:

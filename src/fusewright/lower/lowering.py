@@ -16,7 +16,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.ir.axis import ancestors
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed, Node, Stored
-from fusewright.ir.value import TensorView, Val
+from fusewright.ir.value import TensorView
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
@@ -38,7 +38,7 @@ from fusewright.lower.interface import (
 from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
-from fusewright.lower.prepare import prepare
+from fusewright.lower.prepare import check_scheduled
 from fusewright.sym import Expr, Symbol, as_int, const, divides, product
 
 # An item list numbers each node's items from here on, so that a node may have several.
@@ -48,19 +48,19 @@ _MANAGER = PassManager("kernel", PASSES, kernel_text, verify)
 
 
 def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
-    """Lowers a scheduled fusion (which is not changed) to a kernel.
+    """Lowers a fusion whose schedule is complete (`Schedule.complete`) to a kernel. It is not changed.
 
     Raises:
         ScheduleError: the schedule cannot be one correct kernel; says which tensor and what to do.
         VerifyError: a fault of a pass.
     """
     with tracer.stage("nest"):
-        prepared, originals = prepare(fusion)
-        kernel, context = _build(prepared, options)
+        check_scheduled(fusion)
+        kernel, context = _build(fusion, options)
         _MANAGER.check(kernel, "nest", tracer)
     kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
-        return _bind(kernel, context, originals)
+        return _bind(kernel, context)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -269,22 +269,15 @@ def _check_parameters(params: Sequence[k.Param]) -> None:
         )
 
 
-def _bind(kernel: k.Kernel, ctx: Context, originals: dict[Val, Val]) -> Lowered:
-    """`originals` leads from values of a prepared copy to those of the fusion."""
-
-    def original(tensor: TensorView) -> TensorView:
-        value = originals.get(tensor, tensor)
-        assert isinstance(value, TensorView)
-        return value
-
-    tensors = {ctx.buffers.of(t): original(t) for t in _global_tensors(ctx)}
-    scalars = {param: originals.get(value, value) for value, param in ctx.scalars.items()}
+def _bind(kernel: k.Kernel, ctx: Context) -> Lowered:
+    tensors = {ctx.buffers.of(t): t for t in _global_tensors(ctx)}
+    scalars = {param: value for value, param in ctx.scalars.items()}
     symbols: dict[Symbol, SizeArgument | StrideArgument] = {}
 
     def symbol_argument(s: Symbol) -> SizeArgument | StrideArgument:
         stride = ctx.buffers.stride_symbols.get(s)
         if stride is not None:
-            return StrideArgument(original(stride.tensor), stride.dim)
+            return StrideArgument(stride.tensor, stride.dim)
         return SizeArgument(ctx.domains.size_of(s))
 
     arguments: list[Argument] = []

@@ -235,6 +235,7 @@ class KernelCompiler:
         start: float,
         names: str = "",
     ) -> CompiledKernel:
+        schedule.complete()
         where = f"// where {names}\n" if names else ""
         tracer.dump("schedule", lambda: f"{where}{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):

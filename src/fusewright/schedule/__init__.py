@@ -9,6 +9,16 @@ Start reading at `schedule.Schedule`.
 """
 
 from fusewright.schedule.schedule import Schedule, replay
-from fusewright.schedule.trace import Call, TensorRef, to_python
+from fusewright.schedule.text import call_lines, function_text, tensor_names, to_python
+from fusewright.schedule.trace import Call, TensorRef
 
-__all__ = ["Call", "Schedule", "TensorRef", "replay", "to_python"]
+__all__ = [
+    "Call",
+    "Schedule",
+    "TensorRef",
+    "call_lines",
+    "function_text",
+    "replay",
+    "tensor_names",
+    "to_python",
+]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.axis import IterDomain
+from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
 from fusewright.ir.fusion import Fusion, Output, copy_axes
 from fusewright.ir.node import Copy
 from fusewright.ir.value import Storage, TensorView
@@ -172,3 +172,34 @@ def store_along(tensor: TensorView, dims: Sequence[int], padding: int) -> None:
     if padding < 0:
         raise ScheduleError("store_along: padding is a number of elements", given=str(padding))
     tensor.storage = Storage(tuple(tensor.loop[position] for position in positions), padding)
+
+
+def set_allocation_as_loop(fusion: Fusion, tensor: TensorView) -> None:
+    """The order of a tensor's elements: along its loops. An output has to lie so already."""
+    if fusion.is_input(tensor):
+        raise ScheduleError(f"set_allocation_as_loop: {tensor.name} is an input and lies as it is passed")
+    if tensor.memory is not MemoryType.global_:
+        tensor.storage = None
+    elif not _lies_along_loops(tensor):
+        raise ScheduleError(
+            f"set_allocation_as_loop: {tensor.name} is an output and lies in memory as its definition says",
+            expected=f"loops made in the order of {axes_text(tensor.allocation)}",
+            given=axes_text(tensor.loop),
+            hint="add_output(tensor, stride_order) says how an output lies",
+        )
+
+
+def _lies_along_loops(tensor: TensorView) -> bool:
+    """Whether going over the loops goes over memory in order."""
+    order = list(tensor.allocation)
+    for transform in transforms_between(tensor.maybe_root, tensor.loop):
+        if isinstance(transform, Swizzle) or any(axis not in order for axis in transform.inputs):
+            return False
+        first, count = order.index(transform.inputs[0]), len(transform.inputs)
+        if order[first : first + count] != list(transform.inputs):
+            return False
+        order[first : first + count] = transform.outputs
+    wanted = [axis for axis in tensor.loop if not axis.is_reduction]
+    return [axis for axis in order if not axis.is_reduction] == wanted and all(
+        contiguous is not False for contiguous in tensor.contiguity
+    )

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from fusewright.core.call_sites import location_of
 from fusewright.core.errors import FusewrightError
 from fusewright.ir.fusion import Fusion
-from fusewright.schedule.call_text import call_text
 from fusewright.schedule.schedule import Schedule, replay
+from fusewright.schedule.text import call_text
 from fusewright.schedule.trace import Call
 
 # Each call is tried twice at most, so a longer schedule has its last calls tried.
@@ -41,7 +41,9 @@ def _at_fault(
 
     def outcome(calls: Sequence[Call]) -> Hashable:
         try:
-            lower(replay(schedule.original, calls).fusion)
+            part = replay(schedule.original, calls)
+            part.complete()
+            lower(part.fusion)
         except Exception as other:  # whatever a schedule with a gap leads to
             return _kind(other)
         return None

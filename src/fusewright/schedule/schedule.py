@@ -11,19 +11,17 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, Parallel
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
-from fusewright.schedule import caching, inlining, propagate, transforms
+from fusewright.schedule import caching, completion, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
-from fusewright.schedule.call_text import call_text
 from fusewright.schedule.rfactor import rfactor
-from fusewright.schedule.trace import Call, TensorRef, to_python
+from fusewright.schedule.text import ROLES, call_text, to_python
+from fusewright.schedule.trace import Call, TensorRef
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _primitive(method: F) -> F:
-    """Records the call, with the tensors that it returned and added; checks that those it is given belong to
-    this schedule.
-    """
+    """Records the call with what it returned; checks that the tensors it is given are this schedule's."""
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +38,7 @@ def _primitive(method: F) -> F:
         if added and self.fusion.naming is not None:
             source = next(v for v in (*args, *kwargs.values()) if isinstance(v, TensorView))
             for tensor in added:
-                tensor.label = self.fusion.naming.derived(source.name, _ROLES[method.__name__])
+                tensor.label = self.fusion.naming.derived(source.name, ROLES[method.__name__])
         self._trace.append(
             Call(
                 method.__name__,
@@ -53,16 +51,6 @@ def _primitive(method: F) -> F:
         return result
 
     return recorded  # type: ignore[return-value]
-
-
-# What a primitive makes of T0 is called T0_<this>.
-_ROLES = {
-    "cache_after": "copy",
-    "cache_before": "value",
-    "cache_fork": "output",
-    "recompute": "again",
-    "rfactor": "partial",
-}
 
 
 def _plain(value: Any) -> Any:
@@ -100,6 +88,8 @@ class Schedule:
         "assume_multiple",
         "set_memory_type",
         "store_along",
+        "set_allocation_as_loop",
+        "accumulate_in_registers",
         "transform_like",
         "parallelize_like",
         "inline_at",
@@ -124,15 +114,17 @@ class Schedule:
         return sorted(self.fusion.tensors(), key=lambda t: t.number)
 
     def tensor(self, number: int) -> TensorView:
-        """The tensor T<number>."""
+        """The tensor T<number>. ScheduleError if there is none."""
         tensor = self._by_number.get(number)
         if tensor is None or not self._has(tensor):
             raise ScheduleError(f"there is no tensor T{number} in this fusion")
         return tensor
 
-    def added(self) -> list[TensorView]:
-        """The tensors that the latest primitive added, in the order in which they were made."""
-        return [self._by_number[ref.number] for ref in self._trace[-1].added] if self._trace else []
+    def siblings(self, tensor: TensorView) -> list[TensorView]:
+        """The tensors that one node computes, of which `tensor` is one: sums, means and counts of Welford."""
+        if tensor.definition is None:
+            return [tensor]
+        return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
@@ -147,7 +139,7 @@ class Schedule:
         return tuple(self._trace)
 
     def to_python(self) -> str:
-        """The trace as a Python function that can be edited and run on a Schedule of the same fusion."""
+        """The trace as a function of a definition `fd`, whose `fd.sched` is a Schedule of the same fusion."""
         return to_python(self._trace)
 
     def _find_added(self) -> list[TensorView]:
@@ -176,6 +168,14 @@ class Schedule:
         elif isinstance(value, (list, tuple, set)):
             for item in value:
                 self._check_owned(method, item)
+
+    def complete(self) -> None:
+        """Calls the primitives that are lacking until the schedule can be lowered; see `completion`."""
+        for tensor in completion.accumulated_in_memory(self.fusion):
+            self.accumulate_in_registers(tensor)
+        variable = completion.of_variable_size(self.fusion)
+        if any(inlining.max_inline_position(self.fusion, t) > t.inline_at for t in variable):
+            self.inline_most(variable)
 
     # ---- axes
 
@@ -274,6 +274,22 @@ class Schedule:
         read across rows over the banks.
         """
         caching.store_along(tensor, dims, padding)
+
+    @_primitive
+    def set_allocation_as_loop(self, tensor: TensorView) -> None:
+        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+
+        An output lies as its definition says: its loops have to go over its memory in order.
+        """
+        caching.set_allocation_as_loop(self.fusion, tensor)
+
+    @_primitive
+    def accumulate_in_registers(self, tensor: TensorView) -> TensorView:
+        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+
+        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        """
+        return completion.accumulate_in_registers(self.fusion, tensor)
 
     # ---- propagation
 

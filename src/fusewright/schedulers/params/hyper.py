@@ -1,13 +1,14 @@
-"""What a user tells a heuristic before it chooses params."""
+"""What a user asks of what a heuristic chooses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import Decision, choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS
+from fusewright.schedulers.params.inner_outer import InnerOuterParams
 from fusewright.schedulers.params.legal import counts
 
 
@@ -27,9 +28,39 @@ class SchedulerHyperParameters(Decision):
     threads_per_block_max: int = choice(1, counts(1, lambda hardware: hardware.max_threads_per_block))
     is_warp_specialized: bool = False
 
+    def applied_to(self, params: InnerOuterParams, hardware: HardwareInfo) -> InnerOuterParams:
+        """Params that have what these ask for, where they are no defaults.
+
+        Raises:
+            ParamsError: a value that no kernel can have.
+        """
+        asked = SchedulerHyperParameters()
+        width = params.vectorization_factor
+        if self.vectorize_factor != asked.vectorize_factor:
+            width = self.vectorize_factor
+        unroll = params.unroll_factor
+        if self.unroll_factor != asked.unroll_factor:
+            unroll = self.unroll_factor
+        launch = params.lparams
+        across = launch.bdimx * launch.bdimz
+        rows = launch.bdimy
+        if self.threads_per_block_max != asked.threads_per_block_max:
+            rows = max(1, min(rows, self.threads_per_block_max // across))
+        if self.threads_per_block_min != asked.threads_per_block_min:
+            rows = max(rows, -(-self.threads_per_block_min // across))
+        step = rows * unroll
+        return replace(
+            params,
+            lparams=replace(launch, bdimy=rows),
+            vectorization_factor=width,
+            unroll_factor=unroll,
+            rows_per_block=-(-params.rows_per_block // step) * step,
+        )
+
     def validate(self, hardware: HardwareInfo) -> None:
         Decision.validate(self, hardware)
-        if self.threads_per_block_max < self.threads_per_block_min:
+        self.expect("is_warp_specialized", False, "as there are no warps that only load yet")
+        if self.threads_per_block_max != 1 and self.threads_per_block_max < self.threads_per_block_min:
             raise ParamsError(
                 path="threads_per_block_max",
                 expected=f"at least threads_per_block_min ({self.threads_per_block_min})",

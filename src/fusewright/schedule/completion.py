@@ -1,0 +1,56 @@
+"""What every schedule is brought to before it is lowered, through primitives, so that the trace has it.
+
+A reduction accumulates in registers, and a scan carries its state there: one that was scheduled to be an
+output or in shared memory gets a register copy that is looped over and parallelized alike. Registers are as
+many as the compiler sees: a tensor that would take as many as a size says is inlined as far as it can be.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.enums import MemoryType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction, Scan
+from fusewright.ir.value import TensorView
+from fusewright.schedule.caching import cache_before
+from fusewright.schedule.inlining import max_inline_position
+from fusewright.schedule.propagate import parallelize_like, replay_loops
+from fusewright.sym import as_int
+
+
+def accumulated_in_memory(fusion: Fusion) -> list[TensorView]:
+    """The results of reductions and scans that are not in registers."""
+    return [tensor for tensor in fusion.tensors() if _is_in_memory(tensor)]
+
+
+def _is_in_memory(tensor: TensorView) -> bool:
+    return isinstance(tensor.definition, (Reduction, Scan)) and tensor.memory is not MemoryType.local
+
+
+def accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> TensorView:
+    """reduction -> tensor  becomes  reduction -> copy in registers -> tensor, in the same loops."""
+    if not _is_in_memory(tensor):
+        raise ScheduleError(
+            f"accumulate_in_registers: {tensor.name} is no result of a reduction or scan outside of registers"
+        )
+    inlined = tensor.inline_at
+    local = cache_before(fusion, tensor)
+    replay_loops(fusion, local, tensor, dict(zip(local.shape, tensor.shape)))
+    parallelize_like(local, selected=[tensor])
+    tensor.inline_at = inlined
+    local.inline_at = max_inline_position(fusion, local)
+    return local
+
+
+def of_variable_size(fusion: Fusion) -> list[TensorView]:
+    """The tensors of which a thread would hold as many elements as a size says."""
+    return [
+        tensor
+        for tensor in fusion.tensors()
+        if tensor.memory is MemoryType.local
+        and any(
+            as_int(axis.extent) is None
+            for axis in tensor.loop[tensor.inline_at :]
+            if not axis.is_reduction and not axis.parallel.is_thread
+        )
+    ]
