@@ -14,7 +14,10 @@ from fusewright.cli.codediff import command as codediff
 from fusewright.cli.demo import demo
 from fusewright.cli.info import info
 from fusewright.cli.ops import ops
-from fusewright.core.errors import DumpError, FusewrightError
+from fusewright.cli.sweep import DESCRIPTION as SWEEP
+from fusewright.cli.sweep import add_arguments as add_sweep_arguments
+from fusewright.cli.sweep import sweep_command
+from fusewright.core.errors import DumpError, FusewrightError, TuneError
 
 # Wide enough for a line of a kernel where the output goes to a file.
 FILE_WIDTH = 120
@@ -39,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = 0 if demo(console, as_json=parsed.json) else 1
         elif parsed.command == "codediff":
             status = codediff.codediff(console, parsed)
+        elif parsed.command == "sweep":
+            sweep_command(console, parsed)
         else:
             {"info": info, "ops": ops}[parsed.command](console, as_json=parsed.json)
         sys.stdout.flush()
@@ -47,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FusewrightError as error:
         print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
-        return USAGE_ERROR if isinstance(error, DumpError) else 1
+        return USAGE_ERROR if isinstance(error, (DumpError, TuneError)) else 1
     return status
 
 
@@ -71,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         description=codediff.DESCRIPTION,
     )
     codediff.add_arguments(parsers["codediff"])
+    parsers["sweep"] = commands.add_parser(
+        "sweep",
+        help="try other params for the kernels of a script, and record how fast they are",
+        description=SWEEP,
+    )
+    add_sweep_arguments(parsers["sweep"])
     for command in parsers.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")
