@@ -63,7 +63,7 @@ def sweep_command(console: Console, parsed: argparse.Namespace) -> None:
     """Raises TuneError for a script or a journal that cannot be used."""
     _check_files(parsed)
     keys: set[str] | None = None
-    with Journal(parsed.journal, generator_digest()[:VERSION_DIGITS]) as journal:
+    with Journal(parsed.journal, None if parsed.show else generator_digest()[:VERSION_DIGITS]) as journal:
         if not parsed.show:
             keys = _sweep(console, parsed, journal)
         found = outcomes(journal, keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ class PlannedKernels:
     Args:
         fusion: as executors have it, simplified.
         inputs: may be tensors without memory. device: where these would be.
+        alignment: bytes that the address of each input is a multiple of, at most; None: as torch allocates.
     """
 
     def __init__(
@@ -52,9 +53,13 @@ class PlannedKernels:
         device: torch.device,
         hardware: HardwareInfo,
         options: Options,
+        alignment: Sequence[int] | None = None,
     ) -> None:
         binder = Binder(fusion)
         self._binding = binder.describe(binder.flatten(inputs), device)
+        if alignment is not None:
+            least = tuple(map(min, self._binding.alignment, alignment))
+            self._binding = replace(self._binding, alignment=least)
         self._memory = Memory(fusion, self._binding, {})
         self._hardware = hardware
         self._target = SimulatedTarget(options)  # what launches are planned for; none is made

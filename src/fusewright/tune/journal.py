@@ -99,38 +99,47 @@ class Journal:
     """An open journal; a context manager.
 
     Args:
-        version: of what makes kernels. Trials of other versions are kept, and not counted.
+        version: of what makes kernels: trials of other versions are kept, and not counted. None: the journal
+            is read and never written; the version is that of its last trial.
+
+    Attributes:
+        version: as above; "" where there is no trial.
 
     Raises:
         TuneError: the file cannot be read or written, is no journal, or one of another version.
     """
 
-    def __init__(self, path: Path, version: str) -> None:
+    def __init__(self, path: Path, version: str | None) -> None:
         self.path = path
-        self.version = version
+        name = path.absolute().as_uri() + ("?mode=ro" if version is None else "")
         with self._naming_the_file():
-            self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._open()
+            self._connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+            if version is not None:
+                self._create()
+            self._check()
+            self.version = next(iter(self.versions()), "") if version is None else version
 
-    def _open(self) -> None:
+    def _create(self) -> None:
+        """Makes the tables in an empty file."""
         with self._transaction() as db:
-            application = db.execute("PRAGMA application_id").fetchone()[0]
-            schema = db.execute("PRAGMA user_version").fetchone()[0]
-            is_empty = not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-            if is_empty:
-                for statement in _TABLES.split(";"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA application_id = {APPLICATION}")
-                db.execute(f"PRAGMA user_version = {SCHEMA}")
-            elif application != APPLICATION:
-                raise TuneError(f"{self.path} is an sqlite file, but no journal", hint="name another file")
-            elif schema != SCHEMA:
-                raise TuneError(
-                    f"{self.path} is a journal of another version",
-                    expected=SCHEMA,
-                    given=schema,
-                    hint="name another file",
-                )
+            if db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                return
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _check(self) -> None:
+        if self._connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            raise TuneError(f"{self.path} is an sqlite file, but no journal", hint="name another file")
+        schema = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if schema != SCHEMA:
+            raise TuneError(
+                f"{self.path} is a journal of another version",
+                expected=SCHEMA,
+                given=schema,
+                hint="name another file",
+            )
 
     def __enter__(self) -> Journal:
         return self

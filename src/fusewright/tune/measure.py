@@ -19,7 +19,7 @@ class Clock:
     """Times calls on a GPU, the L2 cache flushed before each."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
 
     def spans(self, calls: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
@@ -33,7 +33,7 @@ class Clock:
                 call()
                 end.record()
                 own.append((start, end))
-        torch.cuda.synchronize(self._device)
+        torch.cuda.synchronize(self.device)
         return [[start.elapsed_time(end) / 1e3 for start, end in own] for own in events]
 
     def median_seconds(
@@ -55,6 +55,6 @@ class Clock:
 
     def copy_seconds(self, moved: int) -> float:
         """Time of a device-to-device copy that reads and writes `moved` bytes in all."""
-        source = torch.empty(max(1, moved // 2), dtype=torch.int8, device=self._device)
+        source = torch.empty(max(1, moved // 2), dtype=torch.int8, device=self.device)
         target = torch.empty_like(source)
         return self.median_seconds(lambda: target.copy_(source))

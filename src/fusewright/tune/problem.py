@@ -13,10 +13,9 @@ import torch
 
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import from_dict, to_dict
+from fusewright.host.signature import ALIGNMENT_BYTES
 
 KEY_DIGITS = 16
-# Tensors start at such an address where torch allocates them.
-_ALLOCATED = 16
 SEED = 0
 
 
@@ -40,7 +39,7 @@ class TensorLike:
     @staticmethod
     def of(tensor: torch.Tensor, values: str | None = None) -> TensorLike:
         dtype = str(tensor.dtype).removeprefix("torch.")
-        offset = 0 if tensor.device.type == "meta" else tensor.data_ptr() % _ALLOCATED
+        offset = 0 if tensor.device.type == "meta" else tensor.data_ptr() % ALIGNMENT_BYTES
         return TensorLike(tuple(tensor.shape), tuple(tensor.stride()), dtype, offset, values)
 
     @property
@@ -54,6 +53,11 @@ class TensorLike:
         """Of the elements that are there: those of an expanded dimension are one."""
         sizes = [size for size, stride in zip(self.shape, self.strides) if stride]
         return prod(sizes) * self.torch_dtype.itemsize
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that its address is a multiple of."""
+        return self.offset & -self.offset if self.offset else ALIGNMENT_BYTES
 
     @property
     def span(self) -> int:

@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 
-from fusewright.core.errors import DriverError, FusewrightError, ScheduleError, UserError
+from fusewright.core.errors import DriverError, ScheduleError, UserError
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_dict, to_json
 from fusewright.core.tracing import Tracer
 from fusewright.host import FusionExecutor, SegmentSchedules
 from fusewright.host.planning import PlannedKernel, PlannedKernels
+from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.tune.journal import Race, Status
 from fusewright.tune.measure import Clock
 from fusewright.tune.pool import Fatal
-from fusewright.tune.problem import Problem
+from fusewright.tune.problem import Problem, TensorLike
 
 # Timed runs of a configuration; of those that race in the end.
 TRIAL_REPEATS, RACE_REPEATS = 15, 50
@@ -88,8 +89,9 @@ class Planned:
         loaded = load(problem, torch.device("meta"))
         device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         executor = loaded.executor
+        alignment = [x.alignment if isinstance(x, TensorLike) else ALIGNMENT_BYTES for x in problem.inputs]
         self._all = PlannedKernels(
-            executor.fusion, executor.registry, loaded.inputs, device, problem.hardware, options
+            executor.fusion, executor.registry, loaded.inputs, device, problem.hardware, options, alignment
         )
         [self._kernel] = [k for k in self._all.kernels if k.index == problem.kernel]
 
@@ -138,15 +140,14 @@ class Making:
         return make
 
 
-class _Runner:
-    """One problem on the GPU."""
+class Runner:
+    """One problem on a device, whose inputs are made once."""
 
     def __init__(self, problem: Problem, load: Load, options: Options, clock: Clock) -> None:
         self._problem = problem
         self._clock = clock
         self._options = options
-        self._device = torch.device("cuda", torch.cuda.current_device())
-        self._loaded = load(problem, self._device)
+        self._loaded = load(problem, clock.device)
         planned = Planned(problem, load, options)
         self._params_type = planned.kernel.segment.scheduler.params_type
 
@@ -189,11 +190,11 @@ class Running:
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         clock = Clock(torch.device("cuda", torch.cuda.current_device()))
-        runners: dict[str, _Runner] = {}
+        runners: dict[str, Runner] = {}
 
-        def runner(key: str) -> _Runner:
+        def runner(key: str) -> Runner:
             if key not in runners:
-                runners[key] = _Runner(self.problems[key], self.load, self.options, clock)
+                runners[key] = Runner(self.problems[key], self.load, self.options, clock)
             return runners[key]
 
         def run(job: Attempt | RaceOf) -> Ran | Race:
@@ -220,9 +221,9 @@ def _raise_if_lost(error: Exception) -> None:
 
 
 def _line(error: Exception) -> str:
-    # Where a worker process called from tells nobody anything.
-    text = FusewrightError.__str__(error) if isinstance(error, FusewrightError) else str(error)
-    return f"{type(error).__name__}: {text}"
+    if isinstance(error, UserError):
+        error.location = None  # where a worker process calls from
+    return f"{type(error).__name__}: {error}"
 
 
 def params_text(params: Any) -> str:
