@@ -60,7 +60,13 @@ def _panel(outcome: Outcome) -> list[str]:
         x = round(WIDTH * (rank + 0.5) / len(measured), 1)
         is_chosen = trial.params == outcome.heuristic_params
         color, radius = (HEURISTIC, 5) if is_chosen else (DOT, 2.5)
-        label = f"{(trial.seconds or 0) * 1e6:.2f} us\n{trial.params}"
+        changed = outcome.changed_by(trial.params).items()
+        label = "\n".join(
+            [
+                f"{(trial.seconds or 0) * 1e6:.2f} us",
+                *(f"{path}: {old} -> {new}" for path, (old, new) in changed),
+            ]
+        )
         lines.append(
             f'<circle cx="{x}" cy="{up(trial.seconds or 0)}" r="{radius}" fill="{color}">'
             f"<title>{escape(label)}</title></circle>"

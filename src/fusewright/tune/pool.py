@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
 import time
 import traceback
 from collections import deque
@@ -196,8 +197,9 @@ def wait_for(pools: list[Pool[Any]], seconds: float) -> None:
 
 
 def _serve(connection: Connection, setup: Setup) -> None:
-    """What a worker process runs."""
-    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+    """What a worker process runs. Where a user interrupts, its parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, BrokenPipeError):
         try:
             work = setup()
         except Exception as error:

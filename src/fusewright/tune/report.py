@@ -44,9 +44,13 @@ class Outcome:
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Where the best params differ from the heuristic's: by path, the heuristic's value and theirs."""
-        if self.heuristic_params is None or self.best_params is None:
+        return {} if self.best_params is None else self.changed_by(self.best_params)
+
+    def changed_by(self, params: str) -> dict[str, tuple[Any, Any]]:
+        """The same of any params."""
+        if self.heuristic_params is None:
             return {}
-        old, new = (_flat(json.loads(text)) for text in (self.heuristic_params, self.best_params))
+        old, new = (_flat(json.loads(text)) for text in (self.heuristic_params, params))
         return {path: (old.get(path), new[path]) for path in new if old.get(path) != new[path]}
 
     def to_dict(self) -> dict[str, Any]:

@@ -119,6 +119,7 @@ class _Sweep:
         total = None if effort.points is None else 0
         self._progress = Progress(total)
         self._heuristic: dict[str, str] = {}
+        self._tried: set[str] = set()
         self._spaces: list[Iterator[Attempt]] = []
         self._keys = list(problems)
         for key, problem in problems.items():
@@ -214,6 +215,7 @@ class _Sweep:
             made.seconds,
         )
         self._journal.add_trial(attempt.problem, trial)
+        self._tried.add(attempt.problem)
         self._progress.counts[trial.status] += 1
         self._note(attempt.problem, trial)
 
@@ -231,6 +233,8 @@ class _Sweep:
         """Times the best in turns with the heuristic's: of many trials the fastest was lucky, too."""
         for key in self._keys:
             trials = [t for t in self._journal.trials(key) if t.seconds is not None]
+            if self._journal.race(key) is not None and key not in self._tried:
+                continue
             best = sorted(trials, key=lambda trial: trial.seconds or 0)[:FINALISTS]
             heuristic = [t.params for t in trials if t.params == self._heuristic[key]]
             if best:
