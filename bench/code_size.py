@@ -17,11 +17,9 @@ import torch
 from bench.operation import Inputs
 from bench.operations import selected
 from bench.report import Cell, markdown_table
-from fusewright.core.options import Options
-from fusewright.core.tracing import Tracer
 from fusewright.cuda.instructions import Instruction, read_code
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx, sass
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
+from fusewright.runtime.compiled_kernel import CompiledKernel
 
 OPERATIONS = ("softmax", "layernorm", "sum_outer")
 HEADER = ("operation", "shape", "kernel", "registers", "spilled bytes", "instructions", "in the loop",
@@ -72,7 +70,7 @@ def count(text: str, language: str) -> Size:
 
 def size_of(kernel: CompiledKernel, arch: str) -> tuple[Size, int, int]:
     """(size, registers, spilled bytes) of a kernel."""
-    cubin = KernelCompiler(Options()).cubin(kernel, arch, tracer=Tracer())
+    cubin = kernel.cubin(arch)
     resources = cubin.resources[kernel.name]
     text, language = sass(cubin), "SASS"
     if "/*0000*/" not in text:

@@ -142,7 +142,7 @@ def first_call(device: torch.device) -> Tracer:
             executor = FusionCache.get().schedules(number).executor
         program = executor.compile(inputs, tracer=tracer)
         for kernel in program.kernels:  # on a GPU it has them already
-            executor.compiler().cubin(kernel, tracer=tracer)
+            kernel.cubin(tracer=tracer)
         with tracer.stage("run"):
             program.run(inputs)
             if device.type == "cuda":

@@ -29,7 +29,8 @@ from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import Fusion, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Pointer, Value, Workspace
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import KernelCompiler, index_dtype_of
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import Cost, Facts, Proposal, default_registry, type_name
 from fusewright.schedulers.base import Reject
@@ -327,7 +328,7 @@ def _crossing(site: Site, group: Sequence[Any]) -> int:
 def launch_alone(plan: LaunchPlan, memory: Memory, target: Target) -> Callable[[], object]:
     """A launch of the plan on tensors of its own, and nothing but the launch."""
     op = plan.op
-    names = plan.bind(
+    names, _ = plan.bind(
         memory,
         SILENT,
         lambda kernel, argument, workspace, count: ZeroedWorkspace(
@@ -429,7 +430,7 @@ def kernel_facts(
     if shape is not None:
         found |= {"grid": shape.grid, "block": shape.block, "shared": shape.shared_bytes}
     if device.target.takes_pointers:
-        resources = device.compiler.resources(kernel, tracer=SILENT)
+        resources = kernel.resources()
         found |= {
             "registers": resources.registers,
             "spilled": resources.spill_stores + resources.spill_loads,
@@ -445,5 +446,5 @@ def make_device(device: torch.device) -> Device:
     options = Options.from_environment()
     compiler = KernelCompiler(options)
     if device.type == "cuda":
-        return Device(CudaTarget(device, options, compiler), compiler)
+        return Device(CudaTarget(device, options), compiler)
     return Device(SimulatedTarget(options), compiler)

@@ -26,7 +26,7 @@ import torch
 from fusewright.core.once import clear_shared_caches
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.kernel.ir import Kernel
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 from tests.compilation import BATCH, CompileCheck
 from tests.readback.kernels import check_kernel
 
@@ -156,7 +156,7 @@ def compile_check() -> Iterator[CompileCheck]:
         return source
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "print_kernel", printed)
+        patch.setattr(compiled_kernel, "print_kernel", printed)
         yield check
     check.compile()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,19 @@ def test_public_name_resolves(name: str) -> None:
     value = getattr(fusewright, name)
     assert name == "__version__" or value.__name__ == ALIASES.get(name, name)
     assert name in dir(fusewright)
+
+
+def test_type_checkers_see_what_is_loaded_on_first_use() -> None:
+    tree = ast.parse(Path(fusewright.__file__).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    declared = [
+        (alias.asname, node.module)
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert sorted(declared) == sorted(fusewright._EXPORTS.items())
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

@@ -4,7 +4,7 @@ A user defines a computation over tensors in a :class:`FusionDefinition`; Fusewr
 kernels as it can, schedules each, generates CUDA C++, compiles it with NVRTC and runs it. CPU tensors run
 in a simulator of a described GPU.
 
-The names below are the front end's, loaded on first use: ``import fusewright`` itself loads neither torch
+The names below are what users import, loaded on first use: ``import fusewright`` itself loads neither torch
 nor the CUDA bindings. Start reading at ``fusewright.frontend`` for the interface and at
 ``docs/architecture.md`` for the layers.
 """
@@ -12,11 +12,14 @@ nor the CUDA bindings. Start reading at ``fusewright.frontend`` for the interfac
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusewright.core.dtype import DataType as DataType
     from fusewright.core.enums import CacheOp as CacheOp
+    from fusewright.core.enums import CommunicatorBackend as CommunicatorBackend
+    from fusewright.core.enums import IdMappingMode as IdMappingMode
     from fusewright.core.enums import LoadStoreOpType as LoadStoreOpType
     from fusewright.core.enums import MatmulBufferingLoopLevel as MatmulBufferingLoopLevel
     from fusewright.core.enums import MatmulCircularBufferingStrategy as MatmulCircularBufferingStrategy
@@ -26,6 +29,17 @@ if TYPE_CHECKING:
     from fusewright.core.enums import MmaMacroArch as MmaMacroArch
     from fusewright.core.enums import ParallelType as ParallelType
     from fusewright.core.enums import SchedulerType as SchedulerType
+    from fusewright.core.errors import CompileError as CompileError
+    from fusewright.core.errors import DefinitionError as DefinitionError
+    from fusewright.core.errors import FusewrightError as FusewrightError
+    from fusewright.core.errors import InternalError as InternalError
+    from fusewright.core.errors import OptionError as OptionError
+    from fusewright.core.errors import ParamsError as ParamsError
+    from fusewright.core.errors import RejectedError as RejectedError
+    from fusewright.core.errors import ScheduleError as ScheduleError
+    from fusewright.core.errors import SimulationError as SimulationError
+    from fusewright.core.errors import UserError as UserError
+    from fusewright.core.options import Options as Options
     from fusewright.frontend import FusionCache as FusionCache
     from fusewright.frontend import FusionDefinition as FusionDefinition
     from fusewright.frontend import Scalar as Scalar
@@ -35,11 +49,16 @@ if TYPE_CHECKING:
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
     from fusewright.host.profile import FusionProfile as FusionProfile
     from fusewright.host.profile import KernelProfile as KernelProfile
+    from fusewright.host.segment_kernels import KernelTensor as KernelTensor
+    from fusewright.host.segment_kernels import SegmentKernel as SegmentKernel
+    from fusewright.runtime import CompiledKernel as CompiledKernel
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
+    from fusewright.schedule import Schedule as Schedule
     from fusewright.schedulers import CircularBufferOptions as CircularBufferOptions
     from fusewright.schedulers import ClusterDims as ClusterDims
     from fusewright.schedulers import CompileParams as CompileParams
+    from fusewright.schedulers import Facts as Facts
     from fusewright.schedulers import GemmTile as GemmTile
     from fusewright.schedulers import HeuristicParams as HeuristicParams
     from fusewright.schedulers import InnerOuterParams as InnerOuterParams
@@ -49,12 +68,20 @@ if TYPE_CHECKING:
     from fusewright.schedulers import MmaMacro as MmaMacro
     from fusewright.schedulers import MmaMacroEncode as MmaMacroEncode
     from fusewright.schedulers import PointwiseParams as PointwiseParams
+    from fusewright.schedulers import Proposal as Proposal
     from fusewright.schedulers import ReductionParams as ReductionParams
+    from fusewright.schedulers import Registry as Registry
+    from fusewright.schedulers import Reject as Reject
     from fusewright.schedulers import ResizeParams as ResizeParams
     from fusewright.schedulers import ScanParams as ScanParams
+    from fusewright.schedulers import Scheduler as Scheduler
     from fusewright.schedulers import SchedulerHyperParameters as SchedulerHyperParameters
     from fusewright.schedulers import SupportedVectorization as SupportedVectorization
     from fusewright.schedulers import TransposeParams as TransposeParams
+    from fusewright.schedulers import default_registry as default_registry
+    from fusewright.torch_compile import ConvertedGraph as ConvertedGraph
+    from fusewright.torch_compile import decompositions as decompositions
+    from fusewright.torch_compile import from_fx as from_fx
 
 __version__ = "0.1.0"
 
@@ -63,16 +90,26 @@ _EXPORTS = {
     "CacheOp": "fusewright.core.enums",
     "CircularBufferOptions": "fusewright.schedulers",
     "ClusterDims": "fusewright.schedulers",
+    "CommunicatorBackend": "fusewright.core.enums",
+    "CompileError": "fusewright.core.errors",
     "CompileParams": "fusewright.schedulers",
+    "CompiledKernel": "fusewright.runtime",
+    "ConvertedGraph": "fusewright.torch_compile",
     "DataType": "fusewright.core.dtype",
+    "DefinitionError": "fusewright.core.errors",
+    "Facts": "fusewright.schedulers",
+    "FusewrightError": "fusewright.core.errors",
     "FusionCache": "fusewright.frontend",
     "FusionDefinition": "fusewright.frontend",
     "FusionProfile": "fusewright.host.profile",
     "GemmTile": "fusewright.schedulers",
     "HardwareInfo": "fusewright.runtime",
     "HeuristicParams": "fusewright.schedulers",
-    "KernelProfile": "fusewright.host.profile",
+    "IdMappingMode": "fusewright.core.enums",
     "InnerOuterParams": "fusewright.schedulers",
+    "InternalError": "fusewright.core.errors",
+    "KernelProfile": "fusewright.host.profile",
+    "KernelTensor": "fusewright.host.segment_kernels",
     "LaunchParams": "fusewright.schedulers",
     "LoadStoreOpType": "fusewright.core.enums",
     "MatMulTileOptions": "fusewright.schedulers",
@@ -85,34 +122,55 @@ _EXPORTS = {
     "MmaMacro": "fusewright.schedulers",
     "MmaMacroArch": "fusewright.core.enums",
     "MmaMacroEncode": "fusewright.schedulers",
+    "OptionError": "fusewright.core.errors",
+    "Options": "fusewright.core.options",
     "ParallelType": "fusewright.core.enums",
+    "ParamsError": "fusewright.core.errors",
     "PointwiseParams": "fusewright.schedulers",
+    "Proposal": "fusewright.schedulers",
     "ReductionParams": "fusewright.schedulers",
+    "Registry": "fusewright.schedulers",
+    "Reject": "fusewright.schedulers",
+    "RejectedError": "fusewright.core.errors",
     "ResizeParams": "fusewright.schedulers",
     "RtcKernel": "fusewright.runtime",
     "Scalar": "fusewright.frontend",
     "ScanParams": "fusewright.schedulers",
+    "Schedule": "fusewright.schedule",
+    "ScheduleError": "fusewright.core.errors",
+    "Scheduler": "fusewright.schedulers",
     "SchedulerHyperParameters": "fusewright.schedulers",
     "SchedulerType": "fusewright.core.enums",
+    "SegmentKernel": "fusewright.host.segment_kernels",
+    "SimulationError": "fusewright.core.errors",
     "SupportedVectorization": "fusewright.schedulers",
     "Tensor": "fusewright.frontend",
     "TransposeParams": "fusewright.schedulers",
+    "UserError": "fusewright.core.errors",
     "Vector": "fusewright.frontend",
     "compute_contiguity": "fusewright.frontend",
     "compute_tensor_descriptor": "fusewright.frontend",
+    "decompositions": "fusewright.torch_compile",
+    "default_registry": "fusewright.schedulers",
+    "from_fx": "fusewright.torch_compile",
 }
 
 __all__ = ["__version__", *_EXPORTS]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name from its module on first use and keep it here."""
-    module = _EXPORTS.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # checkers would take any name for one that it gives
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name from its module on first use and keep it here."""
+        module = _EXPORTS.get(name)
+        if module is None:
+            # With the name and the module, Python says which name is spelled like it.
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+            )
+        value = getattr(importlib.import_module(module), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

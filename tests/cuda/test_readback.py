@@ -20,7 +20,7 @@ from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.kernel.ir import Alloc, Compute, Imm, Kernel, index_symbol
 from fusewright.ops.elementwise import ELEMENTWISE
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 from fusewright.sym import Expr, as_expr, build, const, lt, symbol
 from tests.cuda.expression_kernels import COMPUTED, every_operand_kernel
 from tests.cuda.test_printer import KERNELS
@@ -73,14 +73,14 @@ def _kernels(
 ) -> list[tuple[Kernel, CudaSource]]:
     """The kernels that running a definition without inputs prints."""
     found: list[tuple[Kernel, CudaSource]] = []
-    inner = compiler.print_kernel
+    inner = compiled_kernel.print_kernel
 
     def printed(kernel: Kernel) -> CudaSource:
         source = inner(kernel)
         found.append((kernel, source))
         return source
 
-    monkeypatch.setattr(compiler, "print_kernel", printed)
+    monkeypatch.setattr(compiled_kernel, "print_kernel", printed)
     with FusionDefinition() as fd:
         define(fd)
     fd.execute([], device="cpu")

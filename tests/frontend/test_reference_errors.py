@@ -181,7 +181,7 @@ EXECUTION = [
     Row(
         "tensor for scalar",
         Exception,
-        exactly("Expected input 1, d2, to be a scalar but got float tensor of rank 1"),
+        exactly("Expected input 1, S1, to be a scalar but got float tensor of rank 1"),
         _scaled([_ONES, _ONES]),
     ),
     Row(

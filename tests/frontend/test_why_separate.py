@@ -188,8 +188,15 @@ def test_sizes_cost_and_the_search() -> None:
     assert f"They cost less apart: {figures}." in str(answer)
     assert answer.changes == ("T1, T2, T3 without choosy: 90.0 us -> 30.0 us, kept",)
 
-    # Three are refused at these sizes, so the search takes no two of them.
-    fd, (a, b, _) = chain(Registry([Choosy(2, lambda count: 1e-5)]))
+    # Of three, two are one kernel, whichever; the third is refused with them.
+    fd, (a, b, c) = chain(Registry([Choosy(2, lambda count: 1e-5)]))
+    assert sorted(kind(fd.why_separate(*pair, inputs)) for pair in ((a, b), (b, c))) == ["sizes", "together"]
+
+    # The search took them apart by what the scheduler said when it was asked first.
+    first = Choosy(1, lambda count: 1e-5)
+    fd, (a, b, _) = chain(Registry([first]))
+    fd.execute([torch.ones(12, 64)])
+    first._most = 9
     answer = fd.why_separate(a, b, inputs)
     assert kind(answer) == "search" and "another partition of all, although one kernel" in str(answer)
 

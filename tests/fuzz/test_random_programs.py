@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fusewright.cuda.printer import print_kernel
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 from tests.fuzz.flavours import FLAVOURS, draw, flavour
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.programs import to_script
@@ -30,7 +30,7 @@ def check(numbers: range, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
         flavour, program = draw(SEED, number)
         with monkeypatch.context() as patch:
             if number % COMPILED_EACH:
-                patch.setattr(compiler, "print_kernel", print_kernel)
+                patch.setattr(compiled_kernel, "print_kernel", print_kernel)
             found = run(program, device).finding
             if found is not None and found.group not in failures:
                 smaller, shown = shrink(program, found, lambda p: run(p, device), SECONDS_TO_SHRINK)

@@ -12,11 +12,13 @@ from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import OutOfBoundsError
 from fusewright.core.options import Options
 from fusewright.host import bundles
+from fusewright.host.bundles import POINTER_BYTES
 from fusewright.host.executor import FusionExecutor
 from fusewright.host.plan import BoundProgram
 from fusewright.ir import TensorView
-from fusewright.kernel.ir import Bind, Param, ScalarParam, walk
-from fusewright.runtime.compiler import HORIZONTAL, CompiledKernel
+from fusewright.kernel.ir import Bind, Param, ScalarParam, TensorParam, walk
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import HORIZONTAL
 from fusewright.sim import simulate
 from tests.host.fusions import Definition
 
@@ -104,6 +106,15 @@ def test_an_optimizer_step_over_tensors_of_different_sizes(target: torch.device)
         made.append(kernels(fd))
         assert len(made[-1]) <= 2 and sum(len(kernel.parts) for kernel in made[-1]) == 30
     assert made[0] == made[1], "a repeated call compiles nothing"
+
+
+def test_parameters_of_one_launch_may_take_more_than_4_kilobytes() -> None:
+    fd = adamw([[0]] * 75)
+    inputs = [0.05, *[torch.empty(16 + i) for i in range(75) for _ in range(4)]]
+    [kernel] = FusionExecutor(fd._finished().fusion).compile(inputs).kernels
+    assert len(kernel.parts) == 75
+    pointers = [param for param in kernel.kernel.params if isinstance(param, TensorParam)]
+    assert len(pointers) * POINTER_BYTES > 4096
 
 
 def test_a_call_of_other_sizes_takes_the_kernel_that_is_there() -> None:

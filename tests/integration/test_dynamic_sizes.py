@@ -10,7 +10,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ShapeError
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 
 Int = DataType.Int
 #: Large, of one row or column, empty, and large again; the last three need no kernel that is not there.
@@ -21,13 +21,13 @@ SHAPES = [(512, 300), (1, 300), (512, 1), (1, 1), (0, 5), (5, 0), (640, 304), (5
 def printed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every kernel that is compiled from now on."""
     kernels: list[Any] = []
-    inner = compiler.print_kernel
+    inner = compiled_kernel.print_kernel
 
     def print_kernel(kernel: Any) -> Any:
         kernels.append(kernel)
         return inner(kernel)
 
-    monkeypatch.setattr(compiler, "print_kernel", print_kernel)
+    monkeypatch.setattr(compiled_kernel, "print_kernel", print_kernel)
     return kernels
 
 

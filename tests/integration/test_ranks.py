@@ -16,7 +16,7 @@ import torch
 from fusewright import FusionDefinition
 from fusewright.cuda.printer import print_kernel
 from fusewright.frontend.cache import FusionCache
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 from tests.work import forget_proofs
 
 Tensor = torch.Tensor
@@ -132,7 +132,7 @@ def test_work_grows_slowly(
     case: Callable[..., None], contiguous: bool, static: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not collected for the check that kernels compile, which takes NVRTC long: those below stand for them.
-    monkeypatch.setattr(compiler, "print_kernel", print_kernel)
+    monkeypatch.setattr(compiled_kernel, "print_kernel", print_kernel)
 
     def compile_(rank: int) -> None:
         fd = _define(case, rank, static, contiguous)

@@ -18,7 +18,7 @@ from bench.stacks import Graph, layer_stack, pointwise_chain
 from fusewright import FusionCache
 from fusewright.core.once import clear_shared_caches
 from fusewright.cuda.printer import print_kernel
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 from tests.work import forget_proofs
 
 # Of the lines that the half of a graph takes: what halves or sorts takes somewhat more than twice as many.
@@ -59,7 +59,7 @@ def lines_by_function(graph: Graph) -> Counter[CodeType]:
 )
 def test_work_is_linear(graph: Callable[[int], Graph], size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not collected for the check that kernels compile.
-    monkeypatch.setattr(compiler, "print_kernel", print_kernel)
+    monkeypatch.setattr(compiled_kernel, "print_kernel", print_kernel)
     define_and_compile(graph(1))  # what a process does once
     small, large = (lines_by_function(graph(count)) for count in (size, 2 * size))
     grown = {

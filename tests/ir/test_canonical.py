@@ -53,7 +53,7 @@ PARAMETERS: dict[str, tuple[Any, Any]] = {
     "options": ({"dim": 1}, {"dim": True}),
 }
 # What of a value is a name, follows from its place in the group, or is a way to find others.
-NAMES = {"number", "name", "memory", "definition", "uses"}
+NAMES = {"number", "name", "label", "memory", "definition", "uses"}
 # What follows from other fields.
 DERIVED = {"maybe_root", "shape"}
 
@@ -151,12 +151,12 @@ def test_each_field_of_a_tensor_makes_a_difference(of_output: bool) -> None:
     texts = {name: text(change) for name, change in {**TENSORS, **AXES, **EXTENTS}.items()}
     texts["none"] = text(lambda t: None)
     assert len(set(texts.values())) == len(texts), sorted(texts.values())
-    for name in ("number", "memory"):
+    for name in ("number", "label", "memory"):
         assert text(lambda t, name=name: setattr(t, name, MemoryType.shared)) == texts["none"]
 
 
 def test_each_field_of_a_scalar_makes_a_difference() -> None:
-    assert {"dtype", "value", "extent", *NAMES} - {"number", "memory"} == set(Scalar.__slots__)
+    assert {"dtype", "value", "extent", *NAMES} - {"number", "label", "memory"} == set(Scalar.__slots__)
 
     def text(*fields: Any, name: str = "i3") -> str:
         return _text(node.Full(Scalar(name, *fields), TensorView(0, DataType.Float, [IterDomain(0, N)])))

@@ -16,7 +16,7 @@ import torch
 from fusewright.cli.survey import TESTED, survey
 from fusewright.cuda.printer import print_kernel
 from fusewright.ops import OPS
-from fusewright.runtime import compiler
+from fusewright.runtime import compiled_kernel
 from tests.fuzz import running
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.programs import to_script
@@ -40,7 +40,7 @@ def test_cell(target: torch.device, place: Place, monkeypatch: pytest.MonkeyPatc
     if not written.outputs:
         pytest.skip("none of its operations takes this type and shape")
     if place.digest % COMPILED_EACH:
-        monkeypatch.setattr(compiler, "print_kernel", print_kernel)
+        monkeypatch.setattr(compiled_kernel, "print_kernel", print_kernel)
     found = running.run(written, target.type).finding
     if found is not None:
         smaller, shown = shrink(written, found, lambda p: running.run(p, target.type), SECONDS_TO_SHRINK)

@@ -100,14 +100,17 @@ class Reader:
     def _signature(self, text: str) -> None:
         kernel = self.kernel
         self.line = text.splitlines()[0]
-        head = re.fullmatch(r"( __launch_bounds__\((\d+)\))? (\w+)\(", self.line)
+        head = re.fullmatch(r"(?: (__launch_bounds__|__maxnreg__)\((\d+)\))? (\w+)\(", self.line)
         if head is None or head[3] != self.source.name:
             raise Mismatch("the kernel's name")
         known = [as_int(extent) for extent in kernel.block]
         threads = kernel.max_threads
         if not threads and None not in known:
             threads = known[0] * known[1] * known[2]
-        if int(head[2] or 0) != threads:
+        if kernel.max_registers:
+            if (head[1], int(head[2] or 0)) != ("__maxnreg__", kernel.max_registers):
+                raise Mismatch(f"a limit other than {kernel.max_registers} registers")
+        elif (head[1] or "__launch_bounds__", int(head[2] or 0)) != ("__launch_bounds__", threads):
             raise Mismatch(f"launch bounds other than {threads}")
         written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
         lines = [line.strip().rstrip(",") for line in text.splitlines()[1:]]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fusewright.core.errors import ArgumentTypeError, DeviceError, InputError, KernelSourceError, ShapeError
+from fusewright.core.once import clear_shared_caches
 from fusewright.cuda.driver import ArgLayout
 from fusewright.cuda.nvrtc import NvrtcOptions
 from fusewright.runtime.disk_cache import DiskCache
@@ -39,6 +40,7 @@ def test_templates_and_plain_kernels_compile_and_report(cache: DiskCache) -> Non
     assert 0 < kernel.resources.registers < 64 and "registers" in repr(kernel)
     assert RtcKernel(SCALE, "plain", cache=cache).resources.barriers == 1
     assert cache.stats().stores == 2
+    clear_shared_caches()
     RtcKernel(SCALE, "plain", cache=cache)
     assert cache.stats().hits == 1
 

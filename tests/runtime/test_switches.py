@@ -29,7 +29,7 @@ def test_every_effect_is_tested() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_switches_of_the_compiler(name: str) -> None:
     def arguments(options: Options) -> list[str]:
-        return [str(a) for a in KernelCompiler(options)._nvrtc_options(None, "sm_90a").arguments()]
+        return [str(a) for a in KernelCompiler(options).nvrtc_options("sm_90a").arguments()]
 
     switched = Options().with_switches(**{"enable" if name in ENABLE_OPTIONS else "disable": name})
     assert ARGUMENTS[name] in arguments(switched)

@@ -17,7 +17,7 @@ from fusewright.cuda.printer import print_kernel
 from fusewright.host.executor import FusionExecutor
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.schedule import Call, Schedule, TensorRef, replay
 from fusewright.schedulers import apply, default_registry
 from fusewright.schedulers.base import type_name
@@ -45,8 +45,8 @@ def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
 def test_printed_schedule(case: Case) -> None:
     for segment, kernel in scheduled(case):
         schedule = Schedule(segment.fusion)
-        _function(kernel.schedule_python)(schedule)
-        assert schedule.to_python() == kernel.schedule_python
+        _function(kernel.schedule_text)(schedule)
+        assert schedule.to_python() == kernel.schedule_text
         _same_kernel(schedule, kernel)
 
 
@@ -70,8 +70,8 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
     """The printed schedule is what makes the kernel: a change in the text shows."""
     case = next(c for c in CASES if c.name == "select")
     ((segment, kernel),) = scheduled(case)
-    edited = kernel.schedule_python.replace(", 128)", ", 64)")
-    assert edited != kernel.schedule_python
+    edited = kernel.schedule_text.replace(", 128)", ", 64)")
+    assert edited != kernel.schedule_text
     schedule = Schedule(segment.fusion)
     _function(edited)(schedule)
     lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
@@ -84,13 +84,13 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
 def test_a_line_added_to_a_printed_schedule_moves_no_name(name: str) -> None:
     """One more copy shifts the numbers of what is made after it; the names go on to mean what they did."""
     segment, kernel = scheduled(next(c for c in CASES if c.name == name))[0]
-    first_load = re.search(r"    (t\d+) = s\.cache_after\(t\d+\)\n", kernel.schedule_python)
+    first_load = re.search(r"    (t\d+) = s\.cache_after\(t\d+\)\n", kernel.schedule_text)
     assert first_load is not None
-    edited = kernel.schedule_python.replace(
+    edited = kernel.schedule_text.replace(
         first_load[0], f"{first_load[0]}    s.cache_after({first_load[1]})\n"
     )
     original, schedule = Schedule(segment.fusion), Schedule(segment.fusion)
-    _function(kernel.schedule_python)(original)
+    _function(kernel.schedule_text)(original)
     _function(edited)(schedule)
     number = int(first_load[1][1:])
     others = [
@@ -129,4 +129,4 @@ def test_a_trace_belongs_to_its_fusion() -> None:
         fd.add_output(x + 1.0)
     ((_, kernel),) = scheduled(next(c for c in CASES if c.name == "softmax_5x1000"))
     with pytest.raises(RuntimeError, match=r"there is no tensor T\d+ in this fusion"):
-        _function(kernel.schedule_python)(Schedule(fd._finished().fusion))
+        _function(kernel.schedule_text)(Schedule(fd._finished().fusion))

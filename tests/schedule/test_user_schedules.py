@@ -402,17 +402,17 @@ def _normalized() -> tuple[FusionDefinition, Any, list[torch.Tensor]]:
         (lambda s, x, load: s.parallelize_like(x), "is inside inlined loops and bound to threads"),
         (
             lambda s, x, load: s.parallelize(load, 0, ParallelType.serial),
-            "parallelize: axis 0 of T4 is inside inlined loops and bound to threads",
+            "parallelize: axis 0 of T0_copy is inside inlined loops and bound to threads",
         ),
-        (lambda s, x, load: s.cache_after(load), "cache_after: T4 is inlined at 1 already"),
-        (lambda s, x, load: s.recompute(load), "recompute: T4 is inlined at 1 already"),
+        (lambda s, x, load: s.cache_after(load), "cache_after: T0_copy is inlined at 1 already"),
+        (lambda s, x, load: s.recompute(load), "recompute: T0_copy is inlined at 1 already"),
         (lambda s, x, load: s.transform_like(x), "are inlined already"),
     ],
     ids=["parallelize_like", "parallelize", "cache", "recompute", "transform_like"],
 )
 def test_what_must_come_before_inlining(change: Callable[[Any, Any, Any], Any], message: str) -> None:
     fd, x, inputs = _normalized()
-    load = next(t for t in fd.sched.tensors() if fd.sched.to_string(t).startswith("T4_"))
+    load = next(t for t in fd.sched.tensors() if fd.sched.to_string(t).startswith("T0_copy_"))
     before = fd.sched.user_schedule_ir()
     with pytest.raises(ScheduleError) as caught:
         change(fd.sched, x, load)

@@ -10,16 +10,20 @@ from fusewright.kernel import ir as k
 from fusewright.sym import Expr, Symbol, as_int, evaluate, substitute
 
 WARP, BANKS, BANK_BYTES = 32, 32, 4
+# 0 in the first warp of a block that is at least a warp wide.
+_BEYOND_THE_WARP = {k.index_name(ParallelType.block_y), k.index_name(ParallelType.block_z)}
 
 
-def shared_accesses(kernel: k.Kernel) -> list[tuple[str, int]]:
+def shared_accesses(kernel: k.Kernel, sizes: Mapping[Symbol, int] | None = None) -> list[tuple[str, int]]:
     """(text, most ways) of every access of the first warp: 1 where it has no conflicts.
+
+    `sizes`: what the kernel's size symbols stand for, where indices depend on them.
 
     Lanes are served together as far as they ask for 128 bytes at most (CUDA C++ Best Practices Guide); lanes
     that ask for the same word are served at once.
     """
     found: dict[str, int] = {}
-    for stmt, values in _points(kernel.body, {}, {}):
+    for stmt, values in _points(kernel.body, {}, sizes or {}):
         width = stmt.width if isinstance(stmt, k.Copy) else 1
         for ref in (*access.read_refs(stmt), *access.written_refs(stmt)):
             if ref.buffer.space is k.Space.SHARED:
@@ -49,9 +53,10 @@ def _ways(ref: k.Ref, size: int, values: tuple[Mapping[Symbol, Expr], Mapping[Sy
     names, loops = values
     index = substitute(ref.index, names)
     (lane,) = (s for s in index.free_symbols if s.name == k.index_name(ParallelType.block_x))
-    assert index.free_symbols <= {lane, *loops}
+    above = {s: 0 for s in index.free_symbols if s.name in _BEYOND_THE_WARP}
+    assert index.free_symbols <= {lane, *loops, *above}
     step = ref.buffer.dtype.size
-    starts = [evaluate(index, {**loops, lane: i}) * step for i in range(WARP)]
+    starts = [evaluate(index, {**loops, **above, lane: i}) * step for i in range(WARP)]
     together = max(1, min(WARP, BANKS * BANK_BYTES // size))
     worst = 1
     for first in range(0, WARP, together):

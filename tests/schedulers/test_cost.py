@@ -14,9 +14,15 @@ from fusewright.ops.binary import BINARY
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_
+from fusewright.ops.build_resize import flip
+from fusewright.ops.build_shape import permute
 from fusewright.ops.unary import UNARY
 from fusewright.schedulers import Facts
-from fusewright.schedulers.cost import KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
+from fusewright.schedulers.base import Proposal, Reject
+from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
+from fusewright.schedulers.pointwise import PointwiseScheduler
+from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.sectors import SECTOR_BYTES
 
 H200 = described("h200")
 ROWS = {row.name: row for row in (*UNARY, *BINARY)}
@@ -78,3 +84,52 @@ def test_slots_are_those_of_the_compiled_function(name: str):
     empty = 'extern "C" __global__ void k(float* z, float x, float y) { z[threadIdx.x] = x; }'
     found, frame = (slots_of_ptx(compile_ptx(each, NvrtcOptions("sm_90a"))) for each in (source, empty))
     assert (found - frame) / 2 <= spelling.slots <= 2 * (found - frame)
+
+
+def column_sum_seconds(transposed: bool, stored: bool) -> float:
+    """Of a matrix that lies row by row or column by column, which may be written row by row as well."""
+    fusion = Fusion()
+    x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
+    value = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]) if transposed else y)
+    add_output(fusion, sum_(fusion, value, [0]))
+    if stored:
+        add_output(fusion, permute(fusion, value, [1, 0]))
+    facts = Facts({}, ((4096, 1), (4096, 1)), (256, 256))
+    planner = ReductionScheduler().prepare(fusion)
+    assert not isinstance(planner, Reject), planner.reason
+    return planner(facts, H200).estimate().seconds
+
+
+def test_an_element_by_itself_takes_a_sector_and_twice_where_it_is_stored():
+    sector = SECTOR_BYTES * 4096 * 4096 / (H200.memory_bandwidth_gbs * 1e9 * COPY_SHARE)
+    plain = column_sum_seconds(transposed=False, stored=False)
+    read = column_sum_seconds(transposed=True, stored=False)
+    written = column_sum_seconds(transposed=False, stored=True)
+    assert read - plain == pytest.approx(sector, rel=0.15)
+    assert written - plain == pytest.approx(2 * sector, rel=0.15)
+
+
+def test_neighbours_in_either_direction_share_their_sectors():
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, -1], True, DataType.Float)
+    add_output(fusion, flip(fusion, x, [1]))
+    facts = Facts(dict(zip(x.extents, (4096, 4096))), ((4096, 1),), (256,))  # type: ignore[arg-type]
+    planner = PointwiseScheduler().prepare(fusion)
+    assert planner(facts, H200).estimate().bytes == 2 * 4 * 4096 * 4096  # type: ignore[operator,union-attr]
+
+
+def test_what_one_thread_computes_is_not_hidden():
+    """Many updates of a few elements each, in one kernel, take as long as one thread does."""
+
+    def estimate(tensors: int) -> float:
+        fusion = Fusion()
+        step = define_tensor(fusion, [768], True, DataType.Float)
+        for _ in range(tensors):
+            add_output(fusion, apply_to_tensor(fusion, "sqrt", apply_to_tensor(fusion, "exp", step)))
+        planner = PointwiseScheduler().prepare(fusion)
+        assert not isinstance(planner, Reject), planner.reason
+        proposal = planner(Facts({}, ((1,),), (256,)), H200)
+        assert isinstance(proposal, Proposal) and proposal.estimate is not None
+        return proposal.estimate().seconds - KERNEL_SECONDS
+
+    assert estimate(16) > 8 * estimate(1)

@@ -18,8 +18,6 @@ from fusewright import FusionCache, FusionDefinition, SchedulerType
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError, RejectedError, ScheduleError, UserError
-from fusewright.core.options import Options
-from fusewright.runtime.compiler import KernelCompiler
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     CompileParams,
@@ -422,8 +420,7 @@ def test_the_compiler_reads_edited_params() -> None:
     [kernel] = fd._last_kernels()
     assert kernel.index_dtype is DataType.Int
     assert kernel.params.cparams == CompileParams(DataType.Int, 40)
-    options = KernelCompiler(Options.from_environment())._nvrtc_options(kernel.params, "sm_90a")
-    assert options.max_registers == 40
+    assert kernel.register_limit == 40 and "__maxnreg__(40)" in kernel.cuda_text
 
 
 def test_indices_too_narrow_for_the_inputs_are_refused() -> None:

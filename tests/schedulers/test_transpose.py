@@ -22,7 +22,7 @@ from fusewright.host.executor import FusionExecutor
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
     Facts,
@@ -132,6 +132,26 @@ def three_layouts(fd: FusionDefinition, x: Any, y: Any, z: Any) -> None:
     fd.add_output(fd.ops.permute(x, [0, 2, 1]) + fd.ops.permute(y, [2, 1, 0]) + z)
 
 
+def keys(batch: int, length: int, heads: int, size: int) -> tuple[Define, Callable[..., torch.Tensor]]:
+    """The transposed keys of a product [batch * length, queries and keys and values of all heads]."""
+
+    def body(fd: FusionDefinition, x: Any) -> None:
+        split = fd.ops.reshape(x, [batch, length, 3, heads, size])
+        fd.add_output(fd.ops.set(fd.ops.permute(fd.ops.select(split, index=1, dim=2), [0, 2, 3, 1])))
+
+    return body, lambda x: x.reshape(batch, length, 3, heads, size)[:, :, 1].permute(0, 2, 3, 1)
+
+
+def framed(fd: FusionDefinition, x: Any) -> None:
+    """A part of the columns, in a frame, turned."""
+    cut = fd.ops.slice(x, [0, 4], [x.size(0), x.size(1)], [1, 1])
+    fd.add_output(fd.ops.permute(fd.ops.pad(cut, [4, 0, 0, 1]), [1, 0]) * 2.0)
+
+
+def rows_by_index(fd: FusionDefinition, x: Any, rows: Any) -> None:
+    fd.add_output(fd.ops.permute(fd.ops.embedding_fwd(rows, x), [1, 0]) * 2.0)
+
+
 # ---- numerics
 
 
@@ -196,6 +216,25 @@ def test_fusions(
 def test_mask(target: torch.device) -> None:
     x, mask = random(72, 100).to(target), random(100, 72).to(target) > 0
     check(masked, lambda x, m: torch.where(m, x.t(), 0.0), [x, mask])
+
+
+@pytest.mark.parametrize("sizes", [(2, 33, 3, 20), (1, 65, 2, 7), (3, 32, 2, 16)], ids=str)
+def test_reads_by_index(target: torch.device, sizes: tuple[int, int, int, int]) -> None:
+    batch, length, heads, size = sizes
+    body, reference = keys(*sizes)
+    check(body, reference, [random(batch * length, 3 * heads * size, dtype=BF16).to(target)])
+
+
+def test_a_slice_in_a_frame(target: torch.device) -> None:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x[:, 4:], [4, 0, 0, 1]).t() * 2
+
+    check(framed, reference, [random(50, 72).to(target)])
+
+
+def test_rows_at_loaded_indices_are_read_by_the_threads_that_load_these(target: torch.device) -> None:
+    x, rows = random(40, 72).to(target), torch.arange(50, device=target) * 7 % 40
+    check(rows_by_index, lambda x, rows: x[rows].t() * 2, [x, rows], "pointwise")
 
 
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
@@ -407,6 +446,8 @@ KERNELS: list[tuple[Define, Sequence[torch.Tensor]]] = [
     (permuted(0, 3, 1, 2)[0], [random(2, 14, 14, 64)]),
     (cast_both_ways, [random(128, 128)]),
     (several_of_each, [random(96, 64), random(64, 96), random(64, 96), random(96, 64)]),
+    (keys(2, 64, 3, 64)[0], [random(128, 576, dtype=BF16)]),
+    (keys(2, 65, 3, 20)[0], [random(130, 180)]),
 ]
 NAMES = [
     "bf16",
@@ -419,6 +460,8 @@ NAMES = [
     "channels",
     "cast",
     "several",
+    "keys",
+    "odd keys",
 ]
 
 
@@ -446,9 +489,9 @@ def test_no_bank_conflicts(body: Define, inputs: Sequence[torch.Tensor]) -> None
     accesses = shared_accesses(kernel.kernel)
     assert len(accesses) >= 2
     # Where a tile is written in wider vectors than it is read across, rows meet in as many places as a row
-    # has vectors: 16 in 8 for vectors of 2 read across those of 4, 32 in 8 for single elements across 8.
+    # has vectors: 16 in 8 for vectors of 2 read across those of 4, 32 in 8 for single elements across 8 or 4.
     widths = kernel.params.vectorize_factor1, kernel.params.vectorize_factor2
-    allowed = {(2, 4): 2, (1, 8): 4}.get(widths, 1)
+    allowed = {(2, 4): 2, (1, 8): 4, (1, 4): 4}.get(widths, 1)
     assert {text: ways for text, ways in accesses if ways > allowed} == {}
 
 
@@ -465,16 +508,15 @@ def test_the_storage_is_what_avoids_conflicts(name: str, method: str) -> None:
     assert max(ways for _, ways in shared_accesses(lowered.kernel)) >= 4
 
 
-def report(body: Define, inputs: Sequence[torch.Tensor]) -> SimReport:
-    """Of the fusion's kernel, for contiguous inputs; outputs are not looked at."""
+def report(body: Define, inputs: Sequence[torch.Tensor], elements: int = 0) -> SimReport:
+    """Of the fusion's kernel, for contiguous inputs; outputs, of so many elements, are not looked at."""
     segment, kernel = compiled(body, inputs)
     fusion = segment.fusion
     sizes = {}
     for tensor, x in zip(fusion.inputs, inputs):
         sizes |= {str(axis.extent): n for axis, n in zip(tensor.shape, x.shape)}
-    memory = iter(
-        [*inputs, *(torch.empty(inputs[0].numel(), dtype=t.dtype.torch) for t in fusion.output_tensors())]
-    )
+    count = elements or inputs[0].numel()
+    memory = iter([*inputs, *(torch.empty(count, dtype=t.dtype.torch) for t in fusion.output_tensors())])
     arguments = [
         next(memory) if isinstance(p, k.TensorParam) else sizes[p.name] for p in kernel.kernel.params
     ]
@@ -493,6 +535,15 @@ def test_traffic(dtype: torch.dtype) -> None:
     assert (moved.shared_traffic.bytes_stored, moved.shared_traffic.stores) == (size, size // 16)
     assert moved.shared_traffic.bytes_loaded == size
     assert moved.barriers == moved.blocks
+
+
+def test_traffic_of_reads_by_index() -> None:
+    """A third of the input, in vectors along the dimension that lies together there; nothing across it."""
+    moved = report(keys(2, 64, 3, 64)[0], [random(128, 576, dtype=BF16)], elements := 128 * 192)
+    size = elements * BF16.itemsize
+    traffic = moved.global_traffic
+    assert (traffic.bytes_loaded, traffic.bytes_stored) == (size, size)
+    assert (traffic.loads, traffic.stores) == (size // 16, size // 16)
 
 
 def test_loads_are_in_flight_before_the_barrier() -> None:

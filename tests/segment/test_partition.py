@@ -239,7 +239,7 @@ def test_nodes_that_a_scheduler_may_not_merge():
     b = g.op(a)
     c = g.op(b)
     fusion = g.output(c)
-    apart = NO_EXCLUSIONS.without_merges("pointwise", [a.definition, b.definition])
+    apart = NO_EXCLUSIONS.without_merges("pointwise", [a.definition], [b.definition])
     result = partition(fusion, [Rules(lambda f: "")], exclusions=apart)
     check(result)
     assert [len(s.nodes) for s in result.segments] in ([1, 2], [2, 1])

@@ -34,7 +34,7 @@ class Three:
             return list(nodes) == taken
 
         position = {node: i for i, node in enumerate([self.first, self.shared, self.second, self.third])}
-        return merged_again(self.before, after, position, accepts)
+        return merged_again(self.before, [[group] for group in after], position, accepts)
 
 
 def test_groups_merge_that_a_third_one_stood_between():
@@ -71,5 +71,7 @@ def test_groups_merge_that_read_the_same_tensor_now():
     before = [[shared, nodes[0]], [nodes[1]], [nodes[2]]]
     after = [[shared, nodes[0]], [shared, nodes[1]], [nodes[2]]]
     taken = [shared, *nodes[1:]]
-    merged = merged_again(before, after, position, lambda nodes, _: list(nodes) == taken)
+    merged = merged_again(
+        before, [[group] for group in after], position, lambda nodes, _: list(nodes) == taken
+    )
     assert merged == [[shared, nodes[0]], taken]

@@ -8,14 +8,15 @@ import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import SchedulerError
+from fusewright.core.errors import RejectedError, SchedulerError
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, Pointwise, Reduction, TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_reduction import var_mean
+from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Cost, Facts, Proposal, Registry, Reject, Rewrite, default_registry
 from fusewright.segment import NO_EXCLUSIONS, Call, Partitions, Planned
 from tests.segment.graphs import NEG, Graph, Rules, at_most, one_reduction
@@ -303,3 +304,94 @@ def test_unused_rule_of_one_reduction_holds_after_changes():
     scheduler = Costed(one_reduction, slow("neg"), [sum_first("faster", "neg", ["fast"])])
     planned, _ = select(fusion, scheduler)
     assert all(not one_reduction(segment.fusion) for segment in planned.partition.segments)
+
+
+def large_call(fusion: Fusion, size: int = 4096) -> Call:
+    """Of a fusion of constant sizes, all of whose inputs are dense matrices with rows of `size`."""
+
+    def facts(segment) -> Facts:
+        inputs = [v for v in segment.inputs if isinstance(v, TensorView)]
+        return Facts({}, tuple((size, 1)[-v.ndim :] for v in inputs), tuple(256 for _ in inputs))
+
+    return Call("large", lambda segments: None, facts, H200)
+
+
+def test_a_sum_reads_what_another_kernel_transposed():
+    """By itself it would read its operand along the wrong dimension, an element a sector."""
+    fusion = Fusion()
+    x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
+    value = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]))
+    add_output(fusion, value)
+    add_output(fusion, sum_(fusion, value, [0]))
+    planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
+    schedulers = [segment.scheduler.type for segment in planned.partition.segments]
+    assert schedulers == [SchedulerType.transpose, SchedulerType.reduction]
+
+
+def test_parts_with_nothing_in_common_are_kernels_of_one_launch():
+    """Nine updates of a few elements each: one kernel would do them one after the other."""
+    fusion = Fusion()
+    step = define_tensor(fusion, [], True, DataType.Float)
+    for _ in range(9):
+        x = define_tensor(fusion, [4096], True, DataType.BFloat16)
+        for _ in range(8):
+            x = apply_to_tensor(fusion, "truediv", x, step)
+        add_output(fusion, x)
+    planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
+    assert len(planned.partition.segments) == 9 and len(planned.partition.launches) == 1
+    assert len({segment.text for segment in planned.partition.segments}) == 1
+
+
+# ---- what planners reject
+
+
+class Limited(Rules):
+    """Takes everything, and its planner no more than `count` nodes of more than 100 elements a row."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(lambda fusion: "")
+        self.count = count
+        self.rejected = 0
+
+    def prepare(self, fusion: Fusion):
+        def planner(facts: Facts, hardware: object) -> Proposal | Reject:
+            if len(fusion.nodes) > self.count and max(facts.sizes.values()) > 100:
+                self.rejected += 1
+                return Reject("too many nodes for long rows")
+            seconds = 1.0 + len(fusion.nodes)
+            return Proposal(None, lambda: Cost(0, seconds, seconds))
+
+        return planner
+
+
+def sizes_of_segments(planned: Planned) -> list[int]:
+    return [len(segment.nodes) for segment in planned.partition.segments]
+
+
+@pytest.mark.parametrize(
+    "length, count, found", [(3, 2, [1, 2]), (8, 4, [4, 4]), (8, 3, [2, 2, 2, 2]), (5, 1, [1] * 5)]
+)
+def test_a_rejected_group_is_cut_in_two_until_its_parts_are_accepted(length, count, found):
+    scheduler = Limited(count)
+    planned, partitions = select(chain(length), scheduler, size=1000)
+    assert sorted(sizes_of_segments(planned)) == found
+    assert scheduler.rejected <= 2 * length
+    assert sizes_of_segments(partitions.select(call(64), Tracer())) == [length], "short rows are one kernel"
+
+
+def test_a_rejected_group_is_cut_where_the_least_crosses():
+    """One value is all that three nodes hand to the five that follow; four and four would share two."""
+    g = Graph()
+    joined = g.op(g.op(g.input()), g.op(g.input()))
+    c, d = g.op(joined), g.op(joined)
+    e = g.op(c, d)
+    planned, _ = select(g.output(g.op(e), g.op(e, d)), Limited(5), size=1000)
+    assert sizes_of_segments(planned) == [3, 5]
+    assert planned.partition.segments[0].outputs == (joined,)
+
+
+def test_a_rejected_group_that_no_cut_helps_is_an_error_soon():
+    scheduler = Limited(0)
+    with pytest.raises(RejectedError, match="too many nodes for long rows"):
+        select(chain(40), scheduler, size=1000)
+    assert scheduler.rejected < 400

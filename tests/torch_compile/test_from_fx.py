@@ -228,3 +228,17 @@ def test_a_buffer_of_a_program_that_is_set_to_an_input_is_set():
     converted = from_fx(program)
     torch.testing.assert_close(converted(x), x + 1)
     torch.testing.assert_close(program.state_dict["kept"], x)
+
+
+def test_an_operand_may_be_a_view_of_what_another_call_reads():
+    """Both products read the reordered rows, which one kernel makes, whatever views are made of them."""
+
+    def function(x, v, w):
+        rows = x.permute(1, 0, 2).reshape(6, 8)
+        return rows @ w, rows.t() @ v
+
+    x, v, w = torch.randn(2, 3, 8), torch.randn(6, 5), torch.randn(8, 4)
+    converted = from_fx(traced(function, x, v, w))
+    for made, expected in zip(converted(x, v, w), function(x, v, w)):
+        torch.testing.assert_close(made, expected)
+    assert [kernel.scheduler for kernel in kernels(converted)] == ["pointwise"], "nothing is transposed"

@@ -20,7 +20,7 @@ from fusewright.core.serialization import fields_text, to_dict
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import Cubin, Resources
 from fusewright.frontend import FusionCache, FusionDefinition
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.hardware import hardware_of
 from fusewright.tune.measure import Clock
 
@@ -116,10 +116,9 @@ def run_example(example: Example, size: tuple[int, int], device: torch.device) -
             fd = example.define()
             executor = FusionCache.get().schedules(_id(fd)).executor
         program = executor.compile(inputs, tracer=tracer)
-        compiler = executor.compiler()
         # On a GPU the program holds loaded kernels already; the simulator needs no machine code, the report
         # does.
-        cubins = [compiler.cubin(kernel, tracer=tracer) for kernel in program.kernels]
+        cubins = [kernel.cubin(tracer=tracer) for kernel in program.kernels]
     start = time.perf_counter()
     [output] = fd.execute(inputs)
     if device.type == "cuda":
@@ -158,7 +157,7 @@ def _kernel_report(kernel: CompiledKernel, cubin: Cubin) -> KernelReport:
         kernel.scheduler,
         kernel.params,
         kernel.reason,
-        kernel.schedule_python,
+        kernel.schedule_text,
         kernel.cuda_text,
         cubin.arch,
         cubin.resources[kernel.name],

@@ -54,16 +54,21 @@ class SourceLocation:
     function: str = "<module>"
 
     @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
     def text(self) -> str:
         """The stripped source line, or "" where the file cannot be read (an interactive session)."""
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
         text = self.text
-        return f"{self.file}:{self.line}" + (f": {text}" if text else "")
+        return self.place + (f": {text}" if text else "")
 
 
-def _is_internal(frame: FrameType) -> bool:
+def is_internal(frame: FrameType) -> bool:
+    """Whether a frame is of this package, or of what it calls itself through."""
     file = frame.f_code.co_filename
     if file == "<string>":  # a user's `python -c`, or a method that dataclasses made
         return str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]
@@ -78,7 +83,7 @@ def user_location(skip_package: bool = True) -> SourceLocation | None:
     typical depth, so a definition may record one for every operation.
     """
     frame: FrameType | None = sys._getframe(1)
-    while skip_package and frame is not None and _is_internal(frame):
+    while skip_package and frame is not None and is_internal(frame):
         frame = frame.f_back
     if frame is None:
         return None
@@ -110,16 +115,30 @@ class FusewrightError(Exception):
             named = ("expected", "given")
             self._details = tuple(f"{name}: {facts[name]}" for name in named if name in facts)
         self.message = message
+        #: the lines of a definition that make what the message names
+        self.origins: tuple[str, ...] = ()
+        #: the primitive of a schedule that leads to it
+        self.primitive: str | None = None
         super().__init__(message)
+
+    @property
+    def naming(self) -> str:
+        """The text whose names are the definition's."""
+        return "\n".join((self.message, *self._details, self.primitive or ""))
 
     def reword(self, rename: Callable[[str], str]) -> None:
         """Has the message and what is printed below it say `rename` of what they say."""
         self.message = rename(self.message)
         self._details = tuple(rename(detail) for detail in self._details)
+        self.primitive = None if self.primitive is None else rename(self.primitive)
         self.args = (self.message, *self.args[1:])
 
     def _lines(self) -> list[str]:
-        return [_sentence(self.message), *(f"  {detail}" for detail in self._details)]
+        return [
+            _sentence(self.message),
+            *(f"  {detail}" for detail in self._details),
+            *(f"  {line}" for line in (*self.origins, self.primitive) if line),
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -419,6 +438,16 @@ class SimulationError(FusewrightError, RuntimeError):
     """
 
     template = "{problem}, at `{statement}` in block {block}, thread {thread}"
+    #: what names of the kernel, as `T0 is T4`, are in the definition; None: the kernel has the definition's
+    where: str | None = None
+
+    @property
+    def naming(self) -> str:
+        return super().naming if self.where is None else self.where
+
+    def _lines(self) -> list[str]:
+        head, *rest = super()._lines()
+        return [f"{head.removesuffix('.')}, where {self.where}." if self.where else head, *rest]
 
 
 class OutOfBoundsError(SimulationError):

@@ -57,7 +57,8 @@ class NvrtcOptions:
 
     Attributes:
         arch: exact architecture, as `sm_80` or `sm_90a`.
-        max_registers: cap on registers per thread; None: the compiler's choice.
+        max_registers: cap on registers per thread; None: the compiler's choice. The compiler ignores it for
+            kernels with `__launch_bounds__` (CUDA C++ Programming Guide, launch bounds).
         fma: contract multiplications and additions.
         precise_division: round float divisions correctly. Without, they are within 2 ulp over the whole range
             (PTX ISA, div.full), at a quarter of the instructions, as torch.compile's are.

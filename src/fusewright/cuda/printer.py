@@ -153,6 +153,8 @@ class KernelPrinter:
         if not threads and None not in known:
             threads = known[0] * known[1] * known[2]  # type: ignore[operator]
         bounds = f" __launch_bounds__({threads})" if threads else ""
+        if kernel.max_registers:  # CUDA takes one of the two, and ignores NVRTC's option beside bounds
+            bounds = f" __maxnreg__({kernel.max_registers})"
         listed = ",\n".join(_INDENT * 2 + param for param in params)
         return [
             f"// grid ({grid}), block ({block}), {shared} bytes of shared memory",

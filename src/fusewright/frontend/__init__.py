@@ -1,6 +1,7 @@
 """The interface: definitions that are recorded, cached, printed, scheduled and run.
 
 What lives here: `definition` (FusionDefinition), `handles` and `operators` (what users hold and call),
+`signatures` and `unknown` (what they are told of these), `methods.pyi` and `stubs` (what type checkers are),
 `records`, `states` and `recording` (a definition as hashable records, and the fusion built from them),
 `cache` (the trie of all definitions), `fusion_schedules` and `fusion_state` (what it keeps of each), `inputs`
 (of a call), `scheduling`, `primitives` and `params` (`fd.sched`), `user_schedules` (which schedule serves

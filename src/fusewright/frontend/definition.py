@@ -8,15 +8,17 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.dtype import DataType, from_torch
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
+    FusewrightError,
     MissingDefinitionError,
     ProfileError,
     ScheduleError,
@@ -41,7 +43,8 @@ from fusewright.frontend.inputs import (
 )
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
-from fusewright.frontend.operators import Operators
+from fusewright.frontend.operators import Operators, recorded_by
+from fusewright.frontend.origins import explain
 from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
@@ -54,6 +57,9 @@ from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
 
+if TYPE_CHECKING:
+    from fusewright.frontend.methods import DtypeLike, Number
+
 __all__ = ["FusionDefinition"]
 
 MAX_RECORDS = 9999
@@ -61,6 +67,8 @@ MAX_RECORDS = 9999
 
 
 NO_OPTIONS: Sequence[str] = ()
+
+D = TypeVar("D", bound="FusionDefinition")
 
 
 class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
@@ -105,6 +113,8 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         self.sched = SchedOperators(self)
         self._max_length = max_length
         self._registry = registry
+        #: where the user wrote each record; of a definition that was looked up by its id nowhere
+        self._call_sites: list[CallSite | None] = []
         self._options = options if options is not None else Options.from_environment()
         self._tracer = Tracer(self._options)
         self._recorder: Recorder | None = None
@@ -137,11 +147,12 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             hint="a block that ended in an error leaves none" if self._failed else "or override definition()",
         )
 
-    def __enter__(self) -> FusionDefinition:
+    def __enter__(self: D) -> D:
         if self._leaf is not None:
             raise DefinitionError("Attempting to add to a completed definition!")
         self._check_written()
         self._recorder = Recorder(FusionCache.get(), self._max_length)
+        self._call_sites = []
         return self
 
     def __exit__(
@@ -199,6 +210,7 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         except TypeError:
             raise row.mismatch(args, kwargs, advice(row.parameters, values)) from None
         first, outcome = recorder.record(Record(row.name, encoded))
+        self._call_sites.append(call_site())
         if outcome.container is Container.NONE:
             return None
         handles = [handle_for(self, first + i, state) for i, state in enumerate(outcome.states)]
@@ -213,6 +225,25 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             raise DefinitionError(f"{value!r} belongs to another definition")
         return Ref(value.index)
 
+    @overload
+    def define_tensor(
+        self,
+        shape: Sequence[int],
+        contiguity: bool | Sequence[bool | None] = False,
+        dtype: DtypeLike = DataType.Float,
+        is_cpu: bool = False,
+        stride_order: Sequence[int] = (),
+    ) -> Tensor: ...
+    @overload
+    def define_tensor(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        dtype: DtypeLike = DataType.Float,
+        static_sizes: bool = False,
+        is_cpu: bool = False,
+    ) -> Tensor: ...
+    @recorded_by(DEFINERS["define_tensor"])
     def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:
         """The next input, a tensor.
 
@@ -251,15 +282,27 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         shape = [size if static_sizes or size == 1 else -1 for size in sizes]
         return self._record(row, (shape, contiguity, dtype, is_cpu, stride_order), {})
 
+    @overload
+    def define_scalar(self, dtype: DtypeLike = DataType.Double, /) -> Scalar: ...
+    @overload
+    def define_scalar(self, value: Number | None = None, dtype: DtypeLike | None = None) -> Scalar: ...
+    @recorded_by(DEFINERS["define_scalar"])
     def define_scalar(self, *args: Any, **kwargs: Any) -> Scalar:
         """`(dtype=Double)`, `(None, dtype)`: the next input, a scalar. `(value, dtype=None)`: a constant."""
         return self._record(DEFINERS["define_scalar"], args, kwargs)
 
-    def define_constant(self, *args: Any, **kwargs: Any) -> Scalar:
+    def define_constant(self, value: Number, dtype: DtypeLike | None = None) -> Scalar:
         """The old name of `define_scalar` with a value."""
         warnings.warn("define_constant is now define_scalar", DeprecationWarning, stacklevel=2)
-        return self.define_scalar(*args, **kwargs)
+        return self.define_scalar(value, dtype)
 
+    @overload
+    def define_vector(self, size: int, dtype: DtypeLike = DataType.Int) -> Vector: ...
+    @overload
+    def define_vector(
+        self, values: int | Sequence[int | Scalar], dtype: DtypeLike = DataType.Int
+    ) -> Vector: ...
+    @recorded_by(DEFINERS["define_vector"])
     def define_vector(self, *args: Any, **kwargs: Any) -> Vector:
         """`(size)`: that many Int inputs. `(values, dtype=Int)`: of these ints (>= -1) and Scalars."""
         if "size" in kwargs:
@@ -283,6 +326,13 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         dtype = from_torch(tensor.dtype)
         return self._define_strided(tensor.shape, tensor.stride(), dtype, static_sizes, is_cpu)
 
+    @overload
+    def add_output(
+        self, output: Tensor, alias_input: Tensor | None = None, stride_order: Sequence[int] = ()
+    ) -> None: ...
+    @overload
+    def add_output(self, output: Tensor, stride_order: Sequence[int]) -> None: ...
+    @recorded_by(DEFINERS["add_output"])
     def add_output(self, *args: Any, **kwargs: Any) -> None:
         """The next output: `(output)`, `(output, alias_input)` or `(output, stride_order)`.
 
@@ -362,6 +412,9 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
                 profile,
                 schedules=schedules,
             )
+        except FusewrightError as error:
+            self._explain(error)
+            raise
         finally:
             if stream is not None:
                 self._debug_output = stream.getvalue()
@@ -429,6 +482,11 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             if isinstance(schedule, FinishedSchedule) and self._has_schedule:
                 self._schedules(leaf).forget(self._signature(leaf, arguments, place))
             raise
+
+    def _explain(self, error: FusewrightError) -> None:
+        """Has an error that this definition led to show the user's lines of what it names."""
+        if self._leaf is not None:
+            explain(error, self._leaf.records, self._leaf.outcomes, self._call_sites)
 
     def profile(self) -> FusionProfile:
         """Where the time of the last call with `profile=True` went. ProfileError, a ValueError: none was."""

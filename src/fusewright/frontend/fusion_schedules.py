@@ -14,7 +14,9 @@ from fusewright.frontend.printing import repro_script
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Building, Outcome
 from fusewright.host import FinishedSchedule, FusionExecutor
+from fusewright.host.memory_checks import has_no_memory
 from fusewright.ir import Fusion, Node, verify_fusion
+from fusewright.ir.naming import number_by_state
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Registry, Scheduler
 
@@ -60,6 +62,7 @@ class FusionSchedules:
         self._executors: OnceCache[tuple[int, ...] | None, FusionExecutor] = OnceCache(MAX_EXECUTORS)
         self._executor: FusionExecutor | None = None
         self.fusion.unify_extents()
+        number_by_state(self.fusion, building.values)
         verify_fusion(self.fusion)
         #: for each output of the fusion the state that `add_output` was given; None: an operation added it
         self.given = tuple(building.outputs)
@@ -98,8 +101,10 @@ class FusionSchedules:
         """What a user's schedule for these flat inputs is kept by: all that a heuristic may read of a call.
 
         That is what a program is bound to, and the GPU: `gpu` is what the simulator describes, for inputs on
-        the CPU. None for inputs that do not fit the definition.
+        the CPU. None for inputs that do not fit the definition, or that have no memory.
         """
+        if has_no_memory(inputs):
+            return None
         try:
             return device, gpu, self.executor.signature(inputs)
         except (AttributeError, TypeError, ValueError, RuntimeError):

@@ -6,7 +6,7 @@ the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -14,16 +14,23 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ArgumentTypeError, UnknownOpError
-from fusewright.frontend.operators import unknown_method, unknown_operation
+from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.recipes import RECIPES
+from fusewright.frontend.signatures import dress, user_signature, without_first
 from fusewright.frontend.states import State, StateKind
-from fusewright.ops import OPS
+from fusewright.frontend.unknown import unknown_method, unknown_operation
+from fusewright.ir import Scalar as IrScalar
+from fusewright.ir import TensorView
+from fusewright.ops import OPS, ScalarVector
 from fusewright.schedule import Schedule
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
+    from fusewright.frontend.methods import ScalarMethods, TensorMethods
+else:  # made below
+    ScalarMethods = TensorMethods = object
 
-__all__ = ["Handle", "Scalar", "Tensor", "Vector", "handle_for"]
+__all__ = ["USER_TYPES", "Handle", "Scalar", "Tensor", "Vector", "handle_for"]
 
 
 def _unknown_attribute(kind: type[Handle], name: str) -> AttributeError:
@@ -103,42 +110,6 @@ class Arithmetic(Handle):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # made below from the tables
-        __add__: Callable[[Any, Any], Any]
-        __radd__: Callable[[Any, Any], Any]
-        __sub__: Callable[[Any, Any], Any]
-        __rsub__: Callable[[Any, Any], Any]
-        __mul__: Callable[[Any, Any], Any]
-        __rmul__: Callable[[Any, Any], Any]
-        __truediv__: Callable[[Any, Any], Any]
-        __rtruediv__: Callable[[Any, Any], Any]
-        __mod__: Callable[[Any, Any], Any]
-        __rmod__: Callable[[Any, Any], Any]
-        __pow__: Callable[[Any, Any], Any]
-        __rpow__: Callable[[Any, Any], Any]
-        __and__: Callable[[Any, Any], Any]
-        __rand__: Callable[[Any, Any], Any]
-        __or__: Callable[[Any, Any], Any]
-        __ror__: Callable[[Any, Any], Any]
-        __xor__: Callable[[Any, Any], Any]
-        __rxor__: Callable[[Any, Any], Any]
-        __lshift__: Callable[[Any, Any], Any]
-        __rlshift__: Callable[[Any, Any], Any]
-        __rshift__: Callable[[Any, Any], Any]
-        __rrshift__: Callable[[Any, Any], Any]
-        __matmul__: Callable[[Any, Any], Any]
-        __lt__: Callable[[Any, Any], Any]
-        __le__: Callable[[Any, Any], Any]
-        __gt__: Callable[[Any, Any], Any]
-        __ge__: Callable[[Any, Any], Any]
-
-        def __eq__(self, other: object) -> Any: ...
-        def __ne__(self, other: object) -> Any: ...
-        def __hash__(self) -> int: ...
-        def __neg__(self) -> Any: ...
-        def __abs__(self) -> Any: ...
-        def __invert__(self) -> Any: ...
-
     @property
     def dtype(self) -> DataType:
         return self._state.dtype
@@ -157,17 +128,19 @@ class Arithmetic(Handle):
             "`is None` asks if there is one, fd.ops.where chooses by value, a < b < c is two operations",
         )
 
-    def __float__(self) -> float:
-        self._no_value("float", "fd.ops.cast converts values")
+    if not TYPE_CHECKING:  # to type checkers there is no such conversion
 
-    def __int__(self) -> int:
-        self._no_value("int", "fd.ops.cast converts values")
+        def __float__(self) -> float:
+            self._no_value("float", "fd.ops.cast converts values")
 
-    def __complex__(self) -> complex:
-        self._no_value("complex", "fd.ops.cast converts values")
+        def __int__(self) -> int:
+            self._no_value("int", "fd.ops.cast converts values")
 
-    def __index__(self) -> int:
-        self._no_value("index", "a Scalar may be a size where an operation takes a shape")
+        def __complex__(self) -> complex:
+            self._no_value("complex", "fd.ops.cast converts values")
+
+        def __index__(self) -> int:
+            self._no_value("index", "a Scalar may be a size where an operation takes a shape")
 
 
 for _name, _operation in BINARY_OPERATORS.items():
@@ -194,19 +167,15 @@ def _comparison(operation: str, same: bool) -> Callable[[Arithmetic, Any], Any]:
     return method
 
 
-Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[method-assign]
-Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[method-assign]
+Arithmetic.__eq__ = _comparison("eq", same=True)  # type: ignore[assignment]
+Arithmetic.__ne__ = _comparison("ne", same=False)  # type: ignore[assignment]
 Arithmetic.__hash__ = Handle.__hash__  # type: ignore[method-assign]
 
 
-class Tensor(Arithmetic):
+class Tensor(Arithmetic, TensorMethods):
     """A tensor of the definition. Its scheduling methods are those of `fd.sched`."""
 
     __slots__ = ()
-
-    if TYPE_CHECKING:  # the scheduling methods, made below
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     @property
     def ndim(self) -> int:
@@ -220,37 +189,25 @@ class Tensor(Arithmetic):
         """One size: records `fd.ops.size`."""
         return self._op("size", self, dim)
 
-    def __len__(self) -> int:
-        self._no_value("len", "size(0) is the size of its first dimension, ndim the number of dimensions")
+    if not TYPE_CHECKING:  # to type checkers a Tensor is no sequence
 
-    def __iter__(self) -> Iterator[Tensor]:
-        self._no_value("iter", "fd.ops.split and fd.ops.select take it apart")
+        def __len__(self) -> int:
+            self._no_value("len", "size(0) is the size of its first dimension, ndim the number of dimensions")
 
-    def __getitem__(self, index: object) -> Tensor:
-        self._no_value("Tensor.__getitem__", "fd.ops.slice and fd.ops.select are the operations")
+        def __iter__(self) -> Iterator[Tensor]:
+            self._no_value("iter", "fd.ops.split and fd.ops.select take it apart")
 
-    def __contains__(self, value: object) -> bool:
-        self._no_value("Tensor.__contains__", "fd.ops.any(fd.ops.eq(tensor, value)) is the operation")
+        def __getitem__(self, index: object) -> Tensor:
+            self._no_value("Tensor.__getitem__", "fd.ops.slice and fd.ops.select are the operations")
+
+        def __contains__(self, value: object) -> bool:
+            self._no_value("Tensor.__contains__", "fd.ops.any(fd.ops.eq(tensor, value)) is the operation")
 
     def __repr__(self) -> str:
         return f"Tensor(index={self.index}, ndim={self.ndim})"
 
 
-def _scheduling_method(name: str) -> Callable[..., Any]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._fd.sched, name)(self, *args, **kwargs)
-
-    method.__name__ = name
-    method.__doc__ = getattr(Schedule, name).__doc__
-    return method
-
-
-for _name in Schedule.PRIMITIVES:
-    if _name != "inline_most":  # it takes no tensor first
-        setattr(Tensor, _name, _scheduling_method(_name))
-
-
-class Scalar(Arithmetic):
+class Scalar(Arithmetic, ScalarMethods):
     """A scalar of the definition."""
 
     __slots__ = ()
@@ -283,6 +240,27 @@ class Vector(Handle):
 
     def __repr__(self) -> str:
         return f"Vector(index={self.index}, size={self.size})"
+
+
+#: What builders and primitives take and return -> what users hold of it.
+USER_TYPES: Mapping[object, object] = {TensorView: Tensor, IrScalar: Scalar, ScalarVector: Vector}
+
+for _class in (Tensor, Scalar, Vector):
+    _class.__module__ = "fusewright"  # where users import it from, and what signatures say
+
+
+def _scheduling_method(name: str) -> Callable[..., Any]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._fd.sched, name)(self, *args, **kwargs)
+
+    primitive = Primitive.of(name)
+    signature = without_first(user_signature(primitive.typed_signature, USER_TYPES))
+    return dress(method, f"Tensor.{name}", signature, primitive.doc)
+
+
+for _name in Schedule.PRIMITIVES:
+    if _name != "inline_most":  # it takes no tensor first
+        setattr(Tensor, _name, _scheduling_method(_name))
 
 
 _CLASSES = {StateKind.TENSOR: Tensor, StateKind.SCALAR: Scalar, StateKind.VECTOR: Vector}

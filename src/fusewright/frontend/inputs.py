@@ -69,7 +69,7 @@ def device_named(device: Device) -> torch.device:
 
 
 def place_of(inputs: Inputs, device: torch.device | None) -> torch.device:
-    """Where a call runs: with its tensors, or where there are none on `device`."""
-    devices = [x.device for x in inputs if isinstance(x, torch.Tensor)]
+    """Where a call runs: with its tensors, or where there are none, or meta tensors alone, on `device`."""
+    devices = [x.device for x in inputs if isinstance(x, torch.Tensor) and x.device.type != "meta"]
     on_gpu = [place for place in devices if place.type != "cpu"]
     return next(iter((*on_gpu, *devices)), device or default_device())

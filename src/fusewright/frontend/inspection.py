@@ -10,22 +10,26 @@ import torch
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, ExecutionOrderError
 from fusewright.core.op import movable
 from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
 from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.fusion_state import FusionState
 from fusewright.frontend.handles import Tensor
-from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, place_of
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, listed, place_of
 from fusewright.frontend.printing import cuda_text, definition_text, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
+from fusewright.frontend.segments import GivenSchedules, segment_schedules
+from fusewright.frontend.states import StateKind
 from fusewright.frontend.tolerances import output_tolerances
 from fusewright.frontend.user_schedules import BySignature
-from fusewright.host import FusionExecutor
-from fusewright.host.plan import BoundProgram
-from fusewright.ir import TensorView
+from fusewright.host import FinishedSchedule, FusionExecutor, SegmentKernels, SegmentSchedules
+from fusewright.host.memory_checks import has_no_memory
+from fusewright.host.plan import BoundProgram, LaunchPlan
+from fusewright.ir import TensorView, Val
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import Registry
 from fusewright.segment import Separation
@@ -44,7 +48,14 @@ class Inspected:
         _options: Options
         _repro_inputs: tuple[list[Any], dict[str, Any]] | None
 
+        _tracer: Tracer
+        _complete: Callable[[], FusionSchedules]
+        _user_schedule: Callable[..., FinishedSchedule | None]
+
         execute: Callable[..., list[torch.Tensor]]
+
+        @property
+        def _is_scheduled(self) -> bool: ...
 
         @property
         def segments(self) -> list[FusionDefinition]: ...
@@ -105,16 +116,20 @@ class Inspected:
 
     def _program_for(self, inputs: Inputs, override_user_schedule: bool) -> BoundProgram:
         leaf = self._finished()
-        if self.segments:
-            raise ExecutionOrderError(
-                "the definition runs as segments, whose inputs are others", hint="ask each of fd.segments"
-            )
+        self._check_whole()
         arguments = flattened(inputs)
         schedule = None
         if not override_user_schedule:
             schedule = self._schedules(leaf).find(self._signature(leaf, arguments, None))
         executor = leaf.executor_for(self._registry)
         return executor.program_for(arguments, options=self._options, user_schedule=schedule)
+
+    def _check_whole(self) -> None:
+        """ExecutionOrderError if `segment` cut the definition."""
+        if self.segments:
+            raise ExecutionOrderError(
+                "the definition runs as segments, whose inputs are others", hint="ask each of fd.segments"
+            )
 
     def cuda_code_for(
         self, inputs: Inputs, intrinsic_code: bool = False, *, override_user_schedule: bool = False
@@ -127,11 +142,11 @@ class Inspected:
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.
         """
-        return cuda_text(self._program_for(inputs, override_user_schedule).launches, intrinsic_code)
+        return cuda_text(self._program_for(inputs, override_user_schedule), intrinsic_code)
 
     def last_cuda_code(self, intrinsic_code: bool = False, *, override_user_schedule: bool = False) -> str:
         """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
-        return cuda_text(self._last_program().launches, intrinsic_code)
+        return cuda_text(self._last_program(), intrinsic_code)
 
     def scheduled_fusion_ir_for(
         self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
@@ -140,18 +155,21 @@ class Inspected:
 
         With `tensor_transforms`, also how each tensor's loop axes were made. Raises as `cuda_code_for`.
         """
-        return scheduled_text(self._program_for(inputs, override_user_schedule).kernels, tensor_transforms)
+        return scheduled_text(self._program_for(inputs, override_user_schedule).launches, tensor_transforms)
 
     def last_scheduled_fusion_ir(
         self, tensor_transforms: bool = False, *, override_user_schedule: bool = False
     ) -> str:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
-        return scheduled_text(self._last_kernels(), tensor_transforms)
+        return scheduled_text(self._last_launches(), tensor_transforms)
 
     def _last_kernels(self) -> tuple[CompiledKernel, ...]:
+        return tuple(launch.op.kernel for launch in self._last_launches())
+
+    def _last_launches(self) -> tuple[LaunchPlan, ...]:
         if self.segments:
-            return tuple(kernel for segment in self.segments for kernel in segment._last_kernels())
-        return self._last_program().kernels
+            return tuple(launch for segment in self.segments for launch in segment._last_launches())
+        return self._last_program().launches
 
     def _last_program(self) -> BoundProgram:
         last = None if self._leaf is None else self._leaf.executor_for(self._registry).last_program
@@ -198,6 +216,49 @@ class Inspected:
                 given=describe_argument(part),
             )
         return part
+
+    def kernels_for(
+        self,
+        inputs: Inputs,
+        *,
+        device: Device | None = None,
+        override_user_schedule: bool = False,
+        schedules: GivenSchedules | None = None,
+    ) -> SegmentKernels:
+        """The kernels that `execute` would run for these inputs, compiled, in launch order. Nothing runs.
+
+        Of each there are the params with their reason, what the scheduler estimated, the schedule, the CUDA
+        text, registers, shared memory and occupancy, and its tensors. They print as a table.
+
+        Args:
+            inputs: may be fake tensors, or meta tensors with a `device`. On a machine without a GPU those for
+                `"cuda"` are the kernels of the GPU that is simulated.
+            device: where the call runs if no input says so.
+            override_user_schedule: those of the automatic schedule, whatever schedule the user wrote.
+            schedules: as `execute` takes them.
+
+        Raises:
+            UserError: inputs that do not fit the definition. DeviceError: meta tensors without `device`.
+            ExecutionOrderError: the definition runs as segments.
+        """
+        self._check_written()
+        leaf = self._complete()
+        self._check_whole()
+        place = None if device is None else device_named(device)
+        arguments = flattened(listed(inputs))
+        schedule: FinishedSchedule | SegmentSchedules | None = None
+        if schedules is not None:
+            schedule = segment_schedules(schedules)
+        elif not override_user_schedule and self._is_scheduled:
+            schedule = self._user_schedule(leaf, arguments, place, without_memory=has_no_memory(arguments))
+
+        def name(value: Val) -> str | None:
+            state = leaf.state.index.get(value, -1)
+            return f"{StateKind.TENSOR.value}{state}" if state >= 0 else None
+
+        return leaf.executor_for(self._registry).segment_kernels(
+            arguments, name, device=place, options=self._options, tracer=self._tracer, user_schedule=schedule
+        )
 
     # ---- checking
 

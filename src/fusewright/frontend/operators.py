@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import textwrap
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fusewright.core.errors import UnknownOpError
-from fusewright.frontend.recipes import RECIPES
+from fusewright.frontend.handles import USER_TYPES
+from fusewright.frontend.signatures import dress, user_signature
+from fusewright.frontend.unknown import unknown_operation
 from fusewright.ops import OPS, OpDef
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
+    from fusewright.frontend.methods import OperatorMethods
+else:  # made below
+    OperatorMethods = object
 
-__all__ = ["Operators"]
-
-
-# How alike two names are, as difflib measures it, where one is taken for the other misspelled.
-TYPO = 0.8
-
-
-def unknown_method(owner: str, name: str, known: Iterable[str]) -> UnknownOpError:
-    """The error for a method that `owner` lacks, with those of `known` that are spelled like it."""
-    similar = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=TYPO)
-    hint = f"did you mean {' or '.join(similar)}?" if similar else f"dir({owner}) lists what there is"
-    return UnknownOpError(name=f"{owner}.{name}", hint=hint)
+__all__ = ["Operators", "recorded_by"]
 
 
-def unknown_operation(name: str, asked: str) -> UnknownOpError:
-    """The error for an operation that was asked for as `asked`, and is none.
-
-    It says how to write it, if it is one of torch's that can be written, else which names are similar.
-    """
-    recipe = RECIPES.get(name)
-    if recipe is None:
-        return unknown_method("fd.ops", name, OPS)
-    return UnknownOpError(name=asked, hint=f"write it as\n{textwrap.indent(recipe, ' ' * 4)}")
-
-
-class Operators:
+class Operators(OperatorMethods):
     """The operations of a definition. The methods are made from `fusewright.ops.OPS`."""
 
     __slots__ = ("_fd",)
@@ -48,11 +28,7 @@ class Operators:
     def __init__(self, fd: FusionDefinition) -> None:
         self._fd = fd
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-
-    else:
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_operation(name, f"fd.ops.{name}")
@@ -61,17 +37,20 @@ class Operators:
         return list(OPS)
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def recorded_by(row: OpDef) -> Callable[[F], F]:
+    """Gives a method `(self, *args, **kwargs)` the parameters of the row that records its calls."""
+    signature = user_signature(row.signature, USER_TYPES)
+    return lambda method: dress(method, method.__qualname__, signature, inspect.getdoc(method) or "")
+
+
 def _method(row: OpDef) -> Callable[..., Any]:
     def method(self: Operators, *args: Any, **kwargs: Any) -> Any:
         return self._fd._record(row, args, kwargs)
 
-    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__name__ = row.name
-    method.__qualname__ = f"Operators.{row.name}"
-    method.__doc__ = row.doc
-    method.__signature__ = row.signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *row.signature.parameters.values()]
-    )
+    dress(method, f"Operators.{row.name}", user_signature(row.signature, USER_TYPES), row.doc)
     return method
 
 

@@ -14,10 +14,10 @@ from fusewright.ir import TensorView
 from fusewright.ops import describe_argument
 from fusewright.schedule import Schedule
 
-__all__ = ["Primitive"]
+__all__ = ["KEYWORDS", "Primitive"]
 
-# Keywords of the reference -> those of the workbench.
-_KEYWORDS = {
+#: Keywords of the reference -> those of the workbench.
+KEYWORDS: Mapping[str, str] = {
     "arg": "tensor",
     "selected_tensors": "selected",
     "selected_parallel_types": "types",
@@ -75,13 +75,26 @@ class Primitive:
         signature = inspect.signature(function)
         return Primitive(function, signature, {n: _KINDS[hints[n]] for n in list(signature.parameters)[1:]})
 
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def typed_signature(self) -> inspect.Signature:
+        """What it takes after the schedule, and returns; annotations are types."""
+        hints = typing.get_type_hints(self.function)
+        parameters = list(self.signature.parameters.values())[1:]
+        return inspect.Signature(
+            [p.replace(annotation=hints[p.name]) for p in parameters], return_annotation=hints["return"]
+        )
+
     def __call__(self, schedule: Schedule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Applies it; tensors are those of the schedule.
 
         Raises:
             ArgumentTypeError: arguments that it does not take.
         """
-        keywords = {_KEYWORDS.get(name, name): value for name, value in kwargs.items()}
+        keywords = {KEYWORDS.get(name, name): value for name, value in kwargs.items()}
         try:
             given = self.signature.bind(schedule, *args, **keywords)
         except TypeError as error:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
-from fusewright.host.plan import LaunchPlan
+from fusewright.host.plan import BoundProgram, LaunchPlan
 from fusewright.ops import DEFINERS
-from fusewright.runtime.compiler import CompiledKernel
 
 __all__ = [
     "InputDescription",
     "cuda_text",
+    "definition_lines",
     "definition_text",
     "describe",
     "number_text",
@@ -76,19 +77,26 @@ def _line(record: Record, outcome: Outcome, results: Sequence[str], names: Seque
     # One result in a list or tuple is taken out of it.
     comma = "," if len(results) == 1 and outcome.container is not Container.ONE else ""
     target = f"{', '.join(results)}{comma} = " if results else ""
-    return f"    {target}{prefix}.{record.op}({', '.join(arguments)})"
+    return f"{target}{prefix}.{record.op}({', '.join(arguments)})"
+
+
+def definition_lines(
+    records: Iterable[Record], outcomes: Iterable[Outcome]
+) -> Iterator[tuple[list[str], str]]:
+    """For each record the names of what it makes, and its line."""
+    names: list[str] = []
+    for record, (first, outcome) in zip(records, numbered_outcomes(outcomes)):
+        names += [""] * (first - len(names))
+        results = [f"{s.kind.value}{first + i}" for i, s in enumerate(outcome.states)]
+        names += results
+        yield results, _line(record, outcome, results, names)
 
 
 def definition_text(records: Iterable[Record], outcomes: Iterable[Outcome], number: int | None = None) -> str:
     """The records as a function of `fd`; `number` is the id of a complete definition."""
     name = "nvfuser_incomplete_fusion" if number is None else f"nvfuser_fusion_id{number}"
     lines = ["", f"def {name}(fd : FusionDefinition) -> None :"]
-    names: list[str] = []
-    for record, (first, outcome) in zip(records, numbered_outcomes(outcomes)):
-        names += [""] * (first - len(names))
-        results = [f"{s.kind.value}{first + i}" for i, s in enumerate(outcome.states)]
-        names += results
-        lines.append(_line(record, outcome, results, names))
+    lines += [f"    {line}" for _, line in definition_lines(records, outcomes)]
     if len(lines) == 2:
         lines.append("    pass")
     return "\n".join([*lines, ""])
@@ -174,21 +182,29 @@ def repro_script(
     return "\n".join(lines) + "\n"
 
 
-def scheduled_text(kernels: Sequence[CompiledKernel], transforms: bool) -> str:
-    """The scheduled fusion of each kernel; with `transforms`, how each tensor's loop axes were made."""
-    return "\n".join(k.scheduled_ir(transforms) for k in dict.fromkeys(kernels))
+def scheduled_text(launches: Sequence[LaunchPlan], transforms: bool) -> str:
+    """The scheduled fusion of each launch, in the definition's names; with `transforms`, how each tensor's
+    loop axes were made.
+    """
+    found: dict[str, None] = {}
+    for part in (part for launch in launches for part in launch.parts):
+        text = part.op.kernel.scheduled_ir(transforms)
+        found[text if part.segment is None else part.segment.names.translated(text)] = None
+    return "\n".join(found)
 
 
-def cuda_text(launches: Sequence[LaunchPlan], complete: bool) -> str:
+def cuda_text(program: BoundProgram, complete: bool) -> str:
     """The CUDA text of each kernel, or its complete source, below what its names stand for in each launch."""
-    found: dict[CompiledKernel, list[str]] = {}
-    for launch in launches:
-        comments = found.setdefault(launch.op.kernel, [])
+    found: dict[str, tuple[CudaSource, list[str]]] = {}
+    for launch in program.launches:
+        shape = program.shapes[launch]
+        source = launch.op.kernel.source_for(None if shape is None else shape.threads)
+        comments = found.setdefault(source.text, (source, []))[1]
         for i, part in enumerate(launch.parts):
             names = "" if part.segment is None else str(part.segment.names)
             if names:
                 comments.append(f"// {f'in part p{i} ' if launch.is_combined else ''}where {names}\n")
     return "\n".join(
-        f"{''.join(comments)}{kernel.full_text if complete else kernel.cuda_text}"
-        for kernel, comments in found.items()
+        f"{''.join(comments)}{source.text if complete else source.kernel}"
+        for source, comments in found.values()
     )

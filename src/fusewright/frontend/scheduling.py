@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -11,11 +11,12 @@ from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import DefinitionError, RejectedError, ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.frontend.fusion_schedules import FusionSchedules
-from fusewright.frontend.handles import Tensor
-from fusewright.frontend.operators import unknown_method
+from fusewright.frontend.handles import USER_TYPES, Tensor
 from fusewright.frontend.params import EditableParams
 from fusewright.frontend.primitives import Primitive
+from fusewright.frontend.signatures import dress, user_signature
 from fusewright.frontend.states import State, StateKind
+from fusewright.frontend.unknown import unknown_method
 from fusewright.host.binding import Binder
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
@@ -36,8 +37,18 @@ from fusewright.schedulers import (
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
+    from fusewright.frontend.methods import (
+        EditablePointwiseParams,
+        EditableReductionParams,
+        SchedulingMethods,
+    )
+else:  # made below
+    SchedulingMethods = object
 
 __all__ = ["SchedOperators", "UserSchedule"]
+
+#: Names of nvFuser's -> the primitives that they are.
+OTHER_NAMES: Mapping[str, str] = {"reduction_factor": "rfactor"}
 
 NOT_DEFINED = "User schedule is not defined."
 
@@ -70,7 +81,7 @@ class UserSchedule:
                 self._tensors[index] = copy
                 self._indices.setdefault(copy, index)
         self._next = len(leaf.state.values)
-        binding = Binder(leaf.fusion).bind(inputs, device)
+        binding = Binder(leaf.fusion).describe(inputs, device)
         self.facts = Facts(binding.sizes, binding.strides, binding.alignment, binding.index_dtype)
 
     def tensor(self, index: int) -> TensorView:
@@ -88,7 +99,7 @@ class UserSchedule:
         return self._indices[tensor]
 
 
-class SchedOperators:
+class SchedOperators(SchedulingMethods):
     """Primitives act on the schedule that is being written; see `Schedule` for what each does.
 
     Valid only inside `schedule()`, or between `_setup_schedule` and `_finalize_schedule`.
@@ -97,11 +108,7 @@ class SchedOperators:
     def __init__(self, fd: FusionDefinition) -> None:
         self._fd = fd
 
-    if TYPE_CHECKING:  # the primitives, made below
-
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-
-    else:
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_method("fd.sched", name, (n for n in dir(self) if not n.startswith("_")))
@@ -194,11 +201,13 @@ class SchedOperators:
         user.editing = EditableParams(self._params(user, self._registry().get(scheduler_type)), user.hardware)
         return user.editing
 
-    def compute_pointwise_heuristics(self) -> EditableParams:
-        return self.compute_heuristics(SchedulerType.pointwise)
+    def compute_pointwise_heuristics(self) -> EditablePointwiseParams:
+        """`compute_heuristics` of the pointwise scheduler."""
+        return cast("EditablePointwiseParams", self.compute_heuristics(SchedulerType.pointwise))
 
-    def compute_reduction_heuristics(self) -> EditableParams:
-        return self.compute_heuristics(SchedulerType.reduction)
+    def compute_reduction_heuristics(self) -> EditableReductionParams:
+        """`compute_heuristics` of the reduction scheduler."""
+        return cast("EditableReductionParams", self.compute_heuristics(SchedulerType.reduction))
 
     def _params(self, user: UserSchedule, scheduler: Scheduler) -> Any:
         return propose(scheduler, user.leaf.fusion, user.facts, user.hardware)
@@ -264,19 +273,19 @@ class SchedOperators:
         raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
 
 
-def _method(name: str) -> Callable[..., Any]:
-    primitive = Primitive.of(name)
+def _method(name: str, primitive_name: str) -> Callable[..., Any]:
+    primitive = Primitive.of(primitive_name)
 
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}
         return self._wrapped(primitive(self._open().schedule, arguments, keywords))
 
-    call.__name__ = name
-    call.__doc__ = primitive.function.__doc__
-    return call
+    signature = user_signature(primitive.typed_signature, USER_TYPES)
+    return dress(call, f"SchedOperators.{name}", signature, primitive.doc)
 
 
-# The last is nvFuser's other name of rfactor.
-for _name, _primitive in [*((name, name) for name in Schedule.PRIMITIVES), ("reduction_factor", "rfactor")]:
-    setattr(SchedOperators, _name, _method(_primitive))
+for _name in Schedule.PRIMITIVES:
+    setattr(SchedOperators, _name, _method(_name, _name))
+for _name, _primitive in OTHER_NAMES.items():
+    setattr(SchedOperators, _name, _method(_name, _primitive))

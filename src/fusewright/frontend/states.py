@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from fusewright.core.dtype import DataType
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.ir import Fusion, Node, Scalar, TensorView
+from fusewright.ir.naming import Naming, call
 from fusewright.ops import ScalarVector
 
 __all__ = ["Building", "Container", "Outcome", "State", "StateKind", "StateValue", "numbered_outcomes"]
@@ -79,10 +80,12 @@ class Building:
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.fusion = Fusion()
+        self.fusion.naming = Naming()
         self.values: list[StateValue] = []
         self.inputs: list[int] = []
         self.outputs: list[int | None] = []
         self.nodes: list[tuple[Node, ...]] = []
+        self._named: set[TensorView | Scalar] = set()
         for record in records:
             self.apply(record)
 
@@ -97,7 +100,13 @@ class Building:
         row.check(values)
         fusion = self.fusion
         nodes, inputs, outputs = len(fusion.nodes), len(fusion.inputs), len(fusion.outputs)
+        assert fusion.naming is not None
+        # What an operation makes inside is named after its first result; an output after what it is.
+        fusion.naming.stem = (
+            None if record.op == "add_output" else f"T{len(self.values) + _inline_count(record)}"
+        )
         result = row.build(fusion, *values)
+        fusion.naming.stem = None
         if result is None:
             results, container = [], Container.NONE
         elif isinstance(result, list):
@@ -109,6 +118,10 @@ class Building:
         hidden = _inline_states(record, result)
         made = [*hidden, *results]
         first = len(self.values)
+        for i, value in enumerate(results, first + len(hidden)):
+            if isinstance(value, (TensorView, Scalar)) and value not in self._named:
+                self._named.add(value)
+                call(fusion, value, f"{_state(value).kind.value}{i}")
         for value in fusion.inputs[inputs:]:
             # What is packed is an input; the state is what it is unpacked to.
             place = next((i for i, state in enumerate(made) if state is value), len(hidden))
@@ -134,11 +147,16 @@ def _inline_states(record: Record, result: Any) -> list[StateValue]:
         if not _is_list(given):
             return list(result)
         return [scalar for scalar, arg in zip(result, given) if not isinstance(arg, Ref)]
-    hidden: list[StateValue] = []
-    for parameter, arg in zip(record.row.parameters, record.args):
-        if parameter.kind.is_shape and _is_list(arg):
-            hidden += [None] * (sum(not isinstance(item, Ref) for item in arg) + 1)
-    return hidden
+    return [None] * _inline_count(record)
+
+
+def _inline_count(record: Record) -> int:
+    """How many states the shapes take that are written in a record, `define_vector` apart."""
+    return sum(
+        sum(not isinstance(item, Ref) for item in arg) + 1
+        for parameter, arg in zip(record.row.parameters, record.args)
+        if parameter.kind.is_shape and _is_list(arg)
+    )
 
 
 def _is_list(arg: Arg) -> bool:

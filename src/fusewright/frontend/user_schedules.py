@@ -16,7 +16,7 @@ from fusewright.frontend.inputs import Inputs, flattened, place_of
 from fusewright.frontend.scheduling import UserSchedule
 from fusewright.host import FinishedSchedule
 from fusewright.host.binding import Binder
-from fusewright.runtime.hardware import hardware_of
+from fusewright.host.calls import hardware_for
 
 __all__ = ["Scheduled"]
 
@@ -47,9 +47,14 @@ class Scheduled:
         #: the `schedule` that the schedules are of, and these
         self._own_schedules: tuple[object, BySignature] | None = None
 
-    def schedule(self) -> None:
-        """What a subclass may override, or a caller assign, to schedule the computation with `self.sched`."""
-        raise MissingDefinitionError(problem="this definition has no schedule()")
+    if TYPE_CHECKING:
+        #: what a subclass may override, or a caller assign, to schedule the computation with `self.sched`
+        schedule: Callable[[], None]
+    else:
+
+        def schedule(self) -> None:
+            """What a subclass may override, or a caller assign, to schedule it with `self.sched`."""
+            raise MissingDefinitionError(problem="this definition has no schedule()")
 
     def _schedules(self, leaf: FusionSchedules) -> BySignature:
         """The schedules that serve this definition."""
@@ -76,13 +81,22 @@ class Scheduled:
         return "schedule" in self.__dict__ or type(self).schedule is not Scheduled.schedule
 
     def _user_schedule(
-        self, leaf: FusionSchedules, inputs: Inputs, device: torch.device | None, rebuild: bool
+        self,
+        leaf: FusionSchedules,
+        inputs: Inputs,
+        device: torch.device | None,
+        rebuild: bool = False,
+        without_memory: bool = False,
     ) -> FinishedSchedule | None:
-        """The user's schedule for these inputs, written now if there is a `schedule()` and none yet."""
+        """The user's schedule for these inputs, written now if there is a `schedule()` and none yet.
+
+        `without_memory`: whether there are inputs that have no signature because they have no memory.
+        """
         schedules = self._schedules(leaf)
         key = self._signature(leaf, inputs, device)
         found = schedules.find(key)
-        if key is not None and self._has_schedule and (found is None or rebuild):
+        fits = key is not None or without_memory
+        if fits and self._has_schedule and (found is None or rebuild):
             with self._writing:
                 found = schedules.find(key)
                 if found is None or rebuild:
@@ -122,7 +136,7 @@ class Scheduled:
             warnings.warn(
                 "A user schedule exists for these inputs already, and is written anew", stacklevel=2
             )
-        hardware = hardware_of(place_of(arguments, device), self._options)
+        hardware = hardware_for(place_of(arguments, device), self._options)
         self._open_schedule = UserSchedule(leaf, arguments, device, hardware)
 
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
@@ -140,10 +154,11 @@ class Scheduled:
         signature = self._signature(leaf, arguments, device)
         if signature is None:
             binder = Binder(leaf.fusion)
-            binder.bind(binder.flatten(arguments), device)  # raises what does not fit
+            binder.describe(binder.flatten(arguments), device)  # raises what does not fit
         user, self._open_schedule = self._open_schedule, None
         finished = leaf.user_schedule(user.schedule, user.params)
-        schedules.put(signature, finished)
+        if signature is not None:
+            schedules.put(signature, finished)
         return finished
 
     def _exist_schedule(self, inputs: Inputs, device: torch.device | None = None) -> bool:

@@ -2,8 +2,8 @@
 
 What lives here: `executor` (the entry: signature -> program), `signature` (the key of a call), `binding`
 (checks the inputs of a new signature and finds its sizes), `memory_checks` (what kernels cannot read),
-`selection` (which kernels serve a call, and what happens where a proposal is wrong), `bundles` (which of
-them are one launch),
+`selection` (which kernels serve a call, and what happens where a proposal is wrong), `steps` (compiles them),
+`bundles` (which of them are one launch), `segment_kernels` (what is known of them, for the user),
 `scalars` (what the host computes), `layout` (shapes and strides of what it allocates), `finished` (a user's
 schedules), `ir` and `build` (the host IR of a fusion), `codegen` (its Python), `plan` (binds a program to a
 signature), `profile` (runs one with a clock) and `workspaces`. It may import everything from core to
@@ -12,5 +12,13 @@ runtime. Start reading at `executor.FusionExecutor`.
 
 from fusewright.host.executor import FusionExecutor
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.segment_kernels import KernelTensor, SegmentKernel, SegmentKernels
 
-__all__ = ["FinishedSchedule", "FusionExecutor", "SegmentSchedules"]
+__all__ = [
+    "FinishedSchedule",
+    "FusionExecutor",
+    "KernelTensor",
+    "SegmentKernel",
+    "SegmentKernels",
+    "SegmentSchedules",
+]

@@ -150,11 +150,23 @@ class Binder:
         index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
         return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
 
-    def describe(self, inputs: Sequence[Any], device: torch.device | None) -> Binding:
+    def describe(
+        self, inputs: Sequence[Any], device: torch.device | None, needs_place: bool = False
+    ) -> Binding:
         """`bind` for tensors that may have no memory, whose addresses are then as torch allocates.
 
-        Meta tensors are taken to be where the others are.
+        Meta tensors are taken to be where the others are; if all are, where `device` says. Without it they
+        are where calls run that name no device, unless that is to be said (`needs_place`).
+
+        Raises:
+            DeviceError: it is to be said, and is not. Otherwise as `bind`.
         """
+        if needs_place and device is None and self._is_nowhere(inputs):
+            raise DeviceError(
+                "meta tensors do not say where the call runs",
+                expected='device="cuda", or device="cpu" for the simulated GPU',
+                given="no device",
+            )
         found = self.shapes(inputs, device, with_meta=True)
         index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
         alignment = [ALIGNMENT_BYTES] * len(inputs)
@@ -163,6 +175,16 @@ class Binder:
             if is_plain(type(given)) and given.device.type != "meta":
                 alignment[i] = _alignment(given)
         return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
+
+    @property
+    def is_placed_by_device(self) -> bool:
+        """Whether a call's device is what it names, as no input tells."""
+        return all(spec.tensor.is_cpu for _, spec in self._tensors)
+
+    def _is_nowhere(self, inputs: Sequence[Any]) -> bool:
+        """Whether there are tensors that would say where a call runs, and all are meta tensors."""
+        given = [inputs[i] for i, spec in self._tensors if not spec.tensor.is_cpu]
+        return bool(given) and all(isinstance(t, torch.Tensor) and t.device.type == "meta" for t in given)
 
     def shapes(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool = False) -> Shapes:
         """The part of `bind` that asks for no memory: for tensors that have none, too, and symbolic sizes."""

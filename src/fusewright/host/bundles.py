@@ -9,7 +9,7 @@ from operator import gt
 from typing import Any
 
 from fusewright.core.errors import InternalError, ScheduleError
-from fusewright.core.hardware import MAX_GRID
+from fusewright.core.hardware import MAX_GRID, MAX_PARAMETER_BYTES
 from fusewright.core.once import OnceCache
 from fusewright.core.tracing import Tracer
 from fusewright.host.ir import LaunchKernel
@@ -23,8 +23,7 @@ from fusewright.segment import Segment
 
 logger = logging.getLogger("fusewright")
 
-# Bytes of parameters that every GPU and driver takes.
-MAX_PARAMETER_BYTES, POINTER_BYTES = 4096, 8
+POINTER_BYTES = 8
 # Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each in
 # one thread, so several kernels are compiled side by side sooner than a longer one.
 MAX_STATEMENTS = 512

@@ -12,7 +12,7 @@ from fusewright.host.binding import Binding
 from fusewright.host.memory import Memory
 from fusewright.host.plan import in_place_candidates
 from fusewright.ir import Fusion
-from fusewright.runtime.hardware import hardware_of
+from fusewright.runtime.hardware import hardware_of, present
 from fusewright.schedulers import Facts
 from fusewright.segment import Call, Segment
 from fusewright.sym import Symbol
@@ -22,7 +22,7 @@ __all__ = ["call_of", "hardware_for"]
 
 def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
     """What schedulers read for tensors on a device; where that is no GPU here, the one that is simulated."""
-    return hardware_of(device if torch.cuda.is_available() else torch.device("cpu"), options)
+    return hardware_of(present(device), options)
 
 
 def call_of(

@@ -4,53 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import (
-    ExecutionOrderError,
-    InputError,
-    InternalError,
-    ParamsError,
-    ScheduleError,
-)
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
-from fusewright.core.tracing import Tracer
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.calls import call_of, hardware_for
-from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.finished import FinishedSchedule, SegmentSchedules
-from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.memory import Memory, empty_outputs
-from fusewright.host.memory_checks import unwritable
+from fusewright.host.memory_checks import has_no_memory, unwritable
 from fusewright.host.plan import (
     NO_VIEWS,
     BoundProgram,
+    Chosen,
     LaunchError,
     LaunchPlan,
     Programs,
     StepPlan,
+    placed,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
+from fusewright.host.segment_kernels import Namer, SegmentKernels, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
-from fusewright.host.views import OutputViews, Views
+from fusewright.host.steps import Steps
+from fusewright.host.views import OutputViews
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.rewrite import simplified
-from fusewright.runtime.arguments import slot_values
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.hardware import present
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedule import Schedule
 from fusewright.schedulers import (
+    Cost,
     Proposal,
     Registry,
     default_registry,
@@ -65,9 +61,14 @@ from fusewright.segment import (
     Segment,
     SegmentedFusion,
     Separation,
+    estimated,
     separation,
 )
+from fusewright.sym import Symbol
 
+Result = TypeVar("Result")
+
+NO_SIZES: frozenset[Symbol] = frozenset()
 # Settings are options with a device; so many are kept of a fusion.
 MAX_SETTINGS = 64
 
@@ -228,7 +229,7 @@ class FusionExecutor:
         binding = self._binder.bind(inputs, device)
         memory = Memory(self.fusion, binding, self._layouts)
         target = self._place(setting, binding.device).target
-        return run_profiled(inputs, program, memory, target, setting.compiler, fusion_id)
+        return run_profiled(inputs, program, memory, target, fusion_id)
 
     def kernels_for(
         self,
@@ -256,13 +257,55 @@ class FusionExecutor:
             ExecutionOrderError: no call with such inputs was executed or compiled before.
         """
         setting = self._setting(options or self.options, device)
-        key = self.signature(self._binder.flatten(inputs))
-        program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
+        program = self._program(setting, self._binder.flatten(inputs), user_schedule)
         if program is None:
             raise ExecutionOrderError(
                 "the fusion is not compiled for these inputs", hint="execute it with them first"
             )
         return program
+
+    def segment_kernels(
+        self,
+        inputs: Inputs,
+        namer: Namer,
+        *,
+        device: torch.device | None = None,
+        options: Options | None = None,
+        tracer: Tracer | None = None,
+        user_schedule: UserSchedule | None = None,
+    ) -> SegmentKernels:
+        """The kernels that `execute` would run, compiled, with what is known of them.
+
+        Nothing runs, and no call is counted, so inputs may be tensors without memory, and on a GPU that is
+        not here: then the kernels are those of the GPU that is simulated. Whatever is made is found by calls
+        that follow, and the other way round.
+
+        Args:
+            namer: what the definition calls values of the fusion.
+            device: where the call runs if no input says so.
+        """
+        options, tracer = options or self.options, tracer if tracer is not None else SILENT
+        inputs = self._binder.flatten(inputs)
+        binding = self._binder.describe(inputs, device, needs_place=True)
+        setting = self._setting(options, device if self._binder.is_placed_by_device else None)
+        place = self._place(setting, present(binding.device))
+        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
+        program = self._program(setting, inputs, user_schedule)
+        if program is not None:
+            stable = program.stable
+        memory = Memory(self.fusion, binding, self._layouts)
+        call = call_of(self.fusion, binding, memory, stable, place.target.hardware, setting.horizontal)
+
+        def describe(chosen: Chosen) -> SegmentKernels:
+            plans, _ = placed(self.fusion, chosen.plans, memory)
+            costs: dict[Segment | None, Cost] = {
+                s: estimated(call, s, proposal) for s, proposal in chosen.proposals.items()
+            }
+            parallel = not options.disabled("parallel_compile")
+            return described_kernels(plans, memory, costs, namer, parallel, tracer)
+
+        repro = partial(self.repro, inputs) if self.repro is not None else str
+        return self._chosen(setting, place, user_schedule, binding, memory, stable, repro, tracer, describe)
 
     def segments_for(
         self,
@@ -308,7 +351,7 @@ class FusionExecutor:
             binding = self.last_program.binding
         else:
             raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
-        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else frozenset()
+        stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         found = frozenset(self._views.find(binding)) if views else frozenset()
         memory, hardware = Memory(self.fusion, binding, self._layouts), hardware_for(binding.device, options)
         call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
@@ -319,9 +362,17 @@ class FusionExecutor:
         """The partition of the fusion into kernels, whatever the sizes."""
         return self._partitions_without(frozenset()).structural(tracer or Tracer())
 
-    def compiler(self, options: Options | None = None) -> KernelCompiler:
-        """The compiler of this fusion's kernels, for cubins of any architecture and their resources."""
-        return self._setting(options or self.options, None).compiler
+    def _program(
+        self, setting: Setting, inputs: Inputs, schedule: UserSchedule | None
+    ) -> BoundProgram | None:
+        """The program that is bound to flat inputs. They may be of a kind that no call takes."""
+        if has_no_memory(inputs):
+            return None
+        try:
+            key = self.signature(inputs)
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return None
+        return setting.programs.find(key if schedule is None else (schedule, key))
 
     # ---- a call with a new signature
 
@@ -393,16 +444,49 @@ class FusionExecutor:
         repro: Callable[[], str],
         tracer: Tracer,
     ) -> BoundProgram:
+        # A schedule of the user's own is made for all sizes.
+        counts = setting.constant_sizes and not isinstance(schedule, FinishedSchedule)
+        stable = self._stable_sizes.with_call(binding.sizes) if counts else NO_SIZES
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
-        if isinstance(schedule, FinishedSchedule):
-            launch = self._user_launch(setting, schedule, binding, place, tracer)
-            return self._bind(setting, place, [launch], binding, memory, tracer)
 
-        stable = self._stable_sizes.with_call(binding.sizes) if setting.constant_sizes else frozenset()
+        def bind(chosen: Chosen) -> BoundProgram:
+            kernels = [plan.op.kernel for plan in chosen.plans if isinstance(plan, LaunchPlan)]
+            if len(kernels) > 1:
+                place.target.load(kernels, tracer)
+            with tracer.stage("host program"):
+                return place.programs.bind(chosen, binding, memory, stable, tracer)
+
+        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind)
+        if setting.options.dump_dir is not None:
+            dump_kernels(self.fusion, program, memory, setting.options)
+        return program
+
+    def _chosen(
+        self,
+        setting: Setting,
+        place: DeviceState,
+        schedule: UserSchedule | None,
+        binding: Binding,
+        memory: Memory,
+        stable: frozenset[Symbol],
+        repro: Callable[[], str],
+        tracer: Tracer,
+        use: Callable[[Chosen], Result],
+    ) -> Result:
+        """What `use` makes of the steps that serve a call.
+
+        A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
+        other steps, unless the user asked for these.
+        """
+        steps = Steps(self.fusion, setting, place, binding, tracer)
+        if isinstance(schedule, FinishedSchedule):
+            return use(Chosen([steps.of_user(schedule)]))
+        proposals: dict[Segment, Proposal] = {}
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
-            return self._step(setting, segment, proposal.params, binding, place, tracer)
+            proposals[segment] = proposal
+            return steps.of(segment, proposal.params)
 
         required = self._excluded_by(setting.options, setting.deterministic)
         views = self._views.find(binding) if setting.views else NO_VIEWS
@@ -417,9 +501,9 @@ class FusionExecutor:
             if schedule is None:
                 plans = place.bundles.joined(plans, launches, memory, tracer)
             else:  # what the user wants to schedule and to see is a kernel for each segment
-                plans = self._rescheduled(setting, plans, schedule, binding, place, tracer)
+                plans = steps.rescheduled(plans, schedule)
             try:
-                return self._bind(setting, place, plans, binding, memory, tracer, views, empty)
+                return use(Chosen(plans, views, empty, proposals))
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -430,30 +514,10 @@ class FusionExecutor:
                         raise cause from None
                 selection.report_fault(segment, cause)
 
-    def _bind(
-        self,
-        setting: Setting,
-        place: DeviceState,
-        plans: Sequence[StepPlan],
-        binding: Binding,
-        memory: Memory,
-        tracer: Tracer,
-        views: Views = NO_VIEWS,
-        empty: tuple[TensorView, ...] = (),
-    ) -> BoundProgram:
-        kernels = [plan.op.kernel for plan in plans if isinstance(plan, LaunchPlan)]
-        if len(kernels) > 1:
-            place.target.load(kernels, tracer)
-        with tracer.stage("host program"):
-            program = place.programs.bind(plans, binding, memory, tracer, views, empty)
-        if setting.options.dump_dir is not None:
-            dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
-        return program
-
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:
             if device.type == "cuda":
-                target: Target = CudaTarget(device, setting.options, setting.compiler)
+                target: Target = CudaTarget(device, setting.options)
             else:
                 target = SimulatedTarget(setting.options)
             programs = Programs(self.fusion, target, self._binder.size_scalars.static)
@@ -475,133 +539,3 @@ class FusionExecutor:
             if options.disabled(switch):
                 excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
         return excluded
-
-    def _step(
-        self,
-        setting: Setting,
-        segment: Segment,
-        params: Any,
-        binding: Binding,
-        place: DeviceState,
-        tracer: Tracer,
-    ) -> StepPlan:
-        """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
-        node = segment.evaluated
-        if node is not None:
-            op = Evaluate(segment.index, node, segment.operands, segment.results, segment.outputs)
-            return place.evaluations.get(segment, lambda: EvaluatePlan(op, segment, place.target))
-        index_dtype = index_dtype_of(params, binding.index_dtype)
-        key = segment, params, index_dtype
-        known = place.launches.find(key)
-        if known is not None:
-            return known
-
-        def make() -> LaunchPlan:
-            with segment.names.in_errors(), paused_collector():
-                kernel = setting.compiler.compile(
-                    segment.fusion,
-                    segment.scheduler,
-                    params,
-                    place.target.hardware,
-                    index_dtype,
-                    tracer=tracer,
-                    text=segment.text,
-                    names=str(segment.names) if tracer.dumps_compilation else "",
-                )
-            values = (*segment.inputs, *segment.outputs)
-            op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
-            return LaunchPlan(op, segment, place.target)
-
-        return place.launches.get(key, make)
-
-    def _rescheduled(
-        self,
-        setting: Setting,
-        plans: Sequence[StepPlan],
-        schedules: SegmentSchedules,
-        binding: Binding,
-        place: DeviceState,
-        tracer: Tracer,
-    ) -> list[StepPlan]:
-        """The plans with those in place of them that the user schedules.
-
-        Raises:
-            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
-                scheduler than the segment's.
-        """
-        result = list(plans)
-        for index, given in schedules.by_index:
-            segment = plans[index].segment if 0 <= index < len(plans) else None
-            if segment is None or segment.evaluated is not None:
-                raise ScheduleError(
-                    f"schedules: segment {index} is none that a kernel computes",
-                    expected=f"the number of one of {len(plans)} segments in launch order",
-                    given=index,
-                )
-            if isinstance(given, segment.scheduler.params_type):
-                result[index] = self._step(setting, segment, given, binding, place, tracer)
-            elif callable(given):
-                workbench = Schedule(segment.fusion)
-                given(workbench)
-                finished = FinishedSchedule(workbench)
-                result[index] = self._launch(setting, finished, segment, binding, place, tracer)
-            else:
-                raise ParamsError(
-                    path=f"schedules[{index}]",
-                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
-                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
-                    given=type(given).__name__,
-                )
-        return result
-
-    def _user_launch(
-        self,
-        setting: Setting,
-        schedule: FinishedSchedule,
-        binding: Binding,
-        place: DeviceState,
-        tracer: Tracer,
-    ) -> LaunchPlan:
-        """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
-
-        ScheduleError for a fusion that no kernel can compute as a whole.
-        """
-        for node in self.fusion.ordered_nodes():
-            if node.traits.whole or node.traits.updates:
-                reason = "torch computes" if node.traits.whole else "several kernels compute"
-                raise ScheduleError(
-                    f"{reason} {node.label}, so no schedule of one kernel holds it",
-                    hint="execute the fusion without a schedule of your own",
-                )
-        return self._launch(setting, schedule, None, binding, place, tracer)
-
-    def _launch(
-        self,
-        setting: Setting,
-        schedule: FinishedSchedule,
-        segment: Segment | None,
-        binding: Binding,
-        place: DeviceState,
-        tracer: Tracer,
-    ) -> LaunchPlan:
-        """The launch of a user's schedule of a segment; None: of the whole fusion."""
-        index_dtype = index_dtype_of(schedule.params, binding.index_dtype)
-        hardware = place.target.hardware
-
-        def compile_() -> CompiledKernel:
-            return setting.compiler.compile_schedule(
-                schedule.schedule, hardware, index_dtype, params=schedule.params, tracer=tracer
-            )
-
-        def make() -> LaunchPlan:
-            text = segment.text if segment is not None else None
-            kernel = setting.user_kernels.get((text, schedule.key, index_dtype, hardware), compile_)
-            if segment is None:
-                outputs = tuple(t for t in self.fusion.output_tensors() if t.definition is not None)
-                op = LaunchKernel(0, kernel, slot_values(self.fusion), outputs)
-            else:
-                values = (*segment.inputs, *segment.outputs)
-                op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
-            return LaunchPlan(op, segment, place.target)
-
-        return place.launches.get((segment, schedule.key, index_dtype), make)

@@ -18,15 +18,18 @@ class FinishedSchedule:
             takes the index type and the limit of registers from there.
 
     Attributes:
-        key: equal for schedules of one fusion that make the same kernel: the printed primitives, which
-            replay, and what of the params the compiler reads.
+        text: the printed primitives, which replay: equal for schedules of one fusion that are lowered to
+            the same kernel.
+        key: equal for those that are compiled to the same one: the text, and what of the params the compiler
+            reads.
     """
 
     def __init__(self, schedule: Schedule, params: Any = None) -> None:
         self.schedule = schedule
         self.params = params
         cparams = params.cparams if isinstance(params, HeuristicParams) else None
-        self.key: Hashable = schedule.to_python(), cparams
+        self.text = schedule.to_python()
+        self.key: Hashable = self.text, cparams
 
 
 @dataclass(frozen=True, slots=True)

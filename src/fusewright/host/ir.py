@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fusewright.ir import LibraryCall, Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)

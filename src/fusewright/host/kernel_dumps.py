@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from fusewright.core.dump_folder import FILE_SUFFIXES, DumpFolder, KernelUse, running_test
 from fusewright.core.errors import OptionError
 from fusewright.core.forks import renew_in_child
-from fusewright.core.tracing import SILENT
 from fusewright.cuda import nvrtc
 
 if TYPE_CHECKING:
     from fusewright.core.options import Options
     from fusewright.host.memory import Memory
-    from fusewright.host.plan import BoundProgram, LaunchPlan
+    from fusewright.host.plan import BoundProgram
     from fusewright.ir import Fusion
-    from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
+    from fusewright.runtime.launch_sizes import LaunchShape
+    from fusewright.runtime.machine_code import MachineCode
 
 # Hex digits of a definition's digest.
 DIGEST_DIGITS = 16
@@ -59,12 +59,11 @@ class _Numbering:
         self._by_fusion = weakref.WeakKeyDictionary()
 
     def of(
-        self, folder: DumpFolder, fusion: Fusion, program: BoundProgram
+        self, folder: DumpFolder, fusion: Fusion, program: BoundProgram, kernels: tuple[str, ...]
     ) -> tuple[_Numbers, int, int, bool]:
-        """The numbers of the fusion, those of a program, whether it is new."""
+        """The numbers of the fusion, those of a program with these kernels, whether it is new."""
         parts = [part.segment for launch in program.launches for part in launch.parts]
         segments = tuple("" if segment is None else segment.text for segment in parts)
-        kernels = tuple(launch.op.kernel.name for launch in program.launches)
         with self._lock:
             known = self._by_fusion.setdefault(fusion, {})
             if folder not in known:
@@ -87,9 +86,7 @@ def _folder(path: Path) -> DumpFolder:
         ) from None
 
 
-def dump_kernels(
-    fusion: Fusion, program: BoundProgram, memory: Memory, compiler: KernelCompiler, options: Options
-) -> None:
+def dump_kernels(fusion: Fusion, program: BoundProgram, memory: Memory, options: Options) -> None:
     """Writes each kernel of a program of `fusion` into `options.dump_dir`, unless it was written before.
 
     Files are those of the stages that `options.dump` names; all of them if it names none with files.
@@ -102,48 +99,49 @@ def dump_kernels(
     if not program.launches or options.dump_dir is None:
         return
     folder = _folder(Path(options.dump_dir).resolve())
-    numbers, concretization, runtime, is_new = _numbering.of(folder, fusion, program)
+    shapes = [launch.shape(memory) for launch in program.launches]
+    codes = [
+        launch.op.kernel.code(None if shape is None else shape.threads)
+        for launch, shape in zip(program.launches, shapes)
+    ]
+    names = tuple(code.name for code in codes)
+    numbers, concretization, runtime, is_new = _numbering.of(folder, fusion, program, names)
     if not is_new:
         return
     stages = [stage for stage, _ in options.dump if stage in FILE_SUFFIXES] or list(FILE_SUFFIXES)
     if "sass" in stages and nvrtc.disassembler() is None:
         stages.remove("sass")
-    for launch in program.launches:
-        kernel = launch.op.kernel
+    for launch, shape, code in zip(program.launches, shapes, codes):
         use = KernelUse(
-            kernel.name,
-            kernel.scheduler,
+            code.name,
+            launch.op.kernel.scheduler,
             numbers.fusion,
             concretization,
             runtime,
             launch.op.segment,
             running_test(),
             numbers.definition,
-            asdict(compiler.nvrtc_options(kernel)),
-            _launch_of(launch, memory),
+            asdict(code.options),
+            None if shape is None else _launch_of(shape),
         )
-        made = _contents(kernel, compiler)
+        made = _contents(code)
         folder.add_kernel(use, {stage: made[stage]() for stage in stages})
 
 
-def _launch_of(launch: LaunchPlan, memory: Memory) -> dict[str, object] | None:
-    shape = launch.shape(memory)
-    if shape is None:
-        return None
+def _launch_of(shape: LaunchShape) -> dict[str, object]:
     return {"grid": shape.grid, "block": shape.block, "shared": shape.shared_bytes}
 
 
-def _contents(kernel: CompiledKernel, compiler: KernelCompiler) -> Mapping[str, Callable[[], bytes]]:
+def _contents(code: MachineCode) -> Mapping[str, Callable[[], bytes]]:
     """What is in the file of each stage."""
 
     def resources() -> bytes:
-        found = compiler.resources(kernel, tracer=SILENT)
-        return (json.dumps(asdict(found), indent=1) + "\n").encode()
+        return (json.dumps(asdict(code.resources()), indent=1) + "\n").encode()
 
     return {
-        "cuda": kernel.full_text.encode,
-        "ptx": lambda: nvrtc.compile_ptx(kernel.full_text, compiler.nvrtc_options(kernel)).encode(),
-        "cubin": lambda: compiler.cubin(kernel, tracer=SILENT).image,
-        "sass": lambda: nvrtc.sass(compiler.cubin(kernel, tracer=SILENT)).encode(),
+        "cuda": code.text.encode,
+        "ptx": lambda: code.ptx().encode(),
+        "cubin": lambda: code.cubin().image,
+        "sass": lambda: code.sass().encode(),
         "ptxas": resources,
     }

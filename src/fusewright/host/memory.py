@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from math import prod
 from typing import Any
 
 from fusewright.core.dtype import DataType
@@ -71,6 +72,16 @@ class Memory:
         """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
         shape, strides, _ = self.of(value)
         return 0 if 0 in shape else strides[dim]
+
+    def bytes_of(self, values: Iterable[Val]) -> int:
+        """What these tensors take, each once; of an expanded dimension one element."""
+        total = 0
+        for value in dict.fromkeys(values):
+            if isinstance(value, TensorView):
+                shape, strides, _ = self.of(value)
+                stored = prod(size for size, stride in zip(shape, strides) if stride or not size)
+                total += value.dtype.size * stored
+        return total
 
     def _own(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         found = self._facts.get(value)

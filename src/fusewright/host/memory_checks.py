@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,11 @@ def is_plain(given: type) -> bool:
     Others (fake, functional, distributed tensors) say themselves what an operation does with them.
     """
     return getattr(given, "__torch_dispatch__", None) is _PLAIN_DISPATCH
+
+
+def has_no_memory(inputs: Iterable[Any]) -> bool:
+    """Whether there are tensors among them that must not be asked for an address, as fake ones."""
+    return any(isinstance(value, torch.Tensor) and not is_plain(type(value)) for value in inputs)
 
 
 def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:

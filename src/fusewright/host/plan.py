@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
@@ -30,10 +30,11 @@ from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
 from fusewright.kernel.combine import part_symbol
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
-from fusewright.runtime.compiler import CompiledKernel
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import CudaTarget, Launch, Target
+from fusewright.schedulers import Proposal
 from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
@@ -52,7 +53,8 @@ _PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
 class BoundProgram:
     """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
 
-    names: what the code of `run` knows by name. binding: what is known of its calls.
+    names: what the code of `run` knows by name. binding: what is known of its calls. stable: the sizes that
+    its kernels may take to be constant. shapes: of its launches; None where there is nothing to write.
     """
 
     run: Program
@@ -61,6 +63,8 @@ class BoundProgram:
     program: HostProgram
     code: HostCode
     binding: Binding
+    stable: frozenset[Symbol]
+    shapes: Mapping[LaunchPlan, LaunchShape | None]
 
     @property
     def launches(self) -> tuple[LaunchPlan, ...]:
@@ -150,8 +154,8 @@ class LaunchPlan:
     def names_in(self, text: str) -> str:
         """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
         if not self.is_combined:
-            return "" if self.segment is None else str(self.segment.names)
-        found = {}
+            return "" if self.segment is None else self.segment.names.said_in(text)
+        found: dict[str, str] = {}
         for name, part, own in _PART_NAME.findall(text):
             segment = self.parts[int(part)].segment
             if segment is not None and own in segment.names.table:
@@ -180,8 +184,10 @@ class LaunchPlan:
             error.reword(self.segment.names.translated)
             raise LaunchError(self, error) from error
 
-    def bind(self, memory: Memory, tracer: Tracer, zeroed: Zeroed) -> dict[str, Any]:
-        """What the launch uses by name. Raises as `shape`."""
+    def bind(
+        self, memory: Memory, tracer: Tracer, zeroed: Zeroed
+    ) -> tuple[dict[str, Any], LaunchShape | None]:
+        """What the launch uses by name, and its shape. Raises as `shape`."""
         segment = self.op.segment
         values = self.symbols(memory)
         launch: Launch = _launch_nothing
@@ -201,7 +207,7 @@ class LaunchPlan:
                 if workspace.zeroed
                 else self._scratch(workspace, count)
             )
-        return names
+        return names, shape
 
     def _scratch(self, workspace: Workspace, count: int) -> Callable[[int], torch.Tensor]:
         dtype, device = workspace.dtype.torch, self._target.device
@@ -223,8 +229,8 @@ def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[An
     try:
         launch(stream, values)
     except SimulationError as error:
-        if where := plan.names_in(str(error)):
-            error.reword(lambda text: f"{text}, where {where}")
+        if plan.segment is not None or plan.is_combined:
+            error.where = plan.names_in(str(error))
         raise
 
 
@@ -297,6 +303,18 @@ def in_place_outputs(
     return {t: allowed[t] for each in together if all(t in allowed for t in each) for t in each}
 
 
+def placed(
+    fusion: Fusion, plans: Sequence[StepPlan], memory: Memory
+) -> tuple[tuple[StepPlan, ...], dict[TensorView, TensorView]]:
+    """The plans that there is something to do for, and the outputs that lie in an input's memory.
+
+    From now on `memory` knows these.
+    """
+    in_place = in_place_outputs(fusion, plans, memory)
+    memory.place(in_place)
+    return tuple([plan for plan in plans if not _copies_in_place(plan, in_place)]), in_place
+
+
 def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
     """Whether all that a kernel does is to copy an input onto itself."""
     nodes = [tensor.definition for tensor in plan.op.outputs]
@@ -321,6 +339,21 @@ def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, mem
         return home not in buffers
     kernel = launch.op.kernel.kernel
     return may_overwrite(kernel, buffers[home], buffers[tensor], launch.symbols(memory))
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """How a call is served.
+
+    Attributes:
+        plans: its steps, in order. views, empty: the outputs that no step computes.
+        proposals: of the planners, by segment; none for a user's schedule of the whole fusion.
+    """
+
+    plans: Sequence[StepPlan]
+    views: Views = field(default_factory=dict)
+    empty: tuple[TensorView, ...] = ()
+    proposals: Mapping[Segment, Proposal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,23 +383,15 @@ class Programs:
         self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache(MAX_WORKSPACES)
 
     def bind(
-        self,
-        plans: Sequence[StepPlan],
-        binding: Binding,
-        memory: Memory,
-        tracer: Tracer,
-        views: Views = NO_VIEWS,
-        empty: tuple[TensorView, ...] = (),
+        self, chosen: Chosen, binding: Binding, memory: Memory, stable: frozenset[Symbol], tracer: Tracer
     ) -> BoundProgram:
         """The function for calls that `binding` describes, which follows these plans in order.
 
-        views, empty: outputs that no plan makes, which are views or have no elements.
+        stable: the sizes that the plans may take to be constant.
         """
-        plans = tuple(plans)
+        views, empty = chosen.views, chosen.empty
         viewed = {tensor: source for tensor, (source, _) in views.items()}
-        in_place = in_place_outputs(self.fusion, plans, memory)
-        memory.place(in_place)
-        plans = tuple([plan for plan in plans if not _copies_in_place(plan, in_place)])
+        plans, in_place = placed(self.fusion, chosen.plans, memory)
         key = plans, tuple(in_place), tuple(viewed.items()), empty
         template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, empty, tracer))
         names = dict(template.constants)
@@ -384,12 +409,16 @@ class Programs:
         for tensor, (_, place) in views.items():
             names[f"shape_{tensor.name}"], names[f"stride_{tensor.name}"] = place.shape, place.strides
             names[f"offset_{tensor.name}"] = place.offset
+        shapes: dict[LaunchPlan, LaunchShape | None] = {}
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
                 names.update(plan.bind(memory))
                 continue
-            names.update(plan.bind(memory, tracer, self._zeroed))
-        return BoundProgram(template.code.bind(names), names, plans, template.program, template.code, binding)
+            own, shapes[plan] = plan.bind(memory, tracer, self._zeroed)
+            names.update(own)
+        run = template.code.bind(names)
+        program, code = template.program, template.code
+        return BoundProgram(run, names, plans, program, code, binding, stable, shapes)
 
     def _zeroed(
         self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int

@@ -11,11 +11,8 @@ from typing import Any
 import torch
 
 from fusewright.core.enums import SchedulerType
-from fusewright.core.tracing import Tracer
 from fusewright.host.memory import Memory
 from fusewright.host.plan import BoundProgram, LaunchPlan, StepPlan
-from fusewright.ir import TensorView, Val
-from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name
@@ -104,7 +101,6 @@ def run_profiled(
     program: BoundProgram,
     memory: Memory,
     target: Target,
-    compiler: KernelCompiler,
     fusion_id: int,
 ) -> tuple[list[torch.Tensor], FusionProfile]:
     """Runs the call with a clock at each launch. The program itself stays as it is."""
@@ -127,12 +123,11 @@ def run_profiled(
     host_ms = (perf_counter() - begin) * MS
 
     kernels = [
-        _kernel_profile(i, plan, memory, target, compiler, clock.ms(*times[i]))
-        for i, plan in enumerate(plans)
+        _kernel_profile(i, plan, program, memory, target, clock.ms(*times[i])) for i, plan in enumerate(plans)
     ]
     spans = list(times.values())
     elapsed = clock.ms(spans[0][0], spans[-1][1]) if spans else 0.0
-    read, written = _bytes(program.program.inputs, memory), sum(map(_tensor_bytes, outputs))
+    read, written = memory.bytes_of(program.program.inputs), sum(map(_tensor_bytes, outputs))
     kernel_ms = sum(kernel.time_ms for kernel in kernels)
     bandwidth = _bandwidth(read + written, kernel_ms)
     return outputs, FusionProfile(
@@ -187,14 +182,14 @@ def combined_profile(
 def _kernel_profile(
     index: int,
     plan: StepPlan,
+    program: BoundProgram,
     memory: Memory,
     target: Target,
-    compiler: KernelCompiler,
     time_ms: float,
 ) -> KernelProfile:
-    written = _bytes(plan.op.outputs, memory)
+    written = memory.bytes_of(plan.op.outputs)
     outputs = set(plan.op.outputs)
-    read = _bytes([value for value in plan.op.values if value not in outputs], memory)
+    read = memory.bytes_of([value for value in plan.op.values if value not in outputs])
     bandwidth = _bandwidth(read + written, time_ms)
     device = target.device
     return KernelProfile(
@@ -208,22 +203,22 @@ def _kernel_profile(
         input_bytes=read,
         output_bytes=written,
         **(
-            _launch_facts(plan, memory, compiler)
+            _launch_facts(plan, program.shapes[plan])
             if isinstance(plan, LaunchPlan)
             else {**NO_LAUNCH, "name": plan.op.node.label}
         ),
     )
 
 
-def _launch_facts(launch: LaunchPlan, memory: Memory, compiler: KernelCompiler) -> dict[str, Any]:
+def _launch_facts(launch: LaunchPlan, shape: LaunchShape | None) -> dict[str, Any]:
     """What is known of a kernel beside its time and data, by field."""
     kernel = launch.op.kernel
-    shape = launch.shape(memory) or LaunchShape((0, 0, 0), (0, 0, 0), 0)
-    cubin = compiler.cubin(kernel, tracer=Tracer(timing=False))
-    resources = cubin.resources[kernel.name]
+    code = kernel.code(None if shape is None else shape.threads)
+    shape = shape or LaunchShape((0, 0, 0), (0, 0, 0), 0)
+    resources = code.resources()
     return {
         "name": kernel.name,
-        "compile_time_ms": (kernel.compile_seconds + cubin.compile_seconds) * MS,
+        "compile_time_ms": (kernel.compile_seconds + code.cubin().compile_seconds) * MS,
         "grid_str": str(list(shape.grid)),
         "block_str": str(list(shape.block)),
         "cluster_str": str([1, 1, 1]),
@@ -248,17 +243,6 @@ NO_LAUNCH: dict[str, Any] = {
 def _bandwidth(bytes_: int, ms: float) -> float:
     """GB/s."""
     return bytes_ / (ms / MS) / 1e9 if ms > 0 else 0.0
-
-
-def _bytes(values: Sequence[Val], memory: Memory) -> int:
-    total = 0
-    for value in dict.fromkeys(values):
-        if isinstance(value, TensorView):
-            shape, strides, _ = memory.of(value)
-            total += value.dtype.size * prod(
-                size for size, stride in zip(shape, strides) if stride or not size
-            )
-    return total
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> int:

@@ -14,7 +14,8 @@ from fusewright.core.options import Options
 from fusewright.host.bundles import Bundles
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.plan import BoundProgram, LaunchPlan, Programs
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
 
@@ -58,7 +59,7 @@ class Setting:
         self.horizontal = not options.disabled("horizontal_fusion")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: those of users' schedules, by the schedule's key; devices of one kind share them
+        #: those of users' schedules, by the schedule's text; devices of one kind share them
         self.user_kernels: OnceCache[tuple[Hashable, Hashable, DataType, HardwareInfo], CompiledKernel] = (
             OnceCache(MAX_KERNELS)
         )

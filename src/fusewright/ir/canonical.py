@@ -131,7 +131,7 @@ def canonical_sizes(sizes: Sequence[Symbol]) -> dict[Symbol, Symbol]:
     table: dict[Symbol, Symbol] = {}
     for number, size in enumerate(sizes):
         high = substitute(size.hi, dict(table)) if isinstance(size.hi, Expr) else size.hi
-        table[size] = symbol(f"{size.name[0]}{number}", size.lo, high, size.multiple_of)
+        table[size] = symbol(f"i{number}", size.lo, high, size.multiple_of)
     return table
 
 
@@ -172,7 +172,7 @@ class _Sizes:
         if position_of(e) is not None or value_of(e) is not None:
             name = e.name
         else:
-            name = f"{e.name[0]}{self.numbers.setdefault(e, len(self.numbers))}"
+            name = f"i{self.numbers.setdefault(e, len(self.numbers))}"
         is_any = e.lo == 0 and high is None and e.multiple_of == 1
         return name if is_any else f"{name}<{e.lo},{high},{e.multiple_of}>"
 

@@ -13,6 +13,7 @@ from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, transforms_between
 from fusewright.ir.index_map import computed_parts, is_sum_of_products, value_extent, value_of
+from fusewright.ir.naming import Naming
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, Storage, TensorView, Val
@@ -62,6 +63,10 @@ class Fusion:
         self.computed_sizes: dict[Symbol, Expr] = {}
         #: what must hold for the sizes of a call, and what an error says where it does not
         self.checks: list[tuple[Expr, str]] = []
+        #: for symbols that were renamed the names that they were made with
+        self.made_as: dict[Symbol, str] = {}
+        #: what names values that nodes make; None: they are called by their numbers
+        self.naming: Naming | None = None
         #: what is known of a fusion that is frozen (`analyze.kept`); None: it may change
         self.analyses: dict[Hashable, object] | None = None
         self._equal: dict[Expr, Expr] = {}
@@ -121,7 +126,8 @@ class Fusion:
         is_cpu: bool = False,
     ) -> TensorView:
         """A fresh tensor. ShapeError if its sizes are known and beyond what 64-bit offsets reach."""
-        check_offsets(f"T{self._tensors}", dtype, [as_int(axis.visible_extent) for axis in logical])
+        name = f"T{self._tensors}" if self.naming is None else "a tensor that this makes"
+        check_offsets(name, dtype, [as_int(axis.visible_extent) for axis in logical])
         tensor = TensorView(
             self._tensors,
             dtype,
@@ -206,6 +212,8 @@ class Fusion:
             out.definition = node
         for value in dict.fromkeys(node.inputs):
             value.uses.append(node)
+        if self.naming is not None:
+            self.naming.name_results(node)
         return node
 
     def remove_node(self, node: Node) -> None:
@@ -237,9 +245,15 @@ class Fusion:
                 f"{what}: a conflict was found with 2 different sizes", expected=str(a), given=str(b)
             )
         # A constant stands for the class, else the size that was made first.
-        if as_int(b) is not None or (as_int(a) is None and _made_before(b, a)):
+        if as_int(b) is not None or (as_int(a) is None and self._made_before(b, a)):
             a, b = b, a
         self._equal[b] = a
+
+    def _made_before(self, a: Expr, b: Expr) -> bool:
+        """Whether size a was created before size b ('i3' before 'i12')."""
+        names = [self.made_as.get(e, e.name) if isinstance(e, Symbol) else "" for e in (a, b)]
+        first, second = (int(name[1:]) if name[1:].isdigit() else 1 << 30 for name in names)
+        return first < second
 
     def require(self, condition: Expr, message: str) -> None:
         """States what must hold for the sizes of every call; ShapeError with `message` if it never does."""
@@ -282,12 +296,13 @@ class Fusion:
     def renumber(self, sizes: Mapping[Symbol, Symbol]) -> None:
         """Numbers values and axes from 0, in the order of `values`, and gives sizes these names.
 
+        Values are called by their numbers, and what nodes make from now on after these.
         A scalar that a size stands for takes the size's name; scalars are numbered after the sizes.
         """
         self._tensors, self._scalars = 0, len(sizes)
         for value in self.values():
             if isinstance(value, TensorView):
-                value.number = self._tensors
+                value.number, value.label = self._tensors, f"T{self._tensors}"
                 self._tensors += 1
                 continue
             own = sizes.get(value.extent) if isinstance(value.extent, Symbol) else None
@@ -298,6 +313,7 @@ class Fusion:
         for number, axis in enumerate(self.axes()):
             axis.number = number
             self._axes = number + 1
+        self.naming = Naming()
         self.scalar_of = {sizes[s]: scalar for s, scalar in self.scalar_of.items()}
         # Bounds of positions, too, are made of sizes, and are renamed after the expressions that they are in.
         # So that no size has another's old name meanwhile, all have names that are nobody's at first.
@@ -459,6 +475,8 @@ class Fusion:
         for out in self.outputs:
             alias = values[out.alias] if out.alias is not None else None
             new.outputs.append(Output(values[out.tensor], alias, out.hidden))  # type: ignore[arg-type]
+        new.made_as = dict(self.made_as)
+        new.naming = None if self.naming is None else self.naming.copy()
         # A scalar that nothing here uses keeps standing for itself.
         new.scalar_of = {s: values.get(v, v) for s, v in self.scalar_of.items()}  # type: ignore[misc]
         return new, values
@@ -517,12 +535,6 @@ def _producers_first(nodes: Sequence[Node]) -> list[Node]:
     return order
 
 
-def _made_before(a: Expr, b: Expr) -> bool:
-    """Whether size a was created before size b ('i3' before 'i12')."""
-    key = [(int(e.name[1:]) if isinstance(e, Symbol) and e.name[1:].isdigit() else 1 << 30) for e in (a, b)]
-    return key[0] < key[1]
-
-
 def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
     """A copy that no node computes or uses yet; `axes` leads to the copies of axes and is added to."""
     if isinstance(value, Scalar):
@@ -537,6 +549,7 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         allocation=[axes[a] for a in value.allocation],
         contiguity=value.contiguity,
         is_cpu=value.is_cpu,
+        label=value.label,
     )
     new.loop = [axes[a] for a in value.loop]
     if value.storage is not None:

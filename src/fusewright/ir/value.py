@@ -37,6 +37,7 @@ class TensorView:
     logical: its dimensions, reduced ones included.
     maybe_root: the axes that its definition produces.
     shape: the logical axes that consumers see: those not reduced away.
+    label: what it is called; None: by its number (`Fusion.names_values`).
     loop: the axes that its computation loops over, made from logical by transforms.
     allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
@@ -48,6 +49,7 @@ class TensorView:
 
     __slots__ = (
         "number",
+        "label",
         "dtype",
         "memory",
         "root",
@@ -75,8 +77,10 @@ class TensorView:
         allocation: Sequence[IterDomain] | None = None,
         contiguity: Sequence[bool | None] | None = None,
         is_cpu: bool = False,
+        label: str | None = None,
     ) -> None:
         self.number = number
+        self.label = label
         self.dtype = dtype
         self.memory = memory
         self.redefine(logical, root)
@@ -104,7 +108,7 @@ class TensorView:
 
     @property
     def name(self) -> str:
-        return f"T{self.number}"
+        return self.label or f"T{self.number}"
 
     @property
     def is_placed(self) -> bool:

@@ -77,7 +77,7 @@ def block_count(grid: Sequence[Expr]) -> Expr:
 
 
 def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
-    """One kernel that does what `parts` do, which have one `common_block` and index type.
+    """One kernel that does what `parts` do, which have one `common_block`, index type and `max_registers`.
 
     No part may touch what another writes. Its parameters are those of the parts in order, then the number of
     each part's first block, `start0`, `start1`, ... and that of all blocks. Neighbours that are the same
@@ -113,6 +113,7 @@ def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
         tuple(
             [Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]
         ),
+        first.max_registers,
     )
 
 

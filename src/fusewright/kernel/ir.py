@@ -435,7 +435,8 @@ class Kernel:
     """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
 
     `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
-    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown).
+    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown); `max_registers` are
+    those that a thread may use (0: as many as `max_threads` allow).
     """
 
     name: str
@@ -447,6 +448,7 @@ class Kernel:
     index_dtype: DataType = DataType.Int
     max_threads: int = 0
     alignments: tuple[Alignment, ...] = ()
+    max_registers: int = 0
 
 
 #: What statements stand in.

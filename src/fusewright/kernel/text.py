@@ -73,6 +73,7 @@ def kernel_text(kernel: Kernel) -> str:
         f"index {kernel.index_dtype.name}",
     ]
     launch += [f"max_threads {kernel.max_threads}"] if kernel.max_threads else []
+    launch += [f"max_registers {kernel.max_registers}"] if kernel.max_registers else []
     lines.append(_INDENT + "  ".join(launch))
     lines += [f"{_INDENT}require {a.buffer.name} aligned to {a.bytes}" for a in kernel.alignments]
     lines += _body(kernel.body, 1)

@@ -299,7 +299,7 @@ def _register_row(row: ElementwiseOp) -> None:
     sign = f" ({names[0]} {row.symbol} {names[1]})" if row.symbol and row.arity == 2 else ""
     call = f"{row.name}({', '.join(names)}){sign}"
     doc = f"{call}, element by element.\n\nThe result's type is {_RESULT_TYPE[row.rule]}."
-    register(OPS, row.name, inspect.Signature(parameters), build, doc)
+    register(OPS, row.name, inspect.Signature(parameters, return_annotation=Val), build, doc)
 
 
 for _row in ELEMENTWISE.values():

@@ -82,7 +82,7 @@ def _check_quantized(name: str, block_size: int, gamma: bool) -> None:
         )
 
 
-@op()
+@op(overloads={("mat1", "mat2", "offsets"): TensorView})
 def grouped_mm(
     fusion: Fusion,
     mat1: TensorView,

@@ -163,7 +163,7 @@ def _scalar_dtype(values: list[Any]) -> None:
     values[:] = value, dtype
 
 
-@op(DEFINERS, arrange=_scalar_dtype)
+@op(DEFINERS, arrange=_scalar_dtype, overloads={("dtype",): Scalar})
 def define_scalar(fusion: Fusion, value: ScalarLike | None = None, dtype: DataType | None = None) -> Scalar:
     """A constant of the value's own type or `dtype`; with None the next input, a Double unless said."""
     check_has_values(dtype, "a scalar")
@@ -202,7 +202,7 @@ def _output_order(values: list[Any]) -> None:
         values[1], values[2] = None, values[1]
 
 
-@op(DEFINERS, arrange=_output_order)
+@op(DEFINERS, arrange=_output_order, overloads={("output", "stride_order"): None})
 def add_output(
     fusion: Fusion,
     output: Operand,

@@ -147,7 +147,11 @@ def _dtype_in_place_of_dims(values: list[Any]) -> None:
 
 
 _ONE_OR_MORE_DIMS: dict[str, Any] = {"aliases": {"dim": "dims"}, "arrange": one_dim_as_list}
-_OVERLOADS: dict[str, Any] = {"aliases": {"dim": "dims"}, "arrange": _dtype_in_place_of_dims}
+_OVERLOADS: dict[str, Any] = {
+    "aliases": {"dim": "dims"},
+    "arrange": _dtype_in_place_of_dims,
+    "overloads": {("arg", "dtype"): TensorView},
+}
 
 
 @op(name="sum", **_OVERLOADS)

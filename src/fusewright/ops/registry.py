@@ -155,8 +155,10 @@ class OpDef:
     """One operation: how its method is called, and what builds it.
 
     `build(fusion, *values)` takes one value a parameter: `TensorView`, `Scalar`, `ScalarVector`, or a plain
-    Python value. `aliases` are other names of parameters. `arrange` rewrites the bound values in place,
-    for overloads that one signature cannot tell. `positional` parameters need no keyword; the rest do.
+    Python value. `signature` says what it returns, too. `aliases` are other names of parameters. `arrange`
+    rewrites the bound values in place, for overloads that one signature cannot tell; `overloads` states
+    these for type checkers: the names of the parameters that one takes, and its result. `positional`
+    parameters need no keyword; the rest do.
     """
 
     name: str
@@ -168,6 +170,7 @@ class OpDef:
     arrange: Arrange | None
     index: Mapping[str, int]
     positional: int
+    overloads: Mapping[tuple[str, ...], object]
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """One value a parameter, defaults filled in. ArgumentTypeError if the call does not fit."""
@@ -273,6 +276,7 @@ def register(
     doc: str,
     aliases: Mapping[str, str] | None = None,
     arrange: Arrange | None = None,
+    overloads: Mapping[tuple[str, ...], object] | None = None,
 ) -> None:
     """Adds a row to `table`. The annotations of `signature` are keys of `KINDS`, or optional ones."""
     parameters = tuple(
@@ -282,7 +286,18 @@ def register(
     index = {p.name: i for i, p in enumerate(parameters)}
     by_keyword = sum(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values())
     positional = len(parameters) - by_keyword
-    table[name] = OpDef(name, parameters, signature, build, doc, aliases or {}, arrange, index, positional)
+    table[name] = OpDef(
+        name,
+        parameters,
+        signature,
+        build,
+        doc,
+        aliases or {},
+        arrange,
+        index,
+        positional,
+        overloads or {},
+    )
 
 
 def op(
@@ -291,6 +306,7 @@ def op(
     name: str | None = None,
     aliases: Mapping[str, str] | None = None,
     arrange: Arrange | None = None,
+    overloads: Mapping[tuple[str, ...], object] | None = None,
 ) -> Callable[[_Builder], _Builder]:
     """Registers a builder under its own name, or `name`; its first parameter is the `Fusion`."""
 
@@ -298,10 +314,13 @@ def op(
         hints = typing.get_type_hints(build)
         declared = list(inspect.signature(build).parameters.values())
         assert hints[declared[0].name] is Fusion
-        signature = inspect.Signature([p.replace(annotation=hints[p.name]) for p in declared[1:]])
+        signature = inspect.Signature(
+            [p.replace(annotation=hints[p.name]) for p in declared[1:]], return_annotation=hints["return"]
+        )
         doc = inspect.cleandoc(build.__doc__ or "")
         name_ = name or build.__name__.rstrip("_")
-        register(table, name_, signature, _by_position(build, signature), doc, aliases, arrange)
+        build_ = _by_position(build, signature)
+        register(table, name_, signature, build_, doc, aliases, arrange, overloads)
         return build
 
     return decorate

@@ -6,8 +6,10 @@ copies them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fusewright.core.dtype import DataType
-from fusewright.ir import Fusion, LibraryCall, Node, Placement, TensorView
+from fusewright.ir import Fusion, LibraryCall, Node, Placement, TensorView, Val
 from fusewright.sym import as_int, product
 
 __all__ = ["view_operands"]
@@ -18,44 +20,55 @@ _PRIMES = (104729, 49999, 24989, 12497, 6247, 3121, 1559, 773, 389, 193, 97, 47,
 
 def view_operands(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which calls read what their operands are views of."""
-    for node in list(fusion.nodes):
-        if not isinstance(node, LibraryCall):
-            continue
-        views = _chains(fusion, node)
+    calls = [node for node in fusion.nodes if isinstance(node, LibraryCall)]
+    found = {call: [_chain(fusion, value, call.op.strided_rank) for value in call.inputs] for call in calls}
+    # What a call reads as it is lies in memory: another's operand may be a view of that.
+    whole = {v for call, views in found.items() for v, chain in zip(call.inputs, views) if not chain}
+    for call, views in found.items():
+        for i, value in enumerate(call.inputs):
+            if not views[i]:
+                views[i] = _chain(fusion, value, call.op.strided_rank, whole)
         if any(views):
-            sources = [chain[0].inputs[0] if chain else value for chain, value in zip(views, node.inputs)]
-            fusion.remove_node(node)
-            node.inputs, node.views = tuple(sources), views
-            fusion.add_node(node)
+            sources = [chain[0].inputs[0] if chain else value for chain, value in zip(views, call.inputs)]
+            fusion.remove_node(call)
+            call.inputs, call.views = tuple(sources), tuple(views)
+            fusion.add_node(call)
     return fusion
 
 
-def _chains(fusion: Fusion, call: LibraryCall) -> tuple[tuple[Node, ...], ...]:
-    return tuple(
-        _chain(fusion, value, call.op.strided_rank) if isinstance(value, TensorView) else ()
-        for value in call.inputs
-    )
+def _chain(
+    fusion: Fusion, operand: Val, strided_rank: int, whole: Collection[Val] | None = None
+) -> tuple[Node, ...]:
+    """The nodes from a tensor in memory to an operand that is a view of it; none, where it is no view.
 
-
-def _chain(fusion: Fusion, operand: TensorView, strided_rank: int) -> tuple[Node, ...]:
-    """The nodes from a tensor in memory to an operand that is a view of it; none, where it is no view."""
+    They lead from the farthest of `whole`, which lie in memory, or without these from as far as there are
+    views.
+    """
+    if not isinstance(operand, TensorView):
+        return ()
     nodes: list[Node] = []
-    tensor = operand
-    while not fusion.is_input(tensor):
-        node = tensor.definition
+    count = 0
+    source = operand
+    while not fusion.is_input(source):
+        node = source.definition
         if node is None or not (node.traits.view or node.traits.indexed) or len(node.inputs) > 1:
             break
         nodes.append(node)
-        source = node.inputs[0]
-        assert isinstance(source, TensorView)
-        tensor = source
+        above = node.inputs[0]
+        assert isinstance(above, TensorView)
+        source = above
+        if whole is None or source in whole:
+            count = len(nodes)
+    del nodes[count:]
     nodes.reverse()
-    if not nodes or operand.ndim > strided_rank or tensor.is_cpu or tensor.dtype in _PAIRED:
+    if not nodes or operand.ndim > strided_rank:
         return ()
-    shows_all = product(tensor.extents) is product(operand.extents)
-    if not (shows_all or _is_in_memory(fusion, tensor)) or not _are_strided(tensor, nodes):
+    source = nodes[0].tensor_inputs[0]
+    if source.is_cpu or source.dtype in _PAIRED:
         return ()
-    return tuple(nodes)
+    shows_all = product(source.extents) is product(operand.extents)
+    is_there = shows_all or whole is not None or _is_in_memory(fusion, source)
+    return tuple(nodes) if is_there and _are_strided(source, nodes) else ()
 
 
 # Elements below a byte have no strides.

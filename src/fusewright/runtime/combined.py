@@ -11,7 +11,7 @@ from fusewright.runtime.arguments import Pointer, Size, Source, Stride, Value
 from fusewright.sym import ZERO, Expr, Symbol, substitute
 
 if TYPE_CHECKING:
-    from fusewright.runtime.compiler import CompiledKernel
+    from fusewright.runtime.compiled_kernel import CompiledKernel
 
 
 def combined_sources(

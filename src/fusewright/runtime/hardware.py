@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from fusewright.core.errors import UnsupportedDeviceError
+from fusewright.core.errors import DeviceError, UnsupportedDeviceError
 from fusewright.core.hardware import DESCRIBED, HardwareInfo, described
 from fusewright.core.options import Options
 from fusewright.cuda import driver
@@ -40,6 +40,22 @@ def hardware_of(device: torch.device, options: Options) -> HardwareInfo:
 def default_device() -> torch.device:
     """Where a call runs that names no device, by its inputs or otherwise: a GPU, or the simulator."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def present(device: torch.device) -> torch.device:
+    """The device that stands for one that may not be here: itself, or without any GPU the simulator.
+
+    DeviceError for a GPU that is not among those here.
+    """
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        return torch.device("cpu")
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if index >= count:
+        raise DeviceError(what="a call", expected=f"one of {count} GPUs here", given=device)
+    return torch.device("cuda", index)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from fusewright.core.errors import ScheduleError
@@ -14,7 +15,7 @@ from fusewright.runtime.arguments import Size, Workspace
 from fusewright.sym import Symbol, to_function
 
 if TYPE_CHECKING:
-    from fusewright.runtime.compiler import CompiledKernel
+    from fusewright.runtime.compiled_kernel import CompiledKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class LaunchShape:
     grid: Dim3
     block: Dim3
     shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return prod(self.block)
 
     def __str__(self) -> str:
         return f"grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of shared memory"
@@ -76,12 +82,11 @@ class LaunchSizes:
 
 
 def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:
-    threads = shape.block[0] * shape.block[1] * shape.block[2]
-    if threads > limit:
+    if shape.threads > limit:
         raise ScheduleError(
             f"a block of {shape.block} threads does not fit",
             expected=f"at most {limit} threads a block on {hardware.name}",
-            given=threads,
+            given=shape.threads,
             hint="split the axes that are bound to threadIdx by smaller factors",
         )
     if any(extent > most for extent, most in zip(shape.block, MAX_BLOCK)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,12 +16,14 @@ from fusewright.core.errors import (
     KernelSourceError,
     ShapeError,
 )
+from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
-from fusewright.cuda import driver, nvrtc
-from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, Library, LoadedKernel, PackedArgs
+from fusewright.cuda import driver
+from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, PackedArgs
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.hardware import hardware_of
+from fusewright.runtime.machine_code import MachineCode
 
 # How a scalar's explicit type is passed: codes of `driver.ARGUMENT_CODES`.
 _CTYPES_CODES: dict[type, str] = {
@@ -54,7 +55,7 @@ _DTYPE_CODES: dict[torch.dtype, str] = {
     torch.complex128: "D",
 }
 _ACCEPTED = "a CUDA tensor, a ctypes scalar (ctypes.c_int(3)) or a pair of value and dtype ((3, torch.int32))"
-# Launch configurations kept ready; a program that uses more of one kernel builds them anew.
+# Launch configurations kept ready; the oldest is built anew where a program uses more of one kernel.
 MAX_LAUNCHERS = 64
 
 Extent = int | Sequence[int]
@@ -102,24 +103,28 @@ class RtcKernel:
         elif arch is not None:
             options = replace(options, arch=arch)
         self.options = options
-        self.cubin = self._compile(cache or open_cache(Options.from_environment()))
-        self._symbol = self.cubin.lowered_names[name]
-        self._lock = threading.Lock()
-        self._library: Library | None = None
-        self._kernels: dict[int, LoadedKernel] = {}
-        self._launchers: dict[tuple[object, ...], Launcher] = {}
+        opened = cache or open_cache(Options.from_environment())
+        #: its cubin, resources and occupancy, and where it is loaded
+        self.code = MachineCode(name, source, options, lambda: opened, is_mangled=True)
+        self._compile()
+        self._launchers: OnceCache[tuple[object, ...], Launcher] = OnceCache(MAX_LAUNCHERS)
 
     def __repr__(self) -> str:
         return f"RtcKernel({self.name!r}, {self.options.arch}: {self.resources})"
 
     @property
+    def cubin(self) -> Cubin:
+        """The compiled program."""
+        return self.code.cubin()
+
+    @property
     def resources(self) -> Resources:
         """Registers, spills, shared memory, from the assembler's report."""
-        return self.cubin.resources[self._symbol]
+        return self.code.resources()
 
     def sass(self) -> str:
         """The machine code, where the CUDA toolkit's disassembler is installed."""
-        return nvrtc.sass(self.cubin)
+        return self.code.sass()
 
     def launch(
         self,
@@ -157,9 +162,9 @@ class RtcKernel:
                 stream if isinstance(stream, int) else stream.cuda_stream, [value for _, value in passed]
             )
 
-    def _compile(self, cache: DiskCache) -> Cubin:
+    def _compile(self) -> None:
         try:
-            return cache.compile(self.source, self.options, (self.name,))
+            self.code.cubin()
         except CompileError as error:
             # The compiler looks the name up in a file of its own, which it names so in its messages.
             if "__nv_name_map" in error.log and not error.excerpt:
@@ -169,19 +174,11 @@ class RtcKernel:
             raise KernelSourceError(message, log=error.log, excerpt=error.excerpt) from None
 
     def _launcher(self, device: int, grid: Dim3, block: Dim3, shared: int, layout: ArgLayout) -> Launcher:
-        key = (device, grid, block, shared, layout)
-        launcher = self._launchers.get(key)
-        if launcher is None:
-            with self._lock:
-                kernel = self._kernels.get(device)
-                if kernel is None:
-                    self._library = self._library or Library(self.cubin.image)
-                    kernel = self._kernels[device] = self._library.kernel(self._symbol, device)
-                _check_sizes(self.name, layout, kernel.parameter_sizes())
-                if len(self._launchers) >= MAX_LAUNCHERS:
-                    self._launchers.clear()
-                launcher = self._launchers[key] = Launcher(kernel, grid, block, shared, PackedArgs(layout))
-        return launcher
+        def make() -> Launcher:
+            _check_sizes(self.name, layout, self.code.loaded(device).parameter_sizes())
+            return self.code.launcher(device, grid, block, shared, PackedArgs(layout))
+
+        return self._launchers.get((device, grid, block, shared, layout), make)
 
 
 def _default_arch() -> str:

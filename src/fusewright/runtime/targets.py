@@ -10,17 +10,15 @@ from typing import Any, Protocol
 
 import torch
 
-from fusewright.core.dtype import DataType
-from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
-from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
-from fusewright.cuda.driver import ArgLayout, Launcher, Library, LoadedKernel, PackedArgs
-from fusewright.kernel.ir import Kernel, ScalarParam
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler
+from fusewright.kernel.ir import ScalarParam
+from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.launch_sizes import LaunchShape
+from fusewright.runtime.machine_code import compile_all
+from fusewright.runtime.passed_values import passed_value
 from fusewright.runtime.random_states import RandomStates, random_states
 from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import simulate
@@ -33,10 +31,6 @@ Launch = Callable[[int, Sequence[Any]], object]
 # below 2^16 threads); on busy ones, where each of the thousands of small operations waits for the slower
 # half, they were up to fifty times as slow.
 SMALL_LAUNCH = 2**20
-
-
-# Kernels that a device keeps loaded for new launches; those that are launched already keep theirs.
-MAX_LOADED = 4096
 
 
 class Target(Protocol):
@@ -107,69 +101,26 @@ class CudaTarget:
 
     takes_pointers = True
 
-    def __init__(self, device: torch.device, options: Options, compiler: KernelCompiler) -> None:
+    def __init__(self, device: torch.device, options: Options) -> None:
         index = device.index if device.index is not None else torch.cuda.current_device()
         self.device = torch.device("cuda", index)
         self.hardware = hardware_of(self.device, options)
         self.random_states = random_states(self.device)
-        self._compiler = compiler
-        self._loaded: OnceCache[CompiledKernel, tuple[LoadedKernel, PackedArgs]] = OnceCache(MAX_LOADED)
+        self._parallel = not options.disabled("parallel_compile")
 
     def load(self, kernels: Sequence[CompiledKernel], tracer: Tracer) -> None:
-        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._loaded]
+        # Where blocks are a call's, the launch knows which code it needs.
+        codes = [kernel.code(tracer=tracer) for kernel in kernels if kernel.has_fixed_block]
+        missing = [code for code in codes if not code.is_loaded]
         if missing:
             with tracer.stage("compile"):
-                self._compiler.cubins(missing, tracer=tracer)
+                compile_all(missing, self._parallel, tracer)
 
     def launcher(self, kernel: CompiledKernel, shape: LaunchShape, tracer: Tracer) -> Launch:
-        def load() -> tuple[LoadedKernel, PackedArgs]:
-            cubin = self._compiler.cubin(kernel, tracer=tracer)
-            codes = tuple(_argument_code(p, kernel.kernel) for p in kernel.kernel.params)
-            with tracer.stage("load"):
-                loaded = Library(cubin.image).kernel(kernel.name, self.device.index)
-            return loaded, PackedArgs(ArgLayout(codes))
-
-        loaded, arguments = self._loaded.get(kernel, load)
-        return Launcher(loaded, shape.grid, shape.block, shape.shared_bytes, arguments)
+        return kernel.launcher(self.device.index, shape, tracer)
 
     def argument(self, param: ScalarParam, value: Any) -> Any:
-        """A reduced float as the integer of its bits, anything else as it is."""
-        bits = _BITS.get(param.dtype)
-        if bits is None:
-            return value
-        return int(torch.tensor(value, dtype=param.dtype.torch).view(bits[1]).item())
+        return passed_value(param, value)
 
     def stream(self) -> int:
         return torch.cuda.current_stream(self.device).cuda_stream
-
-
-_CODES: dict[DataType, str] = {
-    DataType.Bool: "?",
-    DataType.Int: "q",
-    DataType.Int32: "i",
-    DataType.UInt64: "Q",
-    DataType.Float: "f",
-    DataType.Double: "d",
-    DataType.ComplexFloat: "F",
-    DataType.ComplexDouble: "D",
-}
-# Types that Python has no number for are passed as the integers of their bits.
-_BITS: dict[DataType, tuple[str, torch.dtype]] = {
-    DataType.Half: ("h", torch.int16),
-    DataType.BFloat16: ("h", torch.int16),
-    DataType.Float8_e4m3fn: ("b", torch.int8),
-    DataType.Float8_e5m2: ("b", torch.int8),
-    DataType.Float8_e8m0fnu: ("b", torch.int8),
-    DataType.Float4_e2m1fn: ("b", torch.int8),
-}
-
-
-def _argument_code(param: object, kernel: Kernel) -> str:
-    """The code of `cuda.driver.ARGUMENT_CODES` for a parameter."""
-    if not isinstance(param, ScalarParam):
-        return "P"
-    dtype = kernel.index_dtype if param.dtype is DataType.Index else param.dtype
-    code = _CODES.get(dtype) or (_BITS[dtype][0] if dtype in _BITS else None)
-    if code is None:
-        raise FusewrightError(f"a kernel cannot take a scalar of dtype {dtype}")
-    return code

@@ -6,12 +6,14 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
+from fusewright.schedule.call_text import call_text
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.trace import Call, TensorRef, to_python
 
@@ -25,21 +27,42 @@ def _primitive(method: F) -> F:
 
     @functools.wraps(method)
     def recorded(self: Schedule, *args: Any, **kwargs: Any) -> Any:
-        for value in (*args, *kwargs.values()):
-            self._check_owned(method.__name__, value)
-        result = method(self, *args, **kwargs)
+        try:
+            for value in (*args, *kwargs.values()):
+                self._check_owned(method.__name__, value)
+            result = method(self, *args, **kwargs)
+        except ScheduleError as error:
+            call = Call(method.__name__, _plain(args), tuple((k, _plain(v)) for k, v in kwargs.items()))
+            error.primitive = f"in {call_text(call, self.name_of)}"
+            raise
+        self.call_sites.append(call_site())
+        added = self._find_added()
+        if added and self.fusion.naming is not None:
+            source = next(v for v in (*args, *kwargs.values()) if isinstance(v, TensorView))
+            for tensor in added:
+                tensor.label = self.fusion.naming.derived(source.name, _ROLES[method.__name__])
         self._trace.append(
             Call(
                 method.__name__,
                 tuple(_plain(a) for a in args),
                 tuple((k, _plain(v)) for k, v in kwargs.items()),
                 _plain(result),
-                _plain(self._find_added()),
+                _plain(added),
             )
         )
         return result
 
     return recorded  # type: ignore[return-value]
+
+
+# What a primitive makes of T0 is called T0_<this>.
+_ROLES = {
+    "cache_after": "copy",
+    "cache_before": "value",
+    "cache_fork": "output",
+    "recompute": "again",
+    "rfactor": "partial",
+}
 
 
 def _plain(value: Any) -> Any:
@@ -89,6 +112,8 @@ class Schedule:
         self.map: dict[Val, Val]
         self.fusion, self.map = fusion.clone()
         self._trace: list[Call] = []
+        #: for each call of the trace where the user made it, if that is known
+        self.call_sites: list[CallSite | None] = []
         self._nodes = set(self.fusion.nodes)
         self._by_number = {tensor.number: tensor for tensor in self.fusion.tensors()}
 
@@ -111,6 +136,11 @@ class Schedule:
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
+
+    def name_of(self, ref: TensorRef) -> str:
+        """What a tensor is called that is, or was, one of the fusion."""
+        tensor = self._by_number.get(ref.number)
+        return f"T{ref.number}" if tensor is None else tensor.name
 
     def trace(self) -> tuple[Call, ...]:
         """The primitives called so far."""

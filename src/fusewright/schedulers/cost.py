@@ -19,6 +19,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Cost, Facts
+from fusewright.schedulers.sectors import Sectors
 from fusewright.sym import Expr
 
 # What a kernel takes besides its traffic: its launch, until the memory is busy, and the last blocks' tail.
@@ -30,6 +31,13 @@ COPY_SHARE = 0.895
 UNWRITTEN_SHARE = 0.4
 # A grid reduction: partial results go to memory, and the last block of each row or column sums them.
 GRID_REDUCTION_SECONDS = 2.6e-6
+# Cycles that a thread takes for a slot (`core.op.Spelling`), with no other warp on its scheduler; and how
+# many times as long beside others that compute.
+CYCLES_A_SLOT, BESIDE_OTHERS = 2.3, 1.6
+# From the issue of a block's loads until the first of them is there.
+LATENCY_SECONDS = 1e-6
+# Registers that a thread needs besides the vectors that it loads and stores.
+REGISTERS_TO_ADDRESS = 8
 # Operations that a multiplication with an addition counts as in a GPU's nominal speed.
 OPERATIONS_A_SLOT = 2
 # Slots (`core.op.Spelling`) of an index expression or a choice by position, for each element.
@@ -116,9 +124,14 @@ def _slots(node: Node) -> int:
 
 @dataclass(frozen=True)
 class CostModel:
-    """What kernels of one fusion cost."""
+    """What kernels of one fusion cost.
+
+    Attributes:
+        sectors: how threads go through memory. None: along each tensor's contiguous dimension.
+    """
 
     fusion: Fusion
+    sectors: Sectors | None = None
 
     @cached_property
     def _traffic(self) -> Traffic:
@@ -146,9 +159,14 @@ class CostModel:
         moved = self._traffic.read(facts) + self._traffic.written(facts)
         return moved * hardware.sm_count / _copy_speed(hardware)
 
+    def thread_seconds(self, facts: Facts, hardware: HardwareInfo, threads: float) -> float:
+        """What one of so many threads computes for: nothing hides the last ones' time."""
+        return self._arithmetic.slots(facts) / threads * CYCLES_A_SLOT / (hardware.clock_mhz * 1e6)
+
     def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float, steps: float) -> Cost:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
-        moved = int(read * reads) + written
+        in_vain = self.sectors.in_vain(facts) if self.sectors is not None else 0
+        moved = int(read * reads) + written + in_vain
         bandwidth = _copy_speed(hardware)
         computing = self._arithmetic.slots(facts) / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
         unwritten = _unwritten(read, written, hardware)
@@ -181,3 +199,10 @@ def busy_share(blocks: float, hardware: HardwareInfo) -> float:
     Half of the SMs are taken to be enough for all of it: an assumption, which only few blocks put to use.
     """
     return min(1.0, max(1.0, blocks) / (0.5 * hardware.sm_count))
+
+
+def overlap(resident: float, moving: float, idle: float) -> float:
+    """The share of the memory's speed that blocks keep, `resident` on an SM, which move bytes for `moving`
+    seconds at the SM's share of that speed, and have none in flight for `idle` seconds.
+    """
+    return min(1.0, resident * moving / (moving + idle)) if moving else 1.0

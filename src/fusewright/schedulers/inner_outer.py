@@ -32,6 +32,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
+from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Threads of a block: eight warps, of which an SM holds enough blocks to be full.
@@ -195,7 +196,9 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        space = self.space
+        axes = (*space.rows, *space.columns)
+        return CostModel(self.fusion, Sectors.along(self.fusion, (*space.loads, *space.stores), axes))
 
     @cached_property
     def _vectors(self) -> VectorLimits | None:

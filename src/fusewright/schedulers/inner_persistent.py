@@ -10,7 +10,7 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
@@ -38,7 +38,7 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -128,8 +128,7 @@ class InnerPersistentScheduler:
         # Once loops are bound, what is computed anew takes those of what it stands for.
         _recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
-            for tensor in _held_tensors(schedule.fusion, space):
-                schedule.set_memory_type(tensor, MemoryType.shared)
+            _hold_in_shared(schedule, _held_tensors(schedule.fusion, space))
         inline(schedule, space, partials, width, position)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -233,15 +232,15 @@ class _Planner:
     def _cost_held(self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int) -> Cost:
         """Of rows that are held by `blocks` in all, `resident` on an SM at a time."""
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        overlap = min(1.0, resident * moving / (moving + ROW_SECONDS)) if moving else 1.0
-        speed, steps = busy_share(blocks, hardware) * overlap, HELD_SECONDS
+        kept = overlap(resident, moving, ROW_SECONDS)
+        speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
     def _passes(self) -> int:
@@ -430,6 +429,25 @@ def _recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, l
         if wanted or _is_cheap(fusion, tensor, space):
             schedule.recompute(tensor)
             persistent.update(tensor.producers)
+
+
+def _hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
+    """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
+
+    Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
+    warp would meet in a few banks.
+    """
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
+        serial = [i for i, axis in enumerate(tensor.loop) if not axis.parallel.is_thread]
+        if tensor.loop[-1].parallel is not ParallelType.vectorize:
+            schedule.store_along(tensor, [*serial, *threads])
+            continue
+        schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
+        for use in list(tensor.uses):
+            read = schedule.cache_after(tensor, cached_uses=[use.output])
+            schedule.parallelize(read, -1, ParallelType.vectorize)
 
 
 def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:

@@ -13,19 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import MAX_GRID, HardwareInfo
+from fusewright.core.hardware import (
+    MAX_GRID,
+    MAX_REGISTERS_PER_THREAD,
+    REGISTER_BYTES,
+    HardwareInfo,
+)
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.base import Cost, Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.cost import (
+    BESIDE_OTHERS,
+    LATENCY_SECONDS,
+    REGISTERS_TO_ADDRESS,
+    CostModel,
+    busy_share,
+    overlap,
+)
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
@@ -37,6 +49,7 @@ from fusewright.schedulers.pointwise_space import (
     reference_tensor,
 )
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -135,7 +148,7 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, Sectors.along(self.fusion, self._accesses, self.space.axes))
 
     @cached_property
     def _accesses(self) -> list[Access]:
@@ -173,6 +186,12 @@ class _Planner:
         inputs = (access for access in self._accesses if self.fusion.is_input(access.tensor))
         return sum(a.tensor.dtype.size for a in inputs if a.concrete.issuperset(wanted))
 
+    @cached_property
+    def _accessed_bytes(self) -> int:
+        """Of one element of all loads and stores that are no broadcasts."""
+        wanted = [axis for axis in self.space.axes if not axis.is_broadcast]
+        return sum(a.tensor.dtype.size for a in self._accesses if a.concrete.issuperset(wanted))
+
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
@@ -194,8 +213,23 @@ class _Planner:
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; for these sizes only" if assumed else ""),
         )
-        blocks = total / (THREADS * width * unroll)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=busy_share(blocks, hardware)))
+        estimate = partial(self._estimate, facts, hardware, total / (width * unroll), width * unroll)
+        return Proposal(params, estimate)
+
+    def _estimate(self, facts: Facts, hardware: HardwareInfo, threads: float, elements: int) -> Cost:
+        """Of threads that compute so many elements each.
+
+        What they load and store stays in registers. So those of many tensors leave room for few blocks on an
+        SM, which wait for each other's arithmetic.
+        """
+        blocks = threads / THREADS
+        registers = REGISTERS_TO_ADDRESS + elements * self._accessed_bytes // REGISTER_BYTES
+        resident = hardware.registers_per_sm // (THREADS * min(registers, MAX_REGISTERS_PER_THREAD))
+        computing = self._cost.thread_seconds(facts, hardware, max(1.0, threads))
+        moving = self._cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
+        kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
+        speed = busy_share(blocks, hardware) * kept
+        return self._cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
     def _vector(self, break_point: int, facts: Facts) -> tuple[int, int]:
         """The width of vectors and the dimension whose size they divide: those of the fewest accesses.

@@ -105,14 +105,14 @@ class ReductionScheduler:
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
         nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
-        space = reduction_space(part.fusion) if nodes else "there is nothing to cut"
-        if isinstance(space, str):
+        planner = part.planner
+        if not nodes or not isinstance(planner, _Planner):
             return None
-        proposal = part.planner(facts, hardware)
-        if isinstance(proposal, Reject) or proposal.estimate is None:
-            return None
+        space = planner.space
+        speed, proposal = planner.at_speed(facts, hardware)
+        assert proposal.estimate is not None
         cost = proposal.estimate()
-        slower = power_of_two_at_most(int(cost.seconds / cost.least_seconds))
+        slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
         if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
             return None
         size = power_of_two_at_most(space.reduction_size(facts))
@@ -136,7 +136,7 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
     def _vectors(self) -> VectorLimits | None:
@@ -148,6 +148,10 @@ class _Planner:
         return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        return self.at_speed(facts, hardware)[1]
+
+    def at_speed(self, facts: Facts, hardware: HardwareInfo) -> tuple[float, Proposal]:
+        """The proposal, and the share of the memory's speed that its blocks are enough for."""
         space = self.space
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
@@ -163,10 +167,10 @@ class _Planner:
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
-    ) -> Proposal:
+    ) -> tuple[float, Proposal]:
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
+        return speed, Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
 
     @cached_property
     def _reductions(self) -> int:

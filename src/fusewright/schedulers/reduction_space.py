@@ -18,6 +18,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.sectors import Sectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,13 @@ class ReductionSpace:
         if inner is None:
             return None
         return VectorLimits(fusion, inner, (*self.loads, *self.stores))
+
+    def sectors(self, fusion: Fusion) -> Sectors:
+        """The sectors that threads touch, which go along the reduced dimensions if these are contiguous."""
+        slow, fast = self.iteration, self.reduction
+        if not self.is_inner:
+            slow, fast = fast, slow
+        return Sectors.along(fusion, (*self.loads, *self.stores), (*slow, *fast))
 
     def is_full(self, access: Access) -> bool:
         """Whether an access touches an element for each point of the space."""

@@ -47,6 +47,8 @@ class Access:
         sizes: for each of the reference's axes what a vector along it must divide, the size apart.
         by_index: whether `node` reads the input by index, or the output is stored so; not so the loads of
             the indices.
+        dims: for an access by index, the dimension of its map's positions that each of the reference's axes
+            is.
     """
 
     tensor: TensorView
@@ -55,6 +57,7 @@ class Access:
     varying: frozenset[IterDomain] = frozenset()
     sizes: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
     by_index: bool = False
+    dims: Mapping[IterDomain, int] = field(default_factory=dict)
 
     @property
     def concrete(self) -> frozenset[IterDomain]:
@@ -91,8 +94,8 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     varying: set[IterDomain] = set()
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
-    for axis, theirs in reader.items():
-        dim = position[theirs]
+    dims = {axis: position[theirs] for axis, theirs in reader.items()}
+    for axis, dim in dims.items():
         by_value = (node.index_tensors[n].shape[dim] for n in node.map.index_numbers)
         if not node.map.depends_on(dim) and all(each.is_broadcast for each in by_value):
             continue
@@ -105,7 +108,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, by_index=True)
+    return Access(source, node, axes, frozenset(varying), sizes, by_index=True, dims=dims)
 
 
 def _goes_along(index: Expr, dim: int) -> bool:
@@ -125,8 +128,9 @@ def _store(tensor: TensorView, axes: AxisMap) -> Access:
         return Access(tensor, None, axes)
     unit = unit_stride_axis(tensor)
     position = {axis: dim for dim, axis in enumerate(tensor.maybe_root)}
-    runs = {axis: stored_run(node, position[ours], unit) for axis, ours in axes.items()}
+    dims = {axis: position[ours] for axis, ours in axes.items()}
+    runs = {axis: stored_run(node, dim, unit) for axis, dim in dims.items()}
     moved = {axis: run.sizes for axis, run in runs.items() if run is not None and run.moves}
     along = dict.fromkeys(moved, unit) if unit is not None else {}
     varying = frozenset(axis for axis, ours in axes.items() if not ours.is_broadcast)
-    return Access(tensor, None, along, varying, moved, by_index=True)
+    return Access(tensor, None, along, varying, moved, by_index=True, dims=dims)

@@ -46,6 +46,7 @@ from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inl
 from fusewright.schedulers.params import LaunchParams, ScanParams
 from fusewright.schedulers.pointwise_space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
+from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of loads that a thread has in flight: as many as a reduction's.
@@ -222,7 +223,10 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        space = self.space
+        slow, fast = space.iteration, (space.scanned,)
+        axes = (*slow, *fast) if space.is_inner else (*fast, *slow)
+        return CostModel(self.fusion, Sectors.along(self.fusion, space.accesses, axes))
 
     @cached_property
     def _vectors(self) -> VectorLimits:

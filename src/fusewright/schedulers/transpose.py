@@ -34,6 +34,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.banks import padding
@@ -49,6 +50,7 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
 
@@ -77,8 +79,8 @@ class _Access:
     Attributes:
         access: the load or store.
         axis: that dimension.
-        order: the reference's dimensions as they lie in its memory.
-        full: whether it has all of the reference's dimensions.
+        order: the reference's dimensions that go along with its own, as these lie in memory.
+        full: whether it has another element for each point of the reference.
     """
 
     access: Access
@@ -126,7 +128,12 @@ def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
         if axis is not None:
             stored = [a for a in access.tensor.allocation if not a.is_broadcast and a in to_space]
             order = tuple(to_space[a] for a in stored)
-            found.append(_Access(access, axis, order, wanted <= set(order)))
+            # A read by index goes through its source along one dimension, and may jump along the others. One
+            # at loaded indices stays with their threads, so that it cannot be in group 2.
+            node = access.node if access.by_index else None
+            is_free = isinstance(node, Indexed) and not node.index_tensors
+            covered = access.concrete if is_free else set(order)
+            found.append(_Access(access, axis, order, wanted <= covered))
     return found
 
 
@@ -282,7 +289,18 @@ class _Planner:
 
     @cached_property
     def _cost(self) -> CostModel:
-        return CostModel(self.fusion)
+        return CostModel(self.fusion, self._sectors())
+
+    def _sectors(self) -> Sectors:
+        """Group 2 is accessed along its own contiguous dimension, all else along the other."""
+        groups = self.groups
+        second = {(a.tensor, a.access.node) for a in groups.second}
+        orders = [
+            (*(axis for axis in groups.space.axes if axis is not inner), inner)
+            for inner in (groups.inner1, groups.inner2)
+        ]
+        accesses = groups.space.accesses(self.fusion)
+        return Sectors(self.fusion, tuple((a, orders[(a.tensor, a.node) in second]) for a in accesses))
 
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:

@@ -3,8 +3,9 @@
 What lives here: `partition` (the greedy search, by structure), `selection` (the partition for the sizes of
 a call, compared by cost), `draft` (the graph that is cut up, what schedulers said of its parts, rewrites
 and their undoing), `groups` (the graph of groups, kept free of cycles), `order` (of launches), `bundles`
-(which segments are one launch), `exclusions` (what schedulers are not asked about), `extract` (the small
-fusion of a group), `canonical` (what equal groups share, and the way back to the definition's names),
+(which segments are one launch), `exclusions` (what schedulers are not asked about), `rejection` (what that
+is where a group cannot be made after all), `extract` (the small fusion of a group), `canonical` (what equal
+groups share, and the way back to the definition's names),
 `recompute` (work that is cheaper done twice than passed on), `regroup` (merges that this makes possible),
 `segmented` (the result and its printed form) and `separation` (why two parts of it are not one kernel). It
 may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start reading at
@@ -16,8 +17,9 @@ from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
-from fusewright.segment.selection import Call, Partitions, Planned, State
+from fusewright.segment.selection import Partitions, Planned
 from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
+from fusewright.segment.state import Call, State, estimated
 
 __all__ = [
     "NO_EXCLUSIONS",
@@ -34,6 +36,7 @@ __all__ = [
     "SeparationKind",
     "State",
     "Trial",
+    "estimated",
     "extract",
     "partition",
     "separation",

@@ -17,7 +17,8 @@ from fusewright.sym import Symbol
 # Nodes of the segments that are kept. Some 2 KB each with their values and what schedulers know of them.
 MAX_NODES = 20_000
 
-_NAME = re.compile(r"\b[Tibdfc]\d+\b")
+# A name, or the first part of one that is derived from it: T3 of T3_copy.
+_NAME = re.compile(r"\b[Tibdfc]\d+(?![0-9A-Za-z])")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +85,11 @@ class Names:
             return self.table.get(own) or (f"{own} of the kernel" if own.startswith("T") else own)
 
         return _NAME.sub(translation, text)
+
+    def said_in(self, text: str) -> str:
+        """What names in a text about the segment stand for, as `T0 is T4, i0 is i2`."""
+        named = {name: self.table[name] for name in _NAME.findall(text) if name in self.table}
+        return ", ".join(f"{own} is {theirs}" for own, theirs in named.items())
 
     @contextmanager
     def in_errors(self) -> Iterator[None]:

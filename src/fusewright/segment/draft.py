@@ -111,11 +111,13 @@ class Draft:
             def accepts(nodes: Sequence[Node], read_elsewhere: set[TensorView]) -> bool:
                 return isinstance(self._segment(nodes, read_elsewhere, excluded), Segment)
 
-            cheaper = recompute_borders(self.graph, [list(g) for g in groups], self.position, accepts)
+            copies = [list(g) for g in groups]
+            cheaper = recompute_borders(self.graph, copies, self.position, accepts, exclusions.once)
             # A group that hands on less than when it was asked about may be refused after all.
-            for made in (merged_again(groups, cheaper, self.position, accepts), filter(None, cheaper)):
+            plain = [group for parts in cheaper for group in parts]
+            for made in (merged_again(groups, cheaper, self.position, accepts), plain):
                 try:
-                    return self._all_segments(list(made), excluded)
+                    return self._all_segments(made, excluded)
                 except NoSchedulerError:
                     pass
         return self._all_segments(groups, excluded)

@@ -14,33 +14,41 @@ class Exclusions:
 
     Attributes:
         nodes: a scheduler with a node: it is asked about no group with this node.
-        merges: a scheduler with a set of nodes: it is asked about no group with two of them.
+        apart: a scheduler with disjoint sets of nodes: it is asked about no group with nodes of two of them.
+        once: nodes that no kernel computes again: it reads their results.
         redefinition: whether the graph may be rewritten for the sizes of a call.
     """
 
     nodes: frozenset[tuple[str, Node]] = frozenset()
-    merges: frozenset[tuple[str, frozenset[Node]]] = frozenset()
+    apart: frozenset[tuple[str, frozenset[frozenset[Node]]]] = frozenset()
+    once: frozenset[Node] = frozenset()
     redefinition: bool = True
 
     def without_nodes(self, name: str, nodes: Iterable[Node]) -> Exclusions:
         return replace(self, nodes=self.nodes | {(name, node) for node in nodes})
 
-    def without_merges(self, name: str, nodes: Iterable[Node]) -> Exclusions:
-        return replace(self, merges=self.merges | {(name, frozenset(nodes))})
+    def without_merges(self, name: str, *parts: Iterable[Node]) -> Exclusions:
+        """The scheduler is asked about no group with nodes of two of the parts."""
+        return replace(self, apart=self.apart | {(name, frozenset(map(frozenset, parts)))})
+
+    def without_repeats(self, nodes: Iterable[Node]) -> Exclusions:
+        return replace(self, once=self.once.union(nodes))
 
     def without_redefinition(self) -> Exclusions:
         return replace(self, redefinition=False)
 
     def of(self, twins: Mapping[Node, Node]) -> Exclusions:
         """The same of other nodes: `twins[node]`, where there is one."""
-        if not self.nodes and not self.merges:
+        if not self.nodes and not self.apart and not self.once:
             return self
         return replace(
             self,
             nodes=frozenset((name, twins.get(node, node)) for name, node in self.nodes),
-            merges=frozenset(
-                (name, frozenset(twins.get(n, n) for n in apart)) for name, apart in self.merges
+            apart=frozenset(
+                (name, frozenset(frozenset(twins.get(n, n) for n in part) for part in parts))
+                for name, parts in self.apart
             ),
+            once=frozenset(twins.get(node, node) for node in self.once),
         )
 
 
@@ -51,14 +59,20 @@ class ExclusionIndex:
         self._names: dict[Node, set[str]] = {}
         for name, node in exclusions.nodes:
             self._names.setdefault(node, set()).add(name)
-        self._merges = exclusions.merges
+        # For each, the number of the part that a node is in.
+        self._apart = [
+            (name, {node: i for i, part in enumerate(parts) for node in part})
+            for name, parts in exclusions.apart
+        ]
 
     def names(self, group: Sequence[Node]) -> frozenset[str]:
         """The schedulers that are not asked about a group."""
-        if not self._names and not self._merges:
+        if not self._names and not self._apart:
             return _NOTHING
         names = set().union(*(self._names[node] for node in group if node in self._names))
-        names.update(name for name, apart in self._merges if sum(node in apart for node in group) > 1)
+        for name, part in self._apart:
+            if len({part[node] for node in group if node in part}) > 1:
+                names.add(name)
         return frozenset(names)
 
 

@@ -56,6 +56,24 @@ def sibling_parts(groups: Sequence[Sequence[Node]]) -> Iterator[tuple[tuple[Node
                 yield part, i, j
 
 
+def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """The group, producers first, cut up where nothing that it computes leads from one part to another but
+    what follows from single elements, which each may compute for itself.
+    """
+    made = {out: node for node in group for out in node.outputs}
+    single: set[Node] = set()
+    for node in group:
+        tensors = (node.output, *node.tensor_inputs)
+        own = (made[value] for value in node.inputs if value in made)
+        if all(axis.is_broadcast for t in tensors for axis in t.shape) and all(n in single for n in own):
+            single.add(node)
+    parts = _parts([node for node in group if node not in single])
+    if len(parts) < 2:
+        return [tuple(group)]
+    inside = single.union(parts[0])
+    return [tuple(node for node in group if node in inside), *parts[1:]]
+
+
 def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The group cut up where no tensor that it computes leads from one node to another."""
     made = {out: node for node in group for out in node.outputs}
@@ -83,9 +101,9 @@ def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
 
 
 def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
-    """For each reduction of the group: that, and what follows from it there, unless that is the whole group.
+    """For each reduction of the group: that, and what follows from it there; then with what it alone needs.
 
-    Producers first, as the group.
+    Neither is the whole group. Producers first, as the group.
     """
     for start in group:
         if not isinstance(start, Reduction):
@@ -96,8 +114,14 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
             if not made.isdisjoint(node.inputs):
                 part.append(node)
                 made.update(node.outputs)
+        inside = set(part)
+        for node in reversed(group):
+            if node not in inside and all(inside.issuperset(out.uses) and out.uses for out in node.outputs):
+                inside.add(node)
         if len(part) < len(group):
             yield tuple(part)
+        if len(part) < len(inside) < len(group):
+            yield tuple([node for node in group if node in inside])
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:

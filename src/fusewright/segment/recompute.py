@@ -7,7 +7,7 @@ float, say, is twice the bytes of the input. What then has no reader is not comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
 from fusewright.ir.axis import IterDomain
@@ -18,6 +18,8 @@ Group = list[Node]
 
 # Longer chains cost more arithmetic than the memory traffic that they save.
 MAX_CHAIN = 16
+# Kernels in place of one that makes a tensor and one that reads it.
+MAX_PARTS = 3
 
 
 def recompute_borders(
@@ -25,28 +27,108 @@ def recompute_borders(
     groups: Sequence[Group],
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
-) -> list[Group]:
-    """What becomes of each group with what it computes again: nothing of one whose nodes have no use then.
+    once: Collection[Node] = (),
+) -> list[list[Group]]:
+    """What becomes of each group: one with what it computes again, several where only those can, or none
+    where its nodes have no use then.
 
     `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
-    first) that hands on these tensors.
+    first) that hands on these tensors. `once`: nodes that are not computed again.
     """
     handed_on = owned_borders(groups)
     kept = set(whole.output_tensors())
-    result: list[Group] = []
+    result: list[list[Group]] = []
     for group, own in zip(groups, handed_on):
+        parts: list[Group] | None = None
         # A library reads whole tensors from memory: nothing is computed again for it.
         for tensor in () if group[0].traits.whole else border_inputs(group):
             chain = _chain(tensor, kept)
-            if _stands_at_boundary(tensor):
+            if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
             if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group):
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
                 # What it computes again others read from the group that computed it before.
                 if accepts(candidate, own):
                     group = candidate
-        result.append(list(group))
+                elif parts is None and _only_serves(tensor, chain, group, groups):
+                    parts = _parts_with(tensor, chain, group, own, kept, position, accepts)
+        result.append(parts if parts is not None else [list(group)])
     return _without_dead(whole, result)
+
+
+def _only_serves(
+    tensor: TensorView, chain: Sequence[Node], group: Sequence[Node], groups: Sequence[Group]
+) -> bool:
+    """Whether a group does nothing but compute `tensor` for `group`."""
+    maker = next(g for g in groups if tensor.definition in g)
+    served = {*maker, *group}
+    return set(maker) <= set(chain) and all(
+        use in served for node in maker for out in node.outputs for use in out.uses
+    )
+
+
+def _parts_with(
+    tensor: TensorView,
+    chain: Sequence[Node],
+    group: Sequence[Node],
+    own: set[TensorView],
+    kept: set[TensorView],
+    position: Mapping[Node, int],
+    accepts: Callable[[Sequence[Node], set[TensorView]], bool],
+) -> list[Group] | None:
+    """The parts of a group, each with the chain if it reads `tensor`; so nothing stores that.
+
+    None: it has no such parts, they move more bytes than the group and the one that makes the tensor, or no
+    scheduler takes one of them.
+    """
+    parts = _parts(group, {*own, *kept})
+    if not 1 < len(parts) <= MAX_PARTS:
+        return None
+    readers = [part for part in parts if any(tensor in node.inputs for node in part)]
+    moved = sum(_bytes_again(tensor, chain, part) for part in readers) + _shared_bytes(tensor, parts)
+    if moved > _bytes_again(tensor, chain, ()) + 2 * tensor.dtype.size:
+        return None
+    found = []
+    for part in parts:
+        candidate = sorted({*part, *(chain if part in readers else ())}, key=position.__getitem__)
+        if not accepts(candidate, own.intersection(out for node in part for out in node.outputs)):
+            return None
+        found.append(candidate)
+    return found
+
+
+def _parts(group: Sequence[Node], read: set[Val]) -> list[Group]:
+    """The group cut where results share nothing computed, though perhaps views of a tensor.
+
+    `read`: what others read of the group, which is computed once.
+    """
+    inside = set(group)
+    found: list[set[Node]] = []
+    for node in group:
+        if any(use in inside for out in node.outputs for use in out.uses):
+            continue
+        cone: set[Node] = set()
+        stack = [node]
+        while stack:
+            above = stack.pop()
+            if above in inside and above not in cone:
+                cone.add(above)
+                stack += [v.definition for v in above.inputs if v.definition is not None]
+        work = {n for n in cone if not n.traits.own_load or not read.isdisjoint(n.outputs)}
+        joined = [part for part in found if not part.isdisjoint(work)]
+        found = [part for part in found if part.isdisjoint(work)]
+        found.append(cone.union(*joined))
+    return [[node for node in group if node in part] for part in found]
+
+
+def _shared_bytes(tensor: TensorView, parts: Sequence[Sequence[Node]]) -> float:
+    """The bytes that parts read once more, for each element of `tensor`, besides that itself."""
+    times: dict[TensorView, int] = {}
+    for part in parts:
+        made = {out for node in part for out in node.outputs}
+        for value in {v for node in part for v in node.tensor_inputs if v not in made and v is not tensor}:
+            times[value] = times.get(value, 0) + 1
+    return sum((n - 1) * v.dtype.size * _elements_per_element(v, tensor) for v, n in times.items())
 
 
 def border_inputs(group: Sequence[Node]) -> list[TensorView]:
@@ -99,11 +181,15 @@ def _can_repeat(node: Node) -> bool:
 
 def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:
     """Whether reading what the chain starts from takes no more bytes than reading `tensor`."""
+    return _bytes_again(tensor, chain, group) <= tensor.dtype.size
+
+
+def _bytes_again(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> float:
+    """The bytes of what the chain starts from and the group does not read, for each element of `tensor`."""
     made = {out for node in chain for out in node.outputs}
     read = {v for node in group for v in node.inputs}
     starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
-    bytes_read = sum(v.dtype.size * _share_read(v, chain, tensor) for v in starts if v not in read)
-    return bytes_read <= tensor.dtype.size
+    return sum(v.dtype.size * _share_read(v, chain, tensor) for v in starts if v not in read)
 
 
 def _share_read(source: TensorView, chain: Sequence[Node], other: TensorView) -> float:
@@ -133,19 +219,24 @@ def _concrete(tensor: TensorView) -> list[IterDomain]:
     return [axis for axis in tensor.shape if not axis.is_broadcast]
 
 
-def _without_dead(whole: Fusion, groups: list[Group]) -> list[Group]:
+def _without_dead(whole: Fusion, groups: list[list[Group]]) -> list[list[Group]]:
     """The groups without nodes whose results neither their group nor a later one reads."""
     wanted: set[Val] = set(whole.output_tensors())
-    result: list[Group] = []
-    for group in reversed(groups):
-        needed = set(wanted)
-        alive: Group = []
-        for node in reversed(group):
-            if any(out in needed for out in node.outputs):
-                alive.append(node)
-                needed.update(node.inputs)
-        alive.reverse()
-        result.append(alive)
-        wanted.update(border_inputs(alive))
+    result: list[list[Group]] = []
+    for parts in reversed(groups):
+        alive_parts: list[Group] = []
+        for group in reversed(parts):
+            needed = set(wanted)
+            alive: Group = []
+            for node in reversed(group):
+                if any(out in needed for out in node.outputs):
+                    alive.append(node)
+                    needed.update(node.inputs)
+            alive.reverse()
+            if alive:
+                alive_parts.append(alive)
+            wanted.update(border_inputs(alive))
+        alive_parts.reverse()
+        result.append(alive_parts)
     result.reverse()
     return result

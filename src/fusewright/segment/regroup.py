@@ -23,17 +23,17 @@ MAX_SIBLINGS = 8
 
 def merged_again(
     before: Sequence[Group],
-    after: Sequence[Group],
+    after: Sequence[Sequence[Group]],
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
     """The groups in launch order, merged where the search before did not ask about it.
 
-    `before`: groups in launch order that share no node. `after`: what became of each, maybe nothing.
-    `position`, `accepts`: as of `recompute_borders`.
+    `before`: groups in launch order that share no node. `after`: what became of each. `position`, `accepts`:
+    as of `recompute_borders`.
     """
-    if all(set(old) == set(new) for old, new in zip(before, after)):
-        return [group for group in after if group]
+    if all(_stays(old, new) for old, new in zip(before, after)):
+        return list(before)
     return _Regrouping(before, after, position, accepts).run()
 
 
@@ -41,18 +41,20 @@ class _Regrouping:
     def __init__(
         self,
         before: Sequence[Group],
-        after: Sequence[Group],
+        after: Sequence[Sequence[Group]],
         position: Mapping[Node, int],
         accepts: Callable[[Sequence[Node], set[TensorView]], bool],
     ) -> None:
         self.old = GroupGraph(before)
-        self.graph = GroupGraph(after)
+        self.graph = GroupGraph([group for parts in after for group in parts])
         self.position = position
         self.accepts = accepts
-        self.changed = {i for i, (a, b) in enumerate(zip(before, after)) if set(a) != set(b)}
+        # For each group of the second graph the one of the first that it comes from.
+        self.origin = [i for i, parts in enumerate(after) for _ in parts]
+        self.changed = {i for i, (a, b) in enumerate(zip(before, after)) if not _stays(a, b)}
         self.related_before = _candidates(self.old)
-        # What each group of the first graph is part of.
-        self.part_of = list(range(len(after)))
+        # What each group of the second graph is part of.
+        self.part_of = list(range(len(self.origin)))
 
     def run(self) -> list[Group]:
         candidates = sorted(_candidates(self.graph))
@@ -67,14 +69,20 @@ class _Regrouping:
 
     def _is_new(self, pair: tuple[int, int]) -> bool:
         """Whether the search did not ask about two groups as they are now."""
+        first, second = self.origin[pair[0]], self.origin[pair[1]]
         return (
-            pair not in self.related_before
-            or not self.changed.isdisjoint(pair)
-            or not self.old.can_merge(pair)
+            (first, second) not in self.related_before
+            or first in self.changed
+            or second in self.changed
+            or not self.old.can_merge((first, second))
         )
 
     def _nodes(self, groups: Sequence[int]) -> list[Node]:
         return sorted(self.graph.nodes(groups), key=self.position.__getitem__)
+
+
+def _stays(group: Group, parts: Sequence[Group]) -> bool:
+    return len(parts) == 1 and set(parts[0]) == set(group)
 
 
 def _candidates(graph: GroupGraph) -> set[tuple[int, int]]:

@@ -13,42 +13,53 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import FusewrightError, NoSchedulerError, RejectedError
+from fusewright.core.errors import NoSchedulerError, RejectedError
 from fusewright.core.forks import renew_in_child
-from fusewright.core.hardware import HardwareInfo
 from fusewright.core.tracing import Tracer
-from fusewright.ir import Fusion, Node
+from fusewright.ir import Fusion, Node, Update
 from fusewright.schedulers.base import (
     Cost,
-    Facts,
     Proposal,
     Registry,
     Reject,
     Rewrite,
     naming,
-    plan,
     type_name,
 )
-from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
-from fusewright.segment.bundles import launches
+from fusewright.schedulers.cost import KERNEL_SECONDS
+from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
-from fusewright.segment.order import launch_order, reductions_apart, sibling_parts, surroundings
+from fusewright.segment.order import (
+    independent_parts,
+    launch_order,
+    reductions_apart,
+    sibling_parts,
+    surroundings,
+)
 from fusewright.segment.partition import merged_groups
-from fusewright.segment.recompute import border_inputs
+from fusewright.segment.rejection import without_fault, without_rejected
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
+from fusewright.segment.state import (
+    LEAST_GAIN,
+    Call,
+    Idea,
+    Move,
+    State,
+    estimated,
+    is_better,
+    may_be_split,
+    neighbourhood,
+    repeated_slowly,
+)
 
 # Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
 # rejected by a planner that took the sizes before.
 MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
-# A segment that is estimated to take this much longer than its bytes at the speed of a copy may be cut up.
-SLOW = 1.15
-# A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
-# an estimate is no better.
-LEAST_GAIN = 0.02
 # Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
 MAX_TRIALS = 256
 # Nodes that are partitioned anew for one call at most, to see whether a reduction had better be in another
@@ -56,34 +67,6 @@ MAX_TRIALS = 256
 MAX_SURROUNDINGS = 256
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What the partition is told of a call.
-
-    Attributes:
-        size_class: calls of one class share a partition, if all planners take their sizes.
-        start: told the segments of each partition before they are planned.
-        facts: of a segment.
-        horizontal: whether several segments may be one launch.
-        watch: told each change that was tried: what it came to, the state before, and that with the change.
-    """
-
-    size_class: Hashable
-    start: Callable[[Sequence[Segment]], None]
-    facts: Callable[[Segment], Facts]
-    hardware: HardwareInfo
-    horizontal: bool = True
-    watch: Callable[[Trial, State, State], None] | None = None
-
-    def plan(self, segment: Segment) -> Proposal | Reject:
-        try:
-            answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
-        except FusewrightError as error:
-            error.reword(segment.names.translated)
-            raise
-        return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +159,7 @@ class Partitions:
         """
         with self._lock, tracer.stage("segment"):
             draft = self._current_draft(tracer)
-            return _excluding(draft, segment, draft.translated(required))
+            return without_fault(draft, segment, draft.translated(required))
 
     def as_defined(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """Segments of the definition's own nodes, where no rewrite made them. Inputs are in its order."""
@@ -207,77 +190,6 @@ def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] |
     return tuple(proposals)
 
 
-def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
-    """What a segment costs as proposed."""
-    estimate = proposal.estimate
-    if estimate is None:
-        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
-    with naming(segment.scheduler, "estimate"):
-        return estimate()
-
-
-def _excluding(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
-    """Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them.
-
-    Nodes that a rewrite made are gone with it.
-    """
-    if any(node not in draft.position for node in segment.nodes):
-        return excluded.without_redefinition()
-    name, nodes = type_name(segment.scheduler.type), segment.nodes
-    options = [excluded.without_nodes(name, nodes)]
-    if len(nodes) > 1:
-        options.append(excluded.without_merges(name, nodes))
-    for option in options:
-        try:
-            draft.segments(merged_groups(draft, draft.nodes, option), option)
-        except NoSchedulerError:
-            continue
-        return option
-    return None
-
-
-@dataclass(frozen=True)
-class State:
-    """A partition that all planners accept. `groups`: before work at the borders is repeated."""
-
-    groups: tuple[Sequence[Node], ...]
-    excluded: Exclusions
-    segments: tuple[Segment, ...]
-    proposals: tuple[Proposal, ...]
-    costs: tuple[Cost, ...]
-
-    @property
-    def seconds(self) -> float:
-        return sum(cost.seconds for cost in self.costs)
-
-
-@dataclass(frozen=True)
-class _Idea:
-    """A change to try with segments that are equal: without their scheduler, or a rewrite of each."""
-
-    segments: tuple[Segment, ...]
-    change: str
-    rewrites: tuple[Rewrite, ...] = ()
-
-    @property
-    def text(self) -> str:
-        return f"{_results(self.segments)}{self.change}"
-
-    def of(self, indices: Sequence[int]) -> _Idea:
-        """The change of these segments alone."""
-        rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
-        return _Idea(tuple([self.segments[i] for i in indices]), self.change, rewrites)
-
-
-@dataclass(frozen=True)
-class _Move:
-    """A part of one group to be in another: the groups by their places."""
-
-    part: tuple[Node, ...]
-    source: int
-    target: int
-
-
 class _Decision:
     """Finds the partition for one call."""
 
@@ -293,6 +205,7 @@ class _Decision:
         self._stays: set[tuple[str, int]] = set()
         self._planned: dict[Segment, Proposal | Reject] = {}
         self._costs: dict[Segment, Cost] = {}
+        self._planned_states = 0
 
     def run(self) -> Planned:
         with self.made() as planned:
@@ -305,12 +218,12 @@ class _Decision:
         try:
             state = self._improved(first)
             proposals = first.proposals
-            if self.trials:
+            if self._planned_states > 1:
                 # Where a tensor lies may depend on the other segments, and proposals on where it lies.
                 again = self._answers(state.segments) or self._answers((state := first).segments)
                 assert again is not None, "what was accepted is accepted again"
                 proposals = again
-            bundles = launches(self.draft.whole, state.segments, state.costs) if self.call.horizontal else ()
+            bundles = self._launches(state) if self.call.horizontal else ()
             yield Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
         finally:
             self._undo_all_but(0)
@@ -330,7 +243,9 @@ class _Decision:
             if isinstance(state, State):
                 return state
             segment, reject = state
-            further = _excluding(draft, segment, excluded)
+            is_accepted = partial(self._is_accepted, excluded)
+            sizes = self.call.facts(segment).sizes
+            further = without_rejected(draft, segment, excluded, sizes, is_accepted)
             if further is None:
                 raise RejectedError(scheduler=type_name(segment.scheduler.type), reason=reject.reason)
             excluded = further
@@ -340,8 +255,26 @@ class _Decision:
     ) -> State | tuple[Segment, Reject]:
         """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes
         one.
+
+        Work at their borders is repeated where that moves fewer bytes. Kernels that are slow all the same are
+        compared with ones that read what was computed before.
         """
+        state = self._state_of(groups, excluded)
+        repeated = repeated_slowly(state) if isinstance(state, State) else ()
+        if not repeated:
+            return state
+        try:
+            other = self._state_of(groups, excluded.without_repeats(repeated))
+        except NoSchedulerError:
+            return state
+        assert isinstance(state, State)
+        return other if isinstance(other, State) and other.seconds < state.seconds else state
+
+    def _state_of(
+        self, groups: Sequence[Sequence[Node]], excluded: Exclusions
+    ) -> State | tuple[Segment, Reject]:
         segments = self.draft.segments(groups, excluded)
+        self._planned_states += 1
         self.call.start(segments)
         proposals: list[Proposal] = []
         for segment in segments:
@@ -373,7 +306,47 @@ class _Decision:
                 state = moved
             else:
                 state = self._with_all(idea, state)
-        return state
+        return self._spread(state) if self.call.horizontal else state
+
+    def _spread(self, state: State) -> State:
+        """The state with parts of kernels that have nothing to do with each other as kernels of one launch.
+
+        There the registers of each are its own, and equal ones share their code.
+        """
+        excluded = state.excluded
+        groups: list[Sequence[Node]] = []
+        for group in state.groups:
+            parts = self._cheaper_parts(group, state)
+            groups += parts or [group]
+            if parts:
+                for scheduler in self.draft.registry:
+                    excluded = excluded.without_merges(type_name(scheduler.type), *parts)
+        ordered = launch_order(groups, self.draft.position) if len(groups) > len(state.groups) else None
+        try:
+            after = self._state(ordered, excluded) if ordered is not None else None
+        except NoSchedulerError:
+            return state
+        is_better = isinstance(after, State) and self._launched_seconds(after) < self._launched_seconds(state)
+        return after if isinstance(after, State) and is_better else state
+
+    def _cheaper_parts(self, group: Sequence[Node], state: State) -> list[tuple[Node, ...]]:
+        """Parts of a group that take less time in one launch than the group as one kernel, if any do."""
+        parts = independent_parts(group)
+        whole = self._group_cost(group, state) if 1 < len(parts) <= MAX_PARTS else None
+        if whole is None or any(isinstance(node, Update) for node in group):  # whose launches are not shared
+            return []
+        costs = [self._group_cost(part, state) for part in parts]
+        seconds = sum(cost.seconds - KERNEL_SECONDS for cost in costs if cost is not None)
+        gain = whole.seconds - seconds - KERNEL_SECONDS
+        return [] if None in costs or gain <= LEAST_GAIN * whole.seconds else parts
+
+    def _launched_seconds(self, state: State) -> float:
+        """Of all kernels, those in one launch after each other."""
+        saved = len(state.segments) - len(self._launches(state))
+        return state.seconds - KERNEL_SECONDS * saved
+
+    def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
+        return launches(self.draft.whole, state.segments, state.costs)
 
     def _moved(self, state: State) -> State | None:
         """A better state with parts of groups in others, if there is one.
@@ -383,12 +356,12 @@ class _Decision:
         """
         return self._most_of(self._moves(state), state)
 
-    def _moves(self, state: State) -> list[_Move]:
+    def _moves(self, state: State) -> list[Move]:
         """Parts that cost less in another group than in their own; each group gives or takes one at most."""
-        found: list[_Move] = []
+        found: list[Move] = []
         concerned: set[int] = set()
         for part, source, target in sibling_parts(state.groups):
-            move = _Move(part, source, target)
+            move = Move(part, source, target)
             key = "move", (*part, *state.groups[target])
             if key in self._tried or not concerned.isdisjoint((source, target)):
                 continue
@@ -405,7 +378,7 @@ class _Decision:
             concerned.update((source, target))
         return found
 
-    def _with_moves(self, moves: Sequence[_Move], state: State) -> list[Sequence[Node]]:
+    def _with_moves(self, moves: Sequence[Move], state: State) -> list[Sequence[Node]]:
         groups = list(state.groups)
         for move in moves:
             inside = set(move.part)
@@ -415,7 +388,7 @@ class _Decision:
             )
         return groups
 
-    def _most_of(self, moves: Sequence[_Move], state: State) -> State | None:
+    def _most_of(self, moves: Sequence[Move], state: State) -> State | None:
         """The state with all of these moves or, where that is no better, with as many as are, by halves."""
         if not moves:
             return None
@@ -446,7 +419,7 @@ class _Decision:
                     continue
                 region = surroundings(state.groups, i)
                 inside = [node for j in region for node in state.groups[j]]
-                if len(region) < 2:
+                if len(region) < 2 and not self._is_slow(state.groups[i], state):
                     continue
                 if len(inside) > self._surroundings_left:
                     return None
@@ -490,22 +463,38 @@ class _Decision:
         except NoSchedulerError:
             moved = None
         after = moved if isinstance(moved, State) else None
-        kept = after is not None and _is_better(state, after)
+        kept = after is not None and is_better(state, after)
         names = ", ".join(node.output.name for node in part)
         self._note(f"{names} in another kernel", state, after, kept)
         return after if kept else None
 
+    def _is_slow(self, group: Sequence[Node], state: State) -> bool:
+        cost = self._group_cost(group, state)
+        return cost is not None and may_be_split(cost)
+
     def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
+        cost = self._group_cost(group, state)
+        return None if cost is None else cost.seconds
+
+    def _group_cost(self, group: Sequence[Node], state: State) -> Cost | None:
         """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
-        segment = self.draft.segment_of(group, state.excluded)
+        answer = self._answer(group, state.excluded)
+        return None if answer is None else self._cost(*answer)
+
+    def _is_accepted(self, excluded: Exclusions, group: Sequence[Node]) -> bool:
+        return self._answer(group, excluded) is not None
+
+    def _answer(self, group: Sequence[Node], excluded: Exclusions) -> tuple[Segment, Proposal] | None:
+        """The segment of a group by itself and what is proposed for it; None if nobody takes it."""
+        segment = self.draft.segment_of(group, excluded)
         if segment is None:
             return None
         answer = self._planned.get(segment)
         if answer is None:
             answer = self._planned[segment] = self.call.plan(segment)
-        return None if isinstance(answer, Reject) else self._cost(segment, answer).seconds
+        return None if isinstance(answer, Reject) else (segment, answer)
 
-    def _ideas(self, state: State) -> Iterator[_Idea]:
+    def _ideas(self, state: State) -> Iterator[Idea]:
         """The changes that have not been tried."""
         equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
@@ -516,11 +505,11 @@ class _Decision:
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
                 change = f": {rewrites[0].name}, as {rewrites[0].reason}"
-                yield _Idea(segments, change, tuple(rewrites))
-            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and _may_be_split(cost)]
+                yield Idea(segments, change, tuple(rewrites))
+            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
             segments = self._untried("split", slow)
             if segments:
-                yield _Idea(segments, f" without {name}")
+                yield Idea(segments, f" without {name}")
 
     def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
@@ -537,7 +526,7 @@ class _Decision:
             return None
         return rewrite
 
-    def _with_all(self, idea: _Idea, state: State) -> State:
+    def _with_all(self, idea: Idea, state: State) -> State:
         """The best of the state, the one with the change of one segment, and of all that are equal.
 
         What is no gain for one of many layers is taken to be none for the others.
@@ -550,10 +539,10 @@ class _Decision:
         rest = [i for i, each in enumerate(idea.segments) if i != middle and each.nodes in there]
         return self._with(idea.of(rest), after) if rest else after
 
-    def _with(self, idea: _Idea, state: State) -> State:
+    def _with(self, idea: Idea, state: State) -> State:
         """The better of the state and the one with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
-        region = _region(state.groups, nodes)
+        region = neighbourhood(state.groups, nodes)
         before = len(self._changes)
         for rewrite, segment in zip(idea.rewrites, idea.segments):
             with naming(segment.scheduler, "propose_redefinition"):
@@ -561,7 +550,7 @@ class _Decision:
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.
-        kept = after is not None and _is_better(state, after)
+        kept = after is not None and is_better(state, after)
         self._note(idea.text, state, after, kept)
         if kept:
             assert after is not None
@@ -581,7 +570,7 @@ class _Decision:
             self.draft.undo(self._changes.pop())
 
     def _changed(
-        self, idea: _Idea, changes: Sequence[Change], region: Sequence[int], state: State
+        self, idea: Idea, changes: Sequence[Change], region: Sequence[int], state: State
     ) -> State | None:
         """The state with these groups partitioned anew, if there is one."""
         draft = self.draft
@@ -608,35 +597,3 @@ class _Decision:
         except NoSchedulerError:
             return None
         return after if isinstance(after, State) else None
-
-
-def _may_be_split(cost: Cost) -> bool:
-    """Whether two kernels might take less time, which move each byte once at least."""
-    least = cost.least_seconds
-    return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
-
-
-def _is_better(before: State, after: State) -> bool:
-    kept = set(after.segments)
-    concerned = sum(
-        cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
-    )
-    return before.seconds - after.seconds > LEAST_GAIN * concerned
-
-
-def _region(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
-    """The groups that have some of the nodes, and those kernels that one edge leads to, in order."""
-    owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
-    concerned = set(nodes)
-    inside = {i for i, group in enumerate(groups) if not concerned.isdisjoint(group)}
-    found = set(inside)
-    for i, group in enumerate(groups):
-        for tensor in border_inputs(group):
-            producer = owner.get(tensor)
-            if producer is not None and (i in inside or producer in inside):
-                found.update((i, producer))
-    return sorted(i for i in found if i in inside or not groups[i][0].traits.whole)
-
-
-def _results(segments: Sequence[Segment]) -> str:
-    return "; ".join(", ".join(tensor.name for tensor in segment.outputs) for segment in segments)

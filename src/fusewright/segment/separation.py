@@ -17,9 +17,10 @@ from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
 from fusewright.segment.groups import is_boundary
 from fusewright.segment.segmented import Segment, SegmentedFusion
-from fusewright.segment.selection import Call, Partitions, estimated
+from fusewright.segment.selection import Partitions
+from fusewright.segment.state import Call, estimated
 
-_TENSOR = re.compile(r"\bT\d+\b")
+_TENSOR = re.compile(r"\bT[\d_]\w*")
 
 #: A tensor of the fusion, or the place of a segment in launch order.
 Part = TensorView | int

@@ -87,7 +87,7 @@ def _record(op: ElementwiseOp, names: Sequence[str], recording: Recording, **val
 
 
 def _scaled(recording: Recording, operand: Any, factor: Any) -> Any:
-    return recording.ops.mul(operand, factor) if isinstance(operand, Handle) else operand * factor
+    return recording.ops.mul(operand, factor) if isinstance(operand, (Tensor, Scalar)) else operand * factor
 
 
 def _derived() -> Iterator[tuple[ElementwiseOp, Overload, list[str]]]:

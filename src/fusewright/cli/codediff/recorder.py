@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 from fusewright.core.options import Options
+from fusewright.core.tracing import SILENT
+from fusewright.cuda import nvrtc
 from fusewright.frontend.cache import FusionCache
 
 #: The file in the dump folder that says how the tests ended. `revisions` has its own copy of the name,
@@ -94,12 +96,31 @@ def _add_dumps() -> None:
     marked.dump_dir = None
     _mark_options(marked)
 
-    def nvrtc_options(self: Any, kernel: Any) -> Any:
-        params = (kernel.parts or (kernel,))[0].params
-        return self._nvrtc_options(params, kernel.hardware.arch)
+    call = threading.local()
+    compiler.CompiledKernel.code = lambda kernel, threads: _Code(call.setting.compiler, kernel)
+    _wrap_executor(executor, dumps, call)
 
-    compiler.KernelCompiler.nvrtc_options = nvrtc_options
-    _wrap_executor(executor, dumps)
+
+class _Code:
+    """What newer kernels have as `code`: their compiler makes it there."""
+
+    def __init__(self, compiler: Any, kernel: Any) -> None:
+        params = (kernel.parts or (kernel,))[0].params
+        self.name, self.text = kernel.name, kernel.full_text
+        self.options = compiler._nvrtc_options(params, kernel.hardware.arch)
+        self._compiler, self._kernel = compiler, kernel
+
+    def cubin(self) -> Any:
+        return self._compiler.cubin(self._kernel, tracer=SILENT)
+
+    def resources(self) -> Any:
+        return self.cubin().resources[self._kernel.name]
+
+    def ptx(self) -> str:
+        return nvrtc.compile_ptx(self.text, self.options)
+
+    def sass(self) -> str:
+        return nvrtc.sass(self.cubin())
 
 
 def _mark_options(options: Any) -> None:
@@ -119,8 +140,8 @@ def _mark_options(options: Any) -> None:
     options.from_environment, options.with_switches = staticmethod(marked), switched
 
 
-def _wrap_executor(executor: Any, dumps: Any) -> None:
-    call = threading.local()
+def _wrap_executor(executor: Any, dumps: Any, call: Any) -> None:
+    """Has executors dump; `call.setting` is that of the call that is being compiled."""
     compiled, bind = executor._compiled, executor._bind
 
     def with_setting(self: Any, setting: Any, *args: Any) -> Any:
@@ -131,7 +152,7 @@ def _wrap_executor(executor: Any, dumps: Any) -> None:
         program = bind(self, place, plans, binding, memory, *args)
         setting = call.setting
         if setting.options.dump_dir is not None:
-            dumps.dump_kernels(self.fusion, program, memory, setting.compiler, setting.options)
+            dumps.dump_kernels(self.fusion, program, memory, setting.options)
         return program
 
     executor._compiled, executor._bind = with_setting, with_dump

@@ -1,0 +1,43 @@
+"""Errors about a definition tell what the tensors are that they name, and where the user wrote those."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fusewright.core.call_sites import CallSite, location_of
+from fusewright.core.errors import FusewrightError
+from fusewright.frontend.printing import definition_lines
+from fusewright.frontend.records import Record
+from fusewright.frontend.states import Outcome
+
+__all__ = ["explain"]
+
+# An error that names more values than these is about none of them in particular.
+MAX_ORIGINS = 3
+
+# A name of the definition, or the first part of one that is derived from it: T3 of T3_exp.
+_NAME = re.compile(r"\b[TSV]\d+(?![0-9A-Za-z])")
+
+
+def explain(
+    error: FusewrightError,
+    records: Sequence[Record],
+    outcomes: Sequence[Outcome],
+    sites: Sequence[CallSite | None],
+) -> None:
+    """Has an error show the lines of the definition that make what it names, as `print(fd)` has them.
+
+    Args:
+        sites: where the user wrote each record; none if that is not known.
+    """
+    named = list(dict.fromkeys(_NAME.findall(error.naming)))[:MAX_ORIGINS]
+    if error.origins or not named:
+        return
+    found: dict[str, str] = {}
+    for i, (results, line) in enumerate(definition_lines(records, outcomes)):
+        for name in results:
+            site = sites[i] if i < len(sites) else None
+            where = "" if site is None else f" at {location_of(site).place}"
+            found[name] = f"{line}{where}"
+    error.origins = tuple(dict.fromkeys(found[name] for name in named if name in found))

@@ -1,0 +1,137 @@
+"""What computes each segment of a call: a launch of its kernel, compiled here, or an evaluation by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusewright.core.collector import paused_collector
+from fusewright.core.errors import ParamsError, ScheduleError
+from fusewright.core.tracing import Tracer
+from fusewright.host.binding import Binding
+from fusewright.host.evaluation import EvaluatePlan
+from fusewright.host.finished import FinishedSchedule, SegmentSchedules
+from fusewright.host.ir import Evaluate, LaunchKernel
+from fusewright.host.plan import LaunchPlan, StepPlan
+from fusewright.host.settings import DeviceState, Setting
+from fusewright.ir import Fusion
+from fusewright.runtime.arguments import slot_values
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import index_dtype_of, register_limit_of
+from fusewright.schedule import Schedule
+from fusewright.schedulers import type_name
+from fusewright.segment import Segment
+
+
+class Steps:
+    """Makes the steps of one call of `fusion`, or finds those that an earlier call had."""
+
+    def __init__(
+        self, fusion: Fusion, setting: Setting, place: DeviceState, binding: Binding, tracer: Tracer
+    ) -> None:
+        self._fusion = fusion
+        self._setting = setting
+        self._place = place
+        self._binding = binding
+        self._tracer = tracer
+
+    def of(self, segment: Segment, params: Any) -> StepPlan:
+        """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
+        place = self._place
+        node = segment.evaluated
+        if node is not None:
+            op = Evaluate(segment.index, node, segment.operands, segment.results, segment.outputs)
+            return place.evaluations.get(segment, lambda: EvaluatePlan(op, segment, place.target))
+        index_dtype = index_dtype_of(params, self._binding.index_dtype)
+        key = segment, params, index_dtype
+        known = place.launches.find(key)
+        if known is not None:
+            return known
+
+        def make() -> LaunchPlan:
+            with segment.names.in_errors(), paused_collector():
+                kernel = self._setting.compiler.compile(
+                    segment.fusion,
+                    segment.scheduler,
+                    params,
+                    place.target.hardware,
+                    index_dtype,
+                    tracer=self._tracer,
+                    text=segment.text,
+                    names=str(segment.names) if self._tracer.dumps_compilation else "",
+                )
+            values = (*segment.inputs, *segment.outputs)
+            op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
+            return LaunchPlan(op, segment, place.target)
+
+        return place.launches.get(key, make)
+
+    def rescheduled(self, steps: Sequence[StepPlan], schedules: SegmentSchedules) -> list[StepPlan]:
+        """The steps with those in place of them that the user schedules.
+
+        Raises:
+            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
+                scheduler than the segment's.
+        """
+        result = list(steps)
+        for index, given in schedules.by_index:
+            segment = steps[index].segment if 0 <= index < len(steps) else None
+            if segment is None or segment.evaluated is not None:
+                raise ScheduleError(
+                    f"schedules: segment {index} is none that a kernel computes",
+                    expected=f"the number of one of {len(steps)} segments in launch order",
+                    given=index,
+                )
+            if isinstance(given, segment.scheduler.params_type):
+                result[index] = self.of(segment, given)
+            elif callable(given):
+                workbench = Schedule(segment.fusion)
+                given(workbench)
+                result[index] = self._launch(FinishedSchedule(workbench), segment)
+            else:
+                raise ParamsError(
+                    path=f"schedules[{index}]",
+                    expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+                    f"{type_name(segment.scheduler.type)}, or a function of a Schedule",
+                    given=type(given).__name__,
+                )
+        return result
+
+    def of_user(self, schedule: FinishedSchedule) -> LaunchPlan:
+        """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
+
+        ScheduleError for a fusion that no kernel can compute as a whole.
+        """
+        for node in self._fusion.ordered_nodes():
+            if node.traits.whole or node.traits.updates:
+                reason = "torch computes" if node.traits.whole else "several kernels compute"
+                raise ScheduleError(
+                    f"{reason} {node.label}, so no schedule of one kernel holds it",
+                    hint="execute the fusion without a schedule of your own",
+                )
+        return self._launch(schedule, None)
+
+    def _launch(self, schedule: FinishedSchedule, segment: Segment | None) -> LaunchPlan:
+        """The launch of a user's schedule of a segment; None: of the whole fusion."""
+        setting, place, tracer = self._setting, self._place, self._tracer
+        index_dtype = index_dtype_of(schedule.params, self._binding.index_dtype)
+        hardware = place.target.hardware
+
+        def compile_() -> CompiledKernel:
+            return setting.compiler.compile_schedule(
+                schedule.schedule, hardware, index_dtype, params=schedule.params, tracer=tracer
+            )
+
+        def make() -> LaunchPlan:
+            text = segment.text if segment is not None else None
+            general = setting.user_kernels.get((text, schedule.text, index_dtype, hardware), compile_)
+            kernel = general.with_register_limit(register_limit_of(schedule.params), tracer)
+            if segment is None:
+                outputs = tuple(t for t in self._fusion.output_tensors() if t.definition is not None)
+                op = LaunchKernel(0, kernel, slot_values(self._fusion), outputs)
+            else:
+                values = (*segment.inputs, *segment.outputs)
+                op = LaunchKernel(segment.index, kernel, values, segment.outputs, segment.bases)
+            return LaunchPlan(op, segment, place.target)
+
+        return place.launches.get((segment, schedule.key, index_dtype), make)

@@ -1,0 +1,144 @@
+"""A call, a partition at its sizes with what that costs, and when another is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from fusewright.core.errors import FusewrightError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.ir import Node
+from fusewright.schedulers.base import Cost, Facts, Proposal, Reject, Rewrite, naming, plan
+from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
+from fusewright.segment.exclusions import Exclusions
+from fusewright.segment.recompute import border_inputs
+from fusewright.segment.segmented import Segment, Trial
+
+# A segment that is estimated to take this much longer than its bytes at the speed of a copy may be cut up.
+SLOW = 1.15
+# A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
+# an estimate is no better.
+LEAST_GAIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the partition is told of a call.
+
+    Attributes:
+        size_class: calls of one class share a partition, if all planners take their sizes.
+        start: told the segments of each partition before they are planned.
+        facts: of a segment.
+        horizontal: whether several segments may be one launch.
+        watch: told each change that was tried: what it came to, the state before, and that with the change.
+    """
+
+    size_class: Hashable
+    start: Callable[[Sequence[Segment]], None]
+    facts: Callable[[Segment], Facts]
+    hardware: HardwareInfo
+    horizontal: bool = True
+    watch: Callable[[Trial, State, State], None] | None = None
+
+    def plan(self, segment: Segment) -> Proposal | Reject:
+        try:
+            answer = plan(segment.scheduler, segment.planner, self.facts(segment), self.hardware)
+        except FusewrightError as error:
+            error.reword(segment.names.translated)
+            raise
+        return answer if isinstance(answer, Proposal) else Reject(segment.names.translated(answer.reason))
+
+
+def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
+    """What a segment costs as proposed."""
+    estimate = proposal.estimate
+    if estimate is None:
+        estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
+    with naming(segment.scheduler, "estimate"):
+        return estimate()
+
+
+@dataclass(frozen=True)
+class State:
+    """A partition that all planners accept. `groups`: before work at the borders is repeated."""
+
+    groups: tuple[Sequence[Node], ...]
+    excluded: Exclusions
+    segments: tuple[Segment, ...]
+    proposals: tuple[Proposal, ...]
+    costs: tuple[Cost, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(cost.seconds for cost in self.costs)
+
+
+@dataclass(frozen=True)
+class Idea:
+    """A change to try with segments that are equal: without their scheduler, or a rewrite of each."""
+
+    segments: tuple[Segment, ...]
+    change: str
+    rewrites: tuple[Rewrite, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return f"{results(self.segments)}{self.change}"
+
+    def of(self, indices: Sequence[int]) -> Idea:
+        """The change of these segments alone."""
+        rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
+        return Idea(tuple([self.segments[i] for i in indices]), self.change, rewrites)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A part of one group to be in another: the groups by their places."""
+
+    part: tuple[Node, ...]
+    source: int
+    target: int
+
+
+def may_be_split(cost: Cost) -> bool:
+    """Whether two kernels might take less time, which move each byte once at least."""
+    least = cost.least_seconds
+    return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
+
+
+def repeated_slowly(state: State) -> set[Node]:
+    """The nodes of other groups that segments compute again and are estimated slow."""
+    owner = {node: i for i, group in enumerate(state.groups) for node in group}
+    return {
+        node
+        for segment, cost in zip(state.segments, state.costs)
+        if may_be_split(cost)
+        for node in segment.nodes[:-1]
+        if owner[node] != owner[segment.nodes[-1]]
+    }
+
+
+def is_better(before: State, after: State) -> bool:
+    kept = set(after.segments)
+    concerned = sum(
+        cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
+    )
+    return before.seconds - after.seconds > LEAST_GAIN * concerned
+
+
+def neighbourhood(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
+    """The groups that have some of the nodes, and those kernels that one edge leads to, in order."""
+    owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
+    concerned = set(nodes)
+    inside = {i for i, group in enumerate(groups) if not concerned.isdisjoint(group)}
+    found = set(inside)
+    for i, group in enumerate(groups):
+        for tensor in border_inputs(group):
+            producer = owner.get(tensor)
+            if producer is not None and (i in inside or producer in inside):
+                found.update((i, producer))
+    return sorted(i for i in found if i in inside or not groups[i][0].traits.whole)
+
+
+def results(segments: Sequence[Segment]) -> str:
+    return "; ".join(", ".join(tensor.name for tensor in segment.outputs) for segment in segments)

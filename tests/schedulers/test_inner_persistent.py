@@ -1,0 +1,99 @@
+"""Rows that a block holds in shared memory: right, in vectors, and without bank conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.tracing import Tracer
+from fusewright.ir import Fusion
+from fusewright.kernel import ir as k
+from fusewright.lower import LowerOptions, SizeArgument, lower
+from fusewright.ops.evaluate import bind_sizes
+from fusewright.rewrite import canonicalize
+from fusewright.schedule import Schedule
+from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
+from fusewright.sym import evaluate
+from tests.lower.running import run
+from tests.schedulers.banks import shared_accesses
+
+SCHEDULER = InnerPersistentScheduler()
+
+
+def masked_rows(dims: Sequence[int]) -> Fusion:
+    """Rows of three element sizes, which two reductions and what follows them read."""
+    rank = len(dims) + 1
+    with FusionDefinition() as fd:
+        x, y, mask = (
+            fd.define_tensor([-1] * rank, True, t) for t in (DataType.BFloat16, DataType.Float, DataType.Bool)
+        )
+        kept = fd.ops.where(mask, fd.ops.cast(x, DataType.Float), 0.0)
+        total = fd.ops.sum(kept, list(dims), keepdim=True)
+        weighted = fd.ops.sum(kept * y, list(dims), keepdim=True)
+        fd.add_output(kept - y * weighted - total)
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    return fusion
+
+
+def params_of(width: int, rows: int = 1, sizes: tuple[int, ...] = ()) -> ReductionParams:
+    """Two batches a thread, of `width` elements each."""
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        persistent_in_shared_memory=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        batches_per_block_inner_reduction=2,
+        pad_inner_reduction_to_warp=True,
+        assumed_reduction_sizes=sizes,
+        lparams=LaunchParams(bdimy=rows),
+    )
+
+
+def inputs_of(*shape: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(sum(shape))
+    x, y, mask = (torch.randn(shape, generator=generator) for _ in range(3))
+    return [x.bfloat16(), y, mask > 0]
+
+
+def is_of(copy: k.Copy, buffers: set[str]) -> bool:
+    return any(isinstance(side, k.Ref) and side.buffer.name in buffers for side in (copy.src, copy.dst))
+
+
+@pytest.mark.parametrize(
+    "dims, shape, params",
+    [
+        ((1,), (3, 500), params_of(4)),
+        ((1,), (3, 301), params_of(1)),
+        ((1,), (5, 500), params_of(4, rows=2)),
+        ((1,), (3, 500), params_of(4, sizes=(500,))),
+        ((0, 2, 3), (2, 3, 6, 24), params_of(4)),
+    ],
+    ids=["vectors", "elements", "two rows a block", "constant length", "several dimensions"],
+)
+def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], params: ReductionParams) -> None:
+    fusion, inputs = masked_rows(dims), inputs_of(*shape)
+    schedule = Schedule(fusion)
+    SCHEDULER.apply(schedule, params)
+    lowered = lower(schedule.fusion, LowerOptions("k"), Tracer())
+    sizes = bind_sizes(schedule.fusion, inputs)
+    known = {s: evaluate(a.extent, sizes) for s, a in lowered.symbols.items() if isinstance(a, SizeArgument)}
+    accesses = shared_accesses(lowered.kernel, known)
+    assert len(accesses) >= 3
+    assert {text: ways for text, ways in accesses if ways > 1} == {}
+    width = params.unroll_factor_inner_reduction
+    held = {name.split("[")[0] for name, _ in accesses}
+    copies = [s for s in k.walk(lowered.kernel.body) if isinstance(s, k.Copy) and is_of(s, held)]
+    assert copies
+    assert {copy.width for copy in copies} == {width}
+
+    (result,) = run(schedule, inputs)
+    x, y, mask = (each.double() for each in inputs)
+    kept = x * mask
+    expected = kept - y * (kept * y).sum(dims, keepdim=True) - kept.sum(dims, keepdim=True)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
