@@ -31,8 +31,12 @@ class Compiling:
 
 
 @dataclass(frozen=True)
-class FaultyGpu(Compiling):
+class FaultyGpu:
     """The heuristic's configuration is measured; of others the first hangs, the next end the process."""
+
+    problems: Any
+    load: Any
+    options: Any
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         def run(job: Attempt | RaceOf) -> Ran | Race:

@@ -129,6 +129,8 @@ def _problems(script: Path, folder: Path) -> list[Problem]:
         finally:
             inside.clear()
 
+    # As `python SCRIPT` has it; worker processes import from there, too.
+    sys.path.insert(0, str(script.absolute().parent))
     with recorded(observe):
         try:
             names = runpy.run_path(str(script), run_name="__main__")

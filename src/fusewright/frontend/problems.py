@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
 from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.definition import FusionDefinition
@@ -20,7 +22,7 @@ from fusewright.host.planning import PlannedKernels
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.random_states import random_states
-from fusewright.schedulers import HeuristicParams, type_name
+from fusewright.schedulers import HeuristicParams, Registry, is_built_in, type_name
 from fusewright.tune.problem import SEED, Problem, TensorLike
 from fusewright.tune.worker import Loaded
 
@@ -96,6 +98,7 @@ def _problems(
     planned = PlannedKernels(executor.fusion, executor.registry, flat, place, hardware, options)
     outputs = tuple(map(TensorLike.of, executor.empty_outputs(flat, place)))
     text = definition_text(leaf.records, leaf.outcomes)
+    modules = _registering_modules(executor.registry)
     return [
         Problem(
             name,
@@ -105,11 +108,24 @@ def _problems(
             tuple([_described(value, folder) for value in flat]),
             outputs,
             hardware,
+            modules,
             str(folder),
         )
         for kernel in planned.kernels
         if isinstance(kernel.proposal.params, HeuristicParams)
     ]
+
+
+def _registering_modules(registry: Registry) -> tuple[str, ...]:
+    """The modules that schedulers of users come from. TuneError for what no other process can import."""
+    added = [scheduler for scheduler in registry if not is_built_in(scheduler)]
+    for scheduler in added:
+        if type(scheduler).__module__ == "__main__":
+            raise TuneError(
+                f"the scheduler {type_name(scheduler.type)} is registered in the script itself",
+                hint="register it in a module that the script imports, as worker processes do",
+            )
+    return tuple(sorted({type(scheduler).__module__ for scheduler in added}))
 
 
 def _described(value: Any, folder: Path) -> Any:
@@ -130,6 +146,8 @@ def _described(value: Any, folder: Path) -> Any:
 
 def load(problem: Problem, device: torch.device) -> Loaded:
     """The definition of a problem, with inputs; see `tune.worker.Load`."""
+    for module in problem.modules:
+        import_module(module)
     names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType, "torch": torch}
     names.update(inf=float("inf"), nan=float("nan"))
     exec(problem.definition, names)

@@ -18,7 +18,8 @@ from fusewright.host.memory import Memory
 from fusewright.host.plan import LaunchPlan
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.ir import Fusion
-from fusewright.runtime.compiler import CompiledKernel, KernelCompiler, index_dtype_of
+from fusewright.runtime.compiler import KernelCompiler, index_dtype_of
+from fusewright.runtime.machine_code import MachineCode
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedulers import Proposal, Registry
 from fusewright.segment import Partitions, Segment
@@ -63,7 +64,7 @@ class PlannedKernels:
         self._memory = Memory(fusion, self._binding, {})
         self._hardware = hardware
         self._target = SimulatedTarget(options)  # what launches are planned for; none is made
-        self.compiler = KernelCompiler(options)
+        self._compiler = KernelCompiler(options)
         stable: frozenset[Symbol] = frozenset()
         if not options.disabled("constant_sizes"):
             stable = StableSizes().with_call(self._binding.sizes)
@@ -76,15 +77,15 @@ class PlannedKernels:
             if segment.evaluated is None
         )
 
-    def compile(self, planned: PlannedKernel, params: Any, tracer: Tracer) -> CompiledKernel:
-        """The kernel of a segment with these params, which can be launched for this call.
+    def compile(self, planned: PlannedKernel, params: Any, tracer: Tracer) -> MachineCode:
+        """The machine code of a segment with these params, for this call. It compiles once it is asked for.
 
         Raises:
             UserError: params that the scheduler, or this call, does not take.
         """
         segment = planned.segment
         params.validate(self._hardware)
-        kernel = self.compiler.compile(
+        kernel = self._compiler.compile(
             segment.fusion,
             segment.scheduler,
             params,
@@ -95,5 +96,5 @@ class PlannedKernels:
         )
         values = (*segment.inputs, *segment.outputs)
         op = LaunchKernel(planned.index, kernel, values, segment.outputs, segment.bases)
-        LaunchPlan(op, segment, self._target).shape(self._memory)
-        return kernel
+        shape = LaunchPlan(op, segment, self._target).shape(self._memory)
+        return kernel.code(None if shape is None else shape.threads, tracer=tracer)

@@ -86,6 +86,7 @@ class Problem:
         kernel: the kernel's place in launch order.
         inputs: tensors, and numbers.
         outputs: tensors that it makes.
+        modules: modules to import first, which register schedulers.
         folder: where `TensorLike.values` are, in this run; no part of the problem.
     """
 
@@ -96,6 +97,7 @@ class Problem:
     inputs: tuple[TensorLike | int | float | bool | str, ...]
     outputs: tuple[TensorLike, ...]
     hardware: HardwareInfo
+    modules: tuple[str, ...] = ()
     folder: str = ""
 
     @cached_property
@@ -126,6 +128,7 @@ class Problem:
             "inputs": [to_dict(x) if isinstance(x, TensorLike) else x for x in self.inputs],
             "outputs": [to_dict(x) for x in self.outputs],
             "hardware": to_dict(self.hardware),
+            "modules": list(self.modules),
         }
 
     @staticmethod
@@ -134,4 +137,5 @@ class Problem:
         inputs = tuple(from_dict(TensorLike, x) if isinstance(x, dict) else x for x in data["inputs"])
         outputs = tuple(from_dict(TensorLike, x) for x in data["outputs"])
         hardware = from_dict(HardwareInfo, data["hardware"])
-        return Problem(**{**data, "inputs": inputs, "outputs": outputs, "hardware": hardware})
+        made = {"inputs": inputs, "outputs": outputs, "hardware": hardware, "modules": tuple(data["modules"])}
+        return Problem(**{**data, **made})

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from fusewright.core.errors import DriverError, ScheduleError, UserError
+from fusewright.core.errors import DriverError, ScheduleError, TuneError, UserError
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_dict, to_json
 from fusewright.core.tracing import Tracer
 from fusewright.host import FusionExecutor, SegmentSchedules
 from fusewright.host.planning import PlannedKernel, PlannedKernels
 from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.schedulers import type_name
 from fusewright.tune.journal import Race, Status
 from fusewright.tune.measure import Clock
 from fusewright.tune.pool import Fatal
@@ -93,7 +94,15 @@ class Planned:
         self._all = PlannedKernels(
             executor.fusion, executor.registry, loaded.inputs, device, problem.hardware, options, alignment
         )
-        [self._kernel] = [k for k in self._all.kernels if k.index == problem.kernel]
+        found = {kernel.index: kernel for kernel in self._all.kernels}
+        planned = {i: type_name(kernel.segment.scheduler.type) for i, kernel in found.items()}
+        if planned.get(problem.kernel) != problem.scheduler:
+            raise TuneError(
+                f"{problem.name} becomes other kernels in a worker process than in the script",
+                expected=f"kernel {problem.kernel} of the scheduler {problem.scheduler}",
+                given=planned,
+            )
+        self._kernel = found[problem.kernel]
 
     @property
     def kernel(self) -> PlannedKernel:
@@ -109,14 +118,13 @@ class Planned:
         start, tracer = time.perf_counter(), Tracer()
         try:
             chosen = from_json(self._kernel.segment.scheduler.params_type, params)
-            kernel = self._all.compile(self._kernel, chosen, tracer)
-            cubin = self._all.compiler.cubin(kernel, tracer=tracer)
+            code = self._all.compile(self._kernel, chosen, tracer)
+            resources = to_dict(code.resources(tracer))
         except UserError as error:
             return Made(Status.REJECTED, _line(error))
         except Exception as error:
             return Made(Status.FAULT, _line(error))
-        resources = to_dict(cubin.resources[kernel.name])
-        return Made(Status.COMPILED, "", kernel.name, resources, time.perf_counter() - start)
+        return Made(Status.COMPILED, "", code.name, resources, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
