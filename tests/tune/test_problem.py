@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from fusewright.core.options import Options
 from fusewright.frontend.problems import load, problems_of
 from fusewright.tune.journal import Status
@@ -73,6 +73,23 @@ def test_a_configuration_is_refused_measured_or_wrong(tmp_path):
 
     wrong = Runner(problem, misread, OPTIONS, CountingClock()).run(attempt)
     assert wrong.status is Status.WRONG and "differs in 8 of 8 elements" in wrong.detail
+
+
+def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anywhere(tmp_path):
+    memory = torch.rand(8 * 64 + 1)
+    x = memory[1:].reshape(8, 64)  # no vectors fit there
+    with FusionDefinition() as fd:
+        given, factor = fd.from_pytorch(x), fd.define_scalar(dtype=DataType.Double)
+        doubled = fd.ops.dropout(given * factor, 0.5)[0]
+        fd.add_output(doubled, given)
+        fd.add_output(given + 1.0)
+    [problem] = problems_of(fd, [x, 2.5], None, "f", tmp_path)
+    planned = Planned(problem, load, OPTIONS)
+    assert planned.heuristic.vectorization_factor == 1
+    attempt = Attempt(problem.key, params_text(planned.heuristic), "heuristic")
+    runner = Runner(problem, load, OPTIONS, CountingClock())
+    for _ in range(2):  # the first call has changed the input
+        assert runner.run(attempt).status is Status.MEASURED
 
 
 @pytest.mark.gpu

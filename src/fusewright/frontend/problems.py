@@ -75,12 +75,16 @@ def problems_of(
     segments = twin.segment(arguments, device=device)
     if not segments:
         return _problems(twin, arguments, place, name, folder)
+    assert twin._segmentation is not None
+    kernel_of = twin._segmentation.kernel_of
     found: list[Problem] = []
 
     def observe(segment: FusionDefinition, own: Sequence[Any], _: torch.device | None) -> None:
         if segment is not twin:
             number = next(i for i, each in enumerate(segments) if each is segment)
-            found.extend(_problems(segment, own, place, f"{name}, segment {number}", folder))
+            of_segment = _problems(segment, own, place, f"{name}, segment {number}", folder)
+            # An update's definition has a copy, too, which the whole makes elsewhere.
+            found.extend([p for p in of_segment if p.kernel == kernel_of[segment]])
 
     with recorded(observe):
         twin.execute(arguments, device=device)
