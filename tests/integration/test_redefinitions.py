@@ -21,6 +21,7 @@ from fusewright.schedulers import (
     contraction,
     default_registry,
 )
+from fusewright.schedulers.reduction import _Planner
 from tests.integration.tolerance import assert_close
 
 
@@ -99,14 +100,15 @@ class OneBlockReductions(ReductionScheduler):
 
     def prepare(self, fusion: Fusion) -> Any:
         planner = super().prepare(fusion)
+        return planner if isinstance(planner, Reject) else OneBlockPlanner(planner.fusion, planner.space)
 
-        def plan(facts: Facts, hardware: Any) -> Proposal:
-            shared = planner(facts, hardware)
-            estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
-            params = replace(shared.params, lparams=replace(shared.params.lparams, gdimy=1))
-            return Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
 
-        return planner if isinstance(planner, Reject) else plan
+class OneBlockPlanner(_Planner):
+    def at_speed(self, facts: Facts, hardware: Any) -> tuple[float, Proposal]:
+        speed, shared = super().at_speed(facts, hardware)
+        estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
+        params = replace(shared.params, lparams=replace(shared.params.lparams, gdimy=1))
+        return speed / blocks, Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
 
 
 def test_a_reduction_in_two_kernels_where_blocks_cannot_share_one(target: torch.device) -> None:

@@ -15,7 +15,6 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from fusewright.cli.fusions import EXAMPLES, Example
-from fusewright.cli.timing import copy_seconds, median_seconds
 from fusewright.core.options import Options
 from fusewright.core.serialization import fields_text, to_dict
 from fusewright.core.tracing import Tracer
@@ -23,6 +22,7 @@ from fusewright.cuda.nvrtc import Cubin, Resources
 from fusewright.frontend import FusionCache, FusionDefinition
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.hardware import hardware_of
+from fusewright.tune.measure import Clock
 
 # Rows and columns: enough for a GPU's bandwidth to show; what the simulator runs in well under a second.
 GPU_SIZE, SIMULATOR_SIZE = (16384, 4096), (64, 2048)
@@ -175,8 +175,8 @@ def _errors(output: torch.Tensor, exact: torch.Tensor) -> tuple[float, float]:
 
 def _bandwidth(fd: FusionDefinition, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> Bandwidth:
     moved = sum(t.numel() * t.element_size() for t in (*inputs, output))
-    seconds = median_seconds(lambda: fd.execute(inputs), output.device)
-    return Bandwidth(moved, seconds, copy_seconds(moved, output.device))
+    clock = Clock(output.device)
+    return Bandwidth(moved, clock.median_seconds(lambda: fd.execute(inputs)), clock.copy_seconds(moved))
 
 
 # ---- printing ----------------------------------------------------------------------------------------------

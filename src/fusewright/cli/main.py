@@ -14,7 +14,10 @@ from fusewright.cli.codediff import command as codediff
 from fusewright.cli.demo import demo
 from fusewright.cli.info import info
 from fusewright.cli.ops import ops
-from fusewright.core.errors import DumpError, FusewrightError
+from fusewright.cli.sweep import DESCRIPTION as SWEEP
+from fusewright.cli.sweep import add_arguments as add_sweep_arguments
+from fusewright.cli.sweep import sweep_command
+from fusewright.core.errors import DumpError, FusewrightError, TuneError
 
 # Wide enough for a line of a kernel where the output goes to a file.
 FILE_WIDTH = 120
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = codediff.codediff(console, parsed)
         elif parsed.command == "ops":
             ops(console, as_json=parsed.json, plugins=parsed.plugin)
+        elif parsed.command == "sweep":
+            sweep_command(console, parsed)
         else:
             info(console, as_json=parsed.json)
         sys.stdout.flush()
@@ -49,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except FusewrightError as error:
         print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
-        return USAGE_ERROR if isinstance(error, DumpError) else 1
+        return USAGE_ERROR if isinstance(error, (DumpError, TuneError)) else 1
     return status
 
 
@@ -80,6 +85,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module, or a Python file, that registers operations; may be repeated",
     )
+    parsers["sweep"] = commands.add_parser(
+        "sweep",
+        help="try other params for the kernels of a script, and record how fast they are",
+        description=SWEEP,
+    )
+    add_sweep_arguments(parsers["sweep"])
     for command in parsers.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")

@@ -266,6 +266,10 @@ class DumpError(UserError):
     """Dumped kernels that cannot be read or compared, or a revision that cannot dump any."""
 
 
+class TuneError(UserError):
+    """A search for params that cannot be made: its script, its journal, or no processes to make it in."""
+
+
 # ---- execution -----------------------------------------------------------------------------------
 
 

@@ -172,7 +172,7 @@ class CostModel:
         unwritten = _unwritten(read, written, hardware)
         seconds = max((moved + unwritten) / (bandwidth * speed), computing) + steps
         least = max((read + written + unwritten) / bandwidth, computing)
-        return Cost(moved, KERNEL_SECONDS + seconds, KERNEL_SECONDS + least)
+        return Cost(moved, KERNEL_SECONDS + seconds, KERNEL_SECONDS + least + steps)
 
 
 def _copy_speed(hardware: HardwareInfo) -> float:

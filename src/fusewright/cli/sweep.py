@@ -1,0 +1,231 @@
+"""`fusewright sweep`: its arguments, the problems of a script, progress, and the table in the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from fusewright.core.errors import FusewrightError, TuneError
+from fusewright.core.options import Options
+from fusewright.frontend.definition import FusionDefinition
+from fusewright.frontend.problems import load, problems_of, recorded
+from fusewright.runtime.identity import generator_digest
+from fusewright.tune.journal import Journal, Status
+from fusewright.tune.plot import svg
+from fusewright.tune.problem import Problem
+from fusewright.tune.report import Outcome, outcomes
+from fusewright.tune.sweep import Effort, Progress, sweep
+
+DESCRIPTION = """
+Run SCRIPT, and try other params for each kernel of the fusions that it executes: its legal space or a sample
+of it, compiled in parallel and run on the GPU with the L2 flushed. Without a GPU kernels are compiled only.
+Every result goes to a journal at once; a sweep that was interrupted goes on where it was.
+"""
+DEFAULT_POINTS = 100
+# Digits of the generator's digest: trials of another generator are tried anew.
+VERSION_DIGITS = 16
+LINE_SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("script", metavar="SCRIPT", type=Path, nargs="?", help="executes the fusions")
+    parser.add_argument(
+        "--journal", metavar="FILE", type=Path, default=Path("sweep.sqlite"), help="default: sweep.sqlite"
+    )
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw all times, as SVG")
+    many = parser.add_mutually_exclusive_group()
+    many.add_argument(
+        "--points",
+        metavar="N",
+        type=_positive,
+        default=DEFAULT_POINTS,
+        help=f"a stratified sample of each kernel's space (default: {DEFAULT_POINTS})",
+    )
+    many.add_argument("--all", action="store_true", help="the whole space of each kernel")
+    parser.add_argument("--seconds", metavar="S", type=_seconds, help="begin nothing new after so long")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the sample (default: 0)")
+    parser.add_argument("--jobs", metavar="N", type=_positive, help="processes that compile")
+    parser.add_argument("--show", action="store_true", help="run nothing: print what the journal has")
+
+
+def sweep_command(console: Console, parsed: argparse.Namespace) -> None:
+    """Raises TuneError for a script or a journal that cannot be used."""
+    _check_files(parsed)
+    keys: set[str] | None = None
+    with Journal(parsed.journal, None if parsed.show else generator_digest()[:VERSION_DIGITS]) as journal:
+        if not parsed.show:
+            keys = _sweep(console, parsed, journal)
+        found = outcomes(journal, keys)
+    if parsed.plot is not None:
+        try:
+            parsed.plot.write_text(svg(found), encoding="utf-8")
+        except OSError as error:
+            raise TuneError(f"--plot: {parsed.plot} cannot be written: {error}") from None
+    if parsed.json:
+        print(json.dumps([outcome.to_dict() for outcome in found], indent=2))
+    else:
+        _show(console, found)
+
+
+def _check_files(parsed: argparse.Namespace) -> None:
+    if parsed.show:
+        if not parsed.journal.exists():
+            raise TuneError(f"there is no journal {parsed.journal}", hint="--journal names another file")
+    elif parsed.script is None:
+        raise TuneError("which SCRIPT?", hint="or --show, for what a journal has")
+    elif not parsed.script.is_file():
+        raise TuneError(f"there is no script {parsed.script}")
+
+
+def _sweep(console: Console, parsed: argparse.Namespace, journal: Journal) -> set[str]:
+    on_gpu = torch.cuda.is_available()
+    effort = Effort(None if parsed.all else parsed.points, parsed.seconds, parsed.seed)
+    if parsed.jobs is not None:
+        effort = Effort(effort.points, effort.seconds, effort.seed, parsed.jobs)
+    with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
+        problems = _problems(parsed.script, Path(folder))
+        if not problems:
+            raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
+        print(f"sweep: {len(problems)} kernels of {parsed.script}", file=sys.stderr, flush=True)
+        options = Options.from_environment()
+        line = _Line()
+        try:
+            sweep(problems, journal, load, effort, options, on_gpu=on_gpu, report=line.show)
+        except KeyboardInterrupt:
+            print("\nsweep: interrupted; run it again to go on", file=sys.stderr)
+        line.end()
+    return {problem.key for problem in problems}
+
+
+def _problems(script: Path, folder: Path) -> list[Problem]:
+    """The kernels of the fusions that a script executes, each once.
+
+    TuneError for a script that fails; what it did before is not lost on its reader.
+    """
+    found: dict[str, Problem] = {}
+    calls: list[tuple[FusionDefinition, list[Problem]]] = []
+    inside: list[FusionDefinition] = []
+
+    def observe(fd: FusionDefinition, inputs: Sequence[Any], device: torch.device | None) -> None:
+        if inside:  # a segment of what is observed already
+            return
+        inside.append(fd)
+        try:
+            name = f"fusion {len({id(each) for each, _ in calls} | {id(fd)})}"
+            calls.append((fd, problems_of(fd, inputs, device, name, folder)))
+        except FusewrightError as error:
+            print(f"sweep: a fusion is left out: {error}", file=sys.stderr)
+        finally:
+            inside.clear()
+
+    # As `python SCRIPT` has it; worker processes import from there, too.
+    sys.path.insert(0, str(script.absolute().parent))
+    with recorded(observe):
+        try:
+            names = runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as error:
+            if error.code:
+                raise TuneError(f"{script} ended with exit status {error.code}") from None
+            names = {}
+        except FusewrightError:
+            raise
+        except Exception as error:
+            raise TuneError(f"{script} failed: {type(error).__name__}: {error}") from error
+    known = {id(value): name for name, value in names.items() if isinstance(value, FusionDefinition)}
+    for fd, problems in calls:
+        for problem in problems:
+            found.setdefault(problem.key, problem.named(known.get(id(fd))))
+    return list(found.values())
+
+
+class _Line:
+    """Progress on one line of a terminal; in a file, a line now and then."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._last = -LINE_SECONDS
+        self._text = ""
+
+    def show(self, progress: Progress) -> None:
+        now = time.monotonic() - self._start
+        of = "" if progress.total is None else f" of {progress.total}"
+        lost = sum(n for status, n in progress.counts.items() if status in _LOST)
+        gains = [
+            progress.heuristic[key] / best for key, best in progress.best.items() if key in progress.heuristic
+        ]
+        gain = f", best up to {max(gains):.2f}x the heuristic's" if gains else ""
+        refused = progress.counts[Status.REJECTED]
+        self._text = (
+            f"sweep: {progress.done}{of} tried ({progress.known} known, {refused} rejected, {lost} failed)"
+            f"{gain}, {now:.0f} s"
+        )
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{self._text}", end="", file=sys.stderr, flush=True)
+        elif now - self._last >= LINE_SECONDS:
+            self._last = now
+            print(self._text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        print(f"\r\x1b[K{self._text}" if sys.stderr.isatty() else self._text, file=sys.stderr, flush=True)
+
+
+_LOST = (Status.FAULT, Status.WRONG, Status.CRASHED, Status.HUNG)
+
+
+def _show(console: Console, found: Sequence[Outcome]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("kernel", "scheduler"):
+        table.add_column(name)
+    for name in ("tried", "measured", "heuristic us", "best us", "copy us", "speedup"):
+        table.add_column(name, justify="right")
+    table.add_column("the best has", overflow="fold")
+    for outcome in found:
+        counts = outcome.counts
+        table.add_row(
+            outcome.problem.name,
+            outcome.problem.scheduler,
+            str(len(outcome.trials)),
+            str(counts.get(Status.MEASURED.value, 0)),
+            _microseconds(outcome.heuristic),
+            _microseconds(outcome.best),
+            _microseconds(outcome.copy_seconds),
+            "" if outcome.speedup is None else f"{outcome.speedup:.3f}",
+            ", ".join(f"{path}: {old} -> {new}" for path, (old, new) in outcome.changed().items()),
+        )
+    console.print(table)
+    for outcome in found:
+        failed = [trial for trial in outcome.trials if trial.status in _LOST]
+        for trial in failed:
+            first = trial.detail.partition("\n")[0]
+            console.print(
+                f"{outcome.problem.name}: {trial.status.value}: {first}", soft_wrap=True, markup=False
+            )
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:.2f}"
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("expected 1 or more")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError("expected more than 0")
+    return value

@@ -1,0 +1,100 @@
+"""The kernels that a fusion would get on a GPU, also one that is not there: nothing is compiled or run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
+from fusewright.core.tracing import Tracer
+from fusewright.host.binding import Binder
+from fusewright.host.calls import call_of
+from fusewright.host.ir import LaunchKernel
+from fusewright.host.memory import Memory
+from fusewright.host.plan import LaunchPlan
+from fusewright.host.stable_sizes import StableSizes
+from fusewright.ir import Fusion
+from fusewright.runtime.compiler import KernelCompiler, index_dtype_of
+from fusewright.runtime.machine_code import MachineCode
+from fusewright.runtime.targets import SimulatedTarget
+from fusewright.schedulers import Proposal, Registry
+from fusewright.segment import Partitions, Segment
+from fusewright.sym import Symbol
+
+__all__ = ["PlannedKernels"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """A segment, and what its scheduler proposed for it. index: the segment's place in launch order."""
+
+    index: int
+    segment: Segment
+    proposal: Proposal
+
+
+class PlannedKernels:
+    """The segments of a fusion for one call, and what becomes of them with other params.
+
+    Args:
+        fusion: as executors have it, simplified.
+        inputs: may be tensors without memory. device: where these would be.
+        alignment: bytes that the address of each input is a multiple of, at most; None: as torch allocates.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        registry: Registry,
+        inputs: Sequence[Any],
+        device: torch.device,
+        hardware: HardwareInfo,
+        options: Options,
+        alignment: Sequence[int] | None = None,
+    ) -> None:
+        binder = Binder(fusion)
+        self._binding = binder.describe(binder.flatten(inputs), device)
+        if alignment is not None:
+            least = tuple(map(min, self._binding.alignment, alignment))
+            self._binding = replace(self._binding, alignment=least)
+        self._memory = Memory(fusion, self._binding, {})
+        self._hardware = hardware
+        self._target = SimulatedTarget(options)  # what launches are planned for; none is made
+        self._compiler = KernelCompiler(options)
+        stable: frozenset[Symbol] = frozenset()
+        if not options.disabled("constant_sizes"):
+            stable = StableSizes().with_call(self._binding.sizes)
+        call = call_of(fusion, self._binding, self._memory, stable, hardware, horizontal=False)
+        planned = Partitions(fusion, registry).select(call, Tracer())
+        segments = planned.partition.segments
+        self.kernels = tuple(
+            PlannedKernel(i, segment, proposal)
+            for i, (segment, proposal) in enumerate(zip(segments, planned.proposals))
+            if segment.evaluated is None
+        )
+
+    def compile(self, planned: PlannedKernel, params: Any, tracer: Tracer) -> MachineCode:
+        """The machine code of a segment with these params, for this call. It compiles once it is asked for.
+
+        Raises:
+            UserError: params that the scheduler, or this call, does not take.
+        """
+        segment = planned.segment
+        params.validate(self._hardware)
+        kernel = self._compiler.compile(
+            segment.fusion,
+            segment.scheduler,
+            params,
+            self._hardware,
+            index_dtype_of(params, self._binding.index_dtype),
+            tracer=tracer,
+            text=segment.text,
+        )
+        values = (*segment.inputs, *segment.outputs)
+        op = LaunchKernel(planned.index, kernel, values, segment.outputs, segment.bases)
+        shape = LaunchPlan(op, segment, self._target).shape(self._memory)
+        return kernel.code(None if shape is None else shape.threads, tracer=tracer)

@@ -1,0 +1,232 @@
+"""The journal: what is known of the params of problems, in an sqlite file that only grows.
+
+Several processes may write one. A row is never changed; of several for the same params the last counts.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fusewright.core.errors import TuneError
+from fusewright.tune.problem import Problem
+
+# Changes with the tables.
+SCHEMA = 1
+# "fwtj": says that an sqlite file is a journal.
+APPLICATION = 0x6677746A
+# Another process holds the file for milliseconds.
+BUSY_SECONDS = 30
+
+_TABLES = """
+CREATE TABLE problems (key TEXT PRIMARY KEY, facts TEXT NOT NULL, created REAL NOT NULL);
+CREATE TABLE trials (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, problem TEXT NOT NULL REFERENCES problems(key),
+    params TEXT NOT NULL, origin TEXT NOT NULL, status TEXT NOT NULL, seconds REAL,
+    detail TEXT NOT NULL, kernel TEXT NOT NULL,
+    resources TEXT NOT NULL, make_seconds REAL, version TEXT NOT NULL, created REAL NOT NULL
+);
+CREATE INDEX trials_of ON trials (problem, version);
+CREATE TABLE races (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, problem TEXT NOT NULL REFERENCES problems(key),
+    seconds TEXT NOT NULL, copy_seconds REAL NOT NULL, version TEXT NOT NULL, created REAL NOT NULL
+);
+"""
+
+
+class Status(Enum):
+    """What became of params."""
+
+    MEASURED = "measured"
+    #: compiled; there was no GPU to run it on
+    COMPILED = "compiled"
+    #: the scheduler, the compiler or the launcher refused them for this problem
+    REJECTED = "rejected"
+    #: Fusewright failed to make the kernel
+    FAULT = "fault"
+    #: results are not those of the reference
+    WRONG = "wrong"
+    #: the process died, or the GPU reported an error
+    CRASHED = "crashed"
+    #: it took longer than allowed
+    HUNG = "hung"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one configuration.
+
+    Attributes:
+        params: as JSON.
+        origin: "heuristic", or "space".
+        seconds: of a launch, where it was measured.
+        detail: why it failed.
+        kernel: its name. resources: of the assembler, as a dict. make_seconds: from params to machine code.
+    """
+
+    params: str
+    origin: str
+    status: Status
+    seconds: float | None = None
+    detail: str = ""
+    kernel: str = ""
+    resources: dict[str, Any] | None = None
+    make_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Race:
+    """The heuristic's params and the best ones, timed in turns.
+
+    Attributes:
+        seconds: by params, as JSON.
+        copy_seconds: of a copy of as many bytes as the problem reads and writes at least.
+    """
+
+    seconds: dict[str, float]
+    copy_seconds: float
+
+
+class Journal:
+    """An open journal; a context manager.
+
+    Args:
+        version: of what makes kernels: trials of other versions are kept, and not counted. None: the journal
+            is read and never written; the version is that of its last trial.
+
+    Attributes:
+        version: as above; "" where there is no trial.
+
+    Raises:
+        TuneError: the file cannot be read or written, is no journal, or one of another version.
+    """
+
+    def __init__(self, path: Path, version: str | None) -> None:
+        self.path = path
+        name = path.absolute().as_uri() + ("?mode=ro" if version is None else "")
+        with self._naming_the_file():
+            self._connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+            if version is not None:
+                self._create()
+            self._check()
+            self.version = next(iter(self.versions()), "") if version is None else version
+
+    def _create(self) -> None:
+        """Makes the tables in an empty file."""
+        with self._transaction() as db:
+            if db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                return
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _check(self) -> None:
+        if self._connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            raise TuneError(f"{self.path} is an sqlite file, but no journal", hint="name another file")
+        schema = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if schema != SCHEMA:
+            raise TuneError(
+                f"{self.path} is a journal of another version",
+                expected=SCHEMA,
+                given=schema,
+                hint="name another file",
+            )
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # ---- writing
+
+    def add_problem(self, problem: Problem) -> None:
+        with self._naming_the_file(), self._transaction() as db:
+            facts = json.dumps(problem.to_dict())
+            db.execute("INSERT OR IGNORE INTO problems VALUES (?, ?, ?)", (problem.key, facts, time.time()))
+
+    def add_trial(self, key: str, trial: Trial) -> None:
+        row = (
+            key, trial.params, trial.origin, trial.status.value, trial.seconds, trial.detail, trial.kernel,
+            json.dumps(trial.resources or {}), trial.make_seconds, self.version, time.time(),
+        )  # fmt: skip
+        with self._naming_the_file(), self._transaction() as db:
+            db.execute(f"INSERT INTO trials VALUES (NULL{', ?' * len(row)})", row)
+
+    def add_race(self, key: str, race: Race) -> None:
+        row = key, json.dumps(race.seconds), race.copy_seconds, self.version, time.time()
+        with self._naming_the_file(), self._transaction() as db:
+            db.execute(f"INSERT INTO races VALUES (NULL{', ?' * len(row)})", row)
+
+    # ---- reading
+
+    def problems(self) -> list[Problem]:
+        """In the order in which they came."""
+        with self._naming_the_file():
+            rows = self._connection.execute("SELECT facts FROM problems ORDER BY created, rowid").fetchall()
+        return [Problem.from_dict(json.loads(facts)) for (facts,) in rows]
+
+    def trials(self, key: str) -> list[Trial]:
+        """The last of each params, in the order in which params were first tried."""
+        with self._naming_the_file():
+            rows = self._connection.execute(
+                "SELECT params, origin, status, seconds, detail, kernel, resources, make_seconds "
+                "FROM trials WHERE problem = ? AND version = ? ORDER BY id",
+                (key, self.version),
+            ).fetchall()
+        found: dict[str, Trial] = {}
+        for params, origin, status, seconds, detail, kernel, resources, make_seconds in rows:
+            found[params] = Trial(
+                params, origin, Status(status), seconds, detail, kernel, json.loads(resources), make_seconds
+            )
+        return list(found.values())
+
+    def race(self, key: str) -> Race | None:
+        """The last one."""
+        with self._naming_the_file():
+            row = self._connection.execute(
+                "SELECT seconds, copy_seconds FROM races WHERE problem = ? AND version = ? "
+                "ORDER BY id DESC LIMIT 1",
+                (key, self.version),
+            ).fetchone()
+        return None if row is None else Race(json.loads(row[0]), row[1])
+
+    def versions(self) -> list[str]:
+        """What trials were made with, the latest first."""
+        with self._naming_the_file():
+            rows = self._connection.execute(
+                "SELECT version FROM trials GROUP BY version ORDER BY MAX(id) DESC"
+            )
+            return [version for (version,) in rows.fetchall()]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        db = self._connection
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise TuneError(f"the journal {self.path}: {error}") from error

@@ -1,0 +1,60 @@
+"""Time of calls on the GPU, with nothing of their data in the L2 cache."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import torch
+
+WARM_UP, REPEATS = 5, 30
+# Runs after which a call that is clearly slower than another is not timed any further.
+FEW, CLEARLY_SLOWER = 3, 1.5
+# Written between runs to push a run's data out of the L2 cache: twice the largest L2 described (B200's 126
+# MiB).
+FLUSH_BYTES = 256 * 1024 * 1024
+
+
+class Clock:
+    """Times calls on a GPU, the L2 cache flushed before each."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
+
+    def spans(self, calls: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
+        """Seconds of each run of each call; the calls take turns, so that what drifts meets them all."""
+        events: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in calls]
+        for _ in range(repeats):
+            for call, own in zip(calls, events):
+                self._flush.zero_()
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                call()
+                end.record()
+                own.append((start, end))
+        torch.cuda.synchronize(self.device)
+        return [[start.elapsed_time(end) / 1e3 for start, end in own] for own in events]
+
+    def median_seconds(
+        self,
+        call: Callable[[], object],
+        repeats: int = REPEATS,
+        warm_up: int = WARM_UP,
+        best: float | None = None,
+    ) -> float:
+        """The median of `repeats` runs; of the first few, where these are clearly slower than `best`."""
+        for _ in range(warm_up):
+            call()
+        if best is not None:
+            [few] = self.spans([call], FEW)
+            if statistics.median(few) > CLEARLY_SLOWER * best:
+                return statistics.median(few)
+        [spans] = self.spans([call], repeats)
+        return statistics.median(spans)
+
+    def copy_seconds(self, moved: int) -> float:
+        """Time of a device-to-device copy that reads and writes `moved` bytes in all."""
+        source = torch.empty(max(1, moved // 2), dtype=torch.int8, device=self.device)
+        target = torch.empty_like(source)
+        return self.median_seconds(lambda: target.copy_(source))

@@ -1,0 +1,222 @@
+"""Worker processes that may hang or die: what they were doing is lost, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from fusewright.core.errors import TuneError
+
+Job = TypeVar("Job")
+# Imports, and a context on the GPU.
+START_SECONDS = 180.0
+STOP_SECONDS = 2.0
+# In a row, of processes that did no job: something is wrong with all of them.
+MAX_FAILED_STARTS = 3
+
+#: Makes in a worker what does its jobs.
+Setup = Callable[[], Callable[[Any], Any]]
+
+
+class Fatal(Exception):
+    """What a job raises whose process can do no other, such as one whose GPU reported an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[Job]):
+    """A job that ended.
+
+    Attributes:
+        result: what it returned; None where `problem` says why there is nothing.
+        problem: "" where all is well.
+        hung: whether it was stopped since it took too long.
+    """
+
+    job: Job
+    result: Any = None
+    problem: str = ""
+    hung: bool = False
+
+
+class _Worker(Generic[Job]):
+    """One process and what it does. job: what it was given; None while it starts or waits."""
+
+    def __init__(self, setup: Setup) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, setup), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job: Job | None = None
+        self.ready = False
+        self.deadline = time.monotonic() + START_SECONDS
+
+    def give(self, job: Job, seconds: float) -> None:
+        self.job, self.deadline = job, time.monotonic() + seconds
+        self.connection.send(job)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.ready and self.job is None
+
+    def stop(self) -> None:
+        if not self.process.is_alive():
+            return
+        self.process.kill()
+        self.process.join(STOP_SECONDS)
+
+
+class Pool(Generic[Job]):
+    """Does jobs in several processes, a job in one; a context manager.
+
+    Args:
+        setup: picklable; called once in each process.
+        seconds: that a job may take.
+    """
+
+    def __init__(self, setup: Setup, count: int, seconds: float) -> None:
+        self._setup = setup
+        self._count = count
+        self._seconds = seconds
+        self._waiting: deque[Job] = deque()
+        self._workers: list[_Worker[Job]] = []
+        self._failed_starts = 0
+
+    def __enter__(self) -> Pool[Job]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.stop()
+
+    def submit(self, job: Job) -> None:
+        self._waiting.append(job)
+
+    def abandon(self) -> None:
+        """Forgets all jobs, and ends the processes that have begun one."""
+        self.forget_waiting()
+        for worker in [worker for worker in self._workers if worker.job is not None]:
+            self._workers.remove(worker)
+            worker.stop()
+
+    def forget_waiting(self) -> None:
+        """Forgets the jobs that nobody has begun."""
+        self._waiting.clear()
+
+    @property
+    def pending(self) -> int:
+        """Jobs that have not ended."""
+        return len(self._waiting) + sum(worker.job is not None for worker in self._workers)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """What there is to wait for."""
+        return [worker.connection for worker in self._workers]
+
+    def step(self) -> Iterator[Done[Job]]:
+        """Hands out jobs, and yields those that ended. Never waits.
+
+        Raises:
+            TuneError: processes cannot be started.
+        """
+        yield from self._collect()
+        while len(self._workers) < min(self._count, self.pending):
+            self._workers.append(_Worker(self._setup))
+        for worker in self._workers:
+            if worker.is_idle and self._waiting:
+                job = self._waiting.popleft()
+                try:
+                    worker.give(job, self._seconds)
+                except OSError:  # it died meanwhile
+                    worker.job = None
+                    self._waiting.appendleft(job)
+
+    def _collect(self) -> Iterator[Done[Job]]:
+        for worker in list(self._workers):
+            ended = self._ended(worker)
+            if ended is not None:
+                yield ended
+
+    def _ended(self, worker: _Worker[Job]) -> Done[Job] | None:
+        try:
+            if worker.connection.poll():
+                kind, content = worker.connection.recv()
+                return self._received(worker, kind, content)
+        except (EOFError, OSError):
+            worker.process.join(STOP_SECONDS)
+            return self._lost(worker, f"the process ended with exit code {worker.process.exitcode}")
+        if not worker.is_idle and time.monotonic() > worker.deadline:
+            return self._lost(worker, f"took longer than {self._seconds:g} s", hung=True)
+        return None
+
+    def _received(self, worker: _Worker[Job], kind: str, content: Any) -> Done[Job] | None:
+        if kind == "ready":
+            worker.ready, self._failed_starts = True, 0
+            return None
+        if kind == "unable":
+            self._workers.remove(worker)
+            raise TuneError(f"a worker process cannot start: {content}")
+        job, worker.job = worker.job, None
+        assert job is not None
+        if kind == "fatal":
+            self._workers.remove(worker)
+            worker.stop()
+            return Done(job, problem=content)
+        return Done(job, result=content) if kind == "done" else Done(job, problem=content)
+
+    def _lost(self, worker: _Worker[Job], problem: str, hung: bool = False) -> Done[Job] | None:
+        self._workers.remove(worker)
+        worker.stop()
+        if worker.job is not None:
+            return Done(worker.job, problem=problem, hung=hung)
+        self._failed_starts += not worker.ready
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            raise TuneError(f"worker processes cannot start: {problem}")
+        return None
+
+
+def wait_for(pools: list[Pool[Any]], seconds: float) -> None:
+    """Until a process has something to say, or for so long."""
+    connections = [connection for pool in pools for connection in pool.connections]
+    if connections:
+        wait(connections, seconds)
+    else:
+        time.sleep(seconds)
+
+
+def _serve(connection: Connection, setup: Setup) -> None:
+    """What a worker process runs. Where a user interrupts, its parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        try:
+            work = setup()
+        except Exception as error:
+            connection.send(("unable", _text(error)))
+            return
+        connection.send(("ready", None))
+        while True:
+            job = connection.recv()
+            try:
+                reply = "done", work(job)
+            except Fatal as error:
+                connection.send(("fatal", str(error)))
+                return
+            except Exception as error:
+                reply = "failed", _text(error)
+            connection.send(reply)
+
+
+def _text(error: Exception) -> str:
+    return "".join(traceback.format_exception_only(error)).strip()

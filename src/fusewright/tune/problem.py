@@ -1,0 +1,141 @@
+"""A kernel to find params for, as data: what a worker process, or a reader of a journal, makes it from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.serialization import from_dict, to_dict
+from fusewright.host.signature import ALIGNMENT_BYTES
+
+KEY_DIGITS = 16
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLike:
+    """What a tensor of a call is like.
+
+    Attributes:
+        dtype: torch's name of it, as in "bfloat16".
+        offset: bytes by which its address misses a multiple of 16.
+        values: its elements in order, where they decide what the kernel accesses: of integers and bools. Of
+            others they are drawn anew.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    offset: int = 0
+    values: str | None = None
+
+    @staticmethod
+    def of(tensor: torch.Tensor, values: str | None = None) -> TensorLike:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        offset = 0 if tensor.device.type == "meta" else tensor.data_ptr() % ALIGNMENT_BYTES
+        return TensorLike(tuple(tensor.shape), tuple(tensor.stride()), dtype, offset, values)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        found = getattr(torch, self.dtype)
+        assert isinstance(found, torch.dtype)
+        return found
+
+    @property
+    def bytes(self) -> int:
+        """Of the elements that are there: those of an expanded dimension are one."""
+        sizes = [size for size, stride in zip(self.shape, self.strides) if stride]
+        return prod(sizes) * self.torch_dtype.itemsize
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that its address is a multiple of."""
+        return self.offset & -self.offset if self.offset else ALIGNMENT_BYTES
+
+    @property
+    def span(self) -> int:
+        """Elements of memory from its first to its last."""
+        if not prod(self.shape):
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides))
+
+    def tensor(self, device: torch.device, memory: torch.Tensor | None = None) -> torch.Tensor:
+        """A tensor like it; `memory` has its elements, in one dimension, from its first to its last."""
+        skipped = self.offset // self.torch_dtype.itemsize if device.type != "meta" else 0
+        storage = torch.empty(skipped + self.span, dtype=self.torch_dtype, device=device)
+        if memory is not None:
+            storage[skipped:].view(torch.uint8).copy_(memory.to(device).view(torch.uint8))
+        return storage.as_strided(self.shape, self.strides, skipped)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kernel with one set of inputs on one GPU.
+
+    Attributes:
+        name: what people call it.
+        scheduler: whose params are asked for.
+        definition: Python that makes it, a function of `fd` (`fd.ops...`); it has this one kernel.
+        kernel: the kernel's place in launch order.
+        inputs: tensors, and numbers.
+        outputs: tensors that it makes.
+        modules: modules to import first, which register schedulers.
+        folder: where `TensorLike.values` are, in this run; no part of the problem.
+    """
+
+    name: str
+    scheduler: str
+    definition: str
+    kernel: int
+    inputs: tuple[TensorLike | int | float | bool | str, ...]
+    outputs: tuple[TensorLike, ...]
+    hardware: HardwareInfo
+    modules: tuple[str, ...] = ()
+    folder: str = ""
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for equal problems, whatever they are called."""
+        facts = self.to_dict()
+        del facts["name"]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:KEY_DIGITS]
+
+    def named(self, name: str | None) -> Problem:
+        """The same with what people call its definition in place of "fusion 1", if they call it anything."""
+        if name is None:
+            return self
+        _, comma, segment = self.name.partition(", ")
+        return replace(self, name=f"{name}{comma}{segment}")
+
+    @property
+    def bytes(self) -> int:
+        """Read and written at least."""
+        return sum(t.bytes for t in (*self.inputs, *self.outputs) if isinstance(t, TensorLike))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "scheduler": self.scheduler,
+            "definition": self.definition,
+            "kernel": self.kernel,
+            "inputs": [to_dict(x) if isinstance(x, TensorLike) else x for x in self.inputs],
+            "outputs": [to_dict(x) for x in self.outputs],
+            "hardware": to_dict(self.hardware),
+            "modules": list(self.modules),
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Problem:
+        """The problem that `to_dict` says, without the values of integers."""
+        inputs = tuple(from_dict(TensorLike, x) if isinstance(x, dict) else x for x in data["inputs"])
+        outputs = tuple(from_dict(TensorLike, x) for x in data["outputs"])
+        hardware = from_dict(HardwareInfo, data["hardware"])
+        made = {"inputs": inputs, "outputs": outputs, "hardware": hardware, "modules": tuple(data["modules"])}
+        return Problem(**{**data, **made})

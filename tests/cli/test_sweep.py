@@ -1,0 +1,60 @@
+"""`fusewright sweep` without a GPU: everything but the times."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fusewright.cli.main import main
+
+SCRIPT = """
+import torch
+from fusewright import FusionDefinition
+
+x = torch.rand(64, 32)
+with FusionDefinition() as doubled:
+    doubled.add_output(doubled.ops.add(doubled.from_pytorch(x), 1.5))
+doubled.execute([x])
+doubled.execute([x])
+"""
+
+
+def test_a_sweep_is_recorded_and_goes_on_where_it_was(tmp_path, capfd):
+    script, journal, plot = (tmp_path / name for name in ("s.py", "j.sqlite", "p.svg"))
+    script.write_text(SCRIPT)
+
+    def sweep(*more: str) -> tuple[dict[str, object], str]:
+        command = ["sweep", *more, "--journal", str(journal), "--json", "--jobs", "1"]
+        assert main(command) == 0
+        out, err = capfd.readouterr()
+        [outcome] = json.loads(out)
+        return outcome, err
+
+    first, _ = sweep(str(script), "--points", "2")
+    assert first["name"] == "doubled" and first["scheduler"] == "pointwise"
+    tried = sum(first["counts"].values())
+    assert 2 <= tried <= 3 and first["counts"].get("compiled", 0) >= 1  # a point may be the heuristic's
+    again, text = sweep(str(script), "--points", "2", "--plot", str(plot))
+    assert f"{tried} of {tried} tried ({tried} known" in text
+    assert again == first and "nothing measured" in plot.read_text()
+    shown, _ = sweep("--show")
+    assert shown == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "which SCRIPT?"),
+        (["missing.py"], "there is no script missing.py"),
+        (["--show"], "there is no journal"),
+        (["fails.py"], "fails.py failed: ZeroDivisionError: division by zero"),
+        (["empty.py"], "executed no fusion"),
+    ],
+)
+def test_what_cannot_be_swept_is_said(arguments, problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fails.py").write_text("1 / 0")
+    (tmp_path / "empty.py").write_text("")
+    assert main(["sweep", *arguments]) == 2
+    assert problem in capsys.readouterr().err

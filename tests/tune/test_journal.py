@@ -1,0 +1,84 @@
+"""The journal, and what is made of it: a recorded one needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from fusewright.core.errors import TuneError
+from fusewright.tune.journal import Journal, Race, Status, Trial
+from fusewright.tune.plot import svg
+from fusewright.tune.report import outcomes
+from tests.tune.problems import column_sum
+
+
+def params(width: int) -> str:
+    return json.dumps({"lparams": {"bdimx": 32 * width}, "width": width})
+
+
+@pytest.fixture
+def problem(tmp_path):
+    return column_sum(tmp_path)
+
+
+def test_the_last_trial_of_the_same_params_and_version_counts(tmp_path, problem):
+    path = tmp_path / "j.sqlite"
+    with Journal(path, "a") as one, Journal(path, "a") as two:
+        one.add_problem(problem)
+        two.add_problem(problem)
+        one.add_trial(problem.key, Trial(params(1), "heuristic", Status.COMPILED))
+        two.add_trial(problem.key, Trial(params(2), "space", Status.CRASHED, detail="lost"))
+        two.add_trial(problem.key, Trial(params(1), "heuristic", Status.MEASURED, 2e-5))
+        assert one.problems() == [problem.from_dict(problem.to_dict())]
+        assert [(t.params, t.status) for t in one.trials(problem.key)] == [
+            (params(1), Status.MEASURED),
+            (params(2), Status.CRASHED),
+        ]
+    with Journal(path, "b") as other:
+        assert other.trials(problem.key) == []
+    path.chmod(0o444)
+    with Journal(path, None) as read:
+        assert read.version == "a" and len(read.trials(problem.key)) == 2
+
+
+def test_report_and_plot_of_a_recorded_journal(tmp_path, problem):
+    times = {1: 20e-6, 2: 15e-6, 4: 14e-6, 8: 500e-6}
+    with Journal(tmp_path / "j.sqlite", "a") as journal:
+        journal.add_problem(problem)
+        for width, seconds in times.items():
+            origin = "heuristic" if width == 1 else "space"
+            journal.add_trial(problem.key, Trial(params(width), origin, Status.MEASURED, seconds))
+        journal.add_trial(problem.key, Trial(params(16), "space", Status.HUNG, detail="took longer"))
+        [before] = outcomes(journal)
+        assert before.best_params == params(4) and before.speedup == pytest.approx(20 / 14)
+        # Timed in turns, another one is the best.
+        journal.add_race(problem.key, Race({params(1): 20e-6, params(2): 14e-6, params(4): 16e-6}, 12e-6))
+        [found] = outcomes(journal)
+    assert (found.best_params, found.heuristic, found.copy_seconds) == (params(2), 20e-6, 12e-6)
+    assert found.changed() == {"lparams.bdimx": (32, 64), "width": (1, 2)}
+    assert found.counts == {"measured": 4, "hung": 1}
+    assert json.loads(json.dumps(found.to_dict()))["best_params"]["width"] == 2
+    drawn = ElementTree.fromstring(svg([found, found, found]))
+    assert len(drawn.findall(".//{*}circle")) == 3 * len(times)
+    assert "copy of as many bytes 12.00 us" in [text.text for text in drawn.findall(".//{*}text")]
+
+
+def test_files_that_are_no_journal_are_refused_by_name(tmp_path):
+    text, foreign, old = (tmp_path / name for name in ("text", "foreign", "old"))
+    text.write_text("no database" * 100)
+    with sqlite3.connect(foreign) as db:
+        db.execute("CREATE TABLE t (x)")
+    Journal(old, "a").close()
+    with sqlite3.connect(old) as db:
+        db.execute("PRAGMA user_version = 0")
+    for path, problem in (
+        (text, "text: file is not a database"),
+        (foreign, "no journal"),
+        (old, "another version"),
+        (tmp_path / "no" / "folder", "unable to open"),
+    ):
+        with pytest.raises(TuneError, match=problem):
+            Journal(path, "a")

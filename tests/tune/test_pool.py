@@ -1,0 +1,57 @@
+"""Worker processes that hang or die lose what they were doing, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from fusewright.core.errors import TuneError
+from fusewright.tune.pool import Done, Fatal, Pool, wait_for
+
+
+def _work() -> Callable[[str], str]:
+    def do(job: str) -> str:
+        if job == "hang":
+            time.sleep(60)
+        if job == "die":
+            os._exit(9)
+        if job == "fatal":
+            raise Fatal("the GPU is lost")
+        if job == "fail":
+            raise ValueError("no such thing")
+        return job.upper()
+
+    return do
+
+
+def _broken() -> Callable[[str], str]:
+    raise ValueError("no GPU")
+
+
+def _all(pool: Pool[str]) -> dict[str, Done[str]]:
+    found = {}
+    while pool.pending:
+        found.update({done.job: done for done in pool.step()})
+        wait_for([pool], 0.05)
+    return found
+
+
+def test_a_job_that_hangs_or_dies_is_lost_alone():
+    with Pool[str](_work, 1, seconds=1.0) as pool:
+        for job in ("a", "hang", "b", "die", "fatal", "fail", "c"):
+            pool.submit(job)
+        done = _all(pool)
+    assert [done[job].result for job in "abc"] == ["A", "B", "C"]
+    assert done["hang"].hung and done["hang"].problem == "took longer than 1 s"
+    assert done["die"].problem == "the process ended with exit code 9"
+    assert done["fatal"].problem == "the GPU is lost"
+    assert done["fail"].problem == "ValueError: no such thing"
+
+
+def test_processes_that_cannot_start_are_an_error():
+    with Pool[str](_broken, 1, seconds=1.0) as pool, pytest.raises(TuneError, match="no GPU"):
+        pool.submit("a")
+        _all(pool)

@@ -1,0 +1,107 @@
+"""Problems: a kernel as data, from which a worker process makes the same kernel and checks its results."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.options import Options
+from fusewright.frontend.problems import load, problems_of
+from fusewright.tune.journal import Status
+from fusewright.tune.problem import Problem, TensorLike
+from fusewright.tune.worker import Attempt, Planned, Runner, params_text
+from tests.tune.problems import CountingClock, column_sum
+
+OPTIONS = Options()
+
+
+def test_a_problem_is_the_same_after_json(tmp_path):
+    problem = column_sum(tmp_path)
+    again = Problem.from_dict(problem.to_dict())
+    assert again.key == problem.key and again.bytes == problem.bytes == 8 * (12 * 8 + 8)
+    assert dataclasses.replace(problem, name="other").key == problem.key
+    assert column_sum(tmp_path, rows=13).key != problem.key
+
+
+def test_a_tensor_like_another_has_its_strides_address_and_elements():
+    memory = torch.arange(100)
+    given = memory.as_strided((3, 4), (20, 2), 5)
+    like = TensorLike.of(given)
+    made = like.tensor(torch.device("cpu"), memory[5 : 5 + like.span])
+    assert torch.equal(made, given) and made.stride() == given.stride()
+    assert made.storage_offset() * 8 == like.offset == given.data_ptr() % 16
+
+
+def test_each_segment_is_a_problem_with_its_own_inputs(tmp_path):
+    index = torch.tensor([3, 0, 2])
+    x = torch.rand(4, 64)
+    with FusionDefinition() as fd:
+        a, i = fd.from_pytorch(x), fd.from_pytorch(index)
+        fd.add_output(fd.ops.sum(fd.ops.sum(a, dims=[0]), dims=[0]))
+        fd.add_output(fd.ops.index_select(a, i, 0))
+    problems = problems_of(fd, [x, index], None, "fusion 1", tmp_path)
+    assert len(problems) > 1 and len({problem.key for problem in problems}) == len(problems)
+    assert [problem.named("f").name for problem in problems] == [
+        f"f, segment {i}" for i in range(len(problems))
+    ]
+    [gather] = [p for p in problems if any(isinstance(x, TensorLike) and x.values for x in p.inputs)]
+    loaded = load(gather, torch.device("cpu"))
+    assert any(torch.equal(x, index) for x in loaded.inputs)
+
+
+def test_a_configuration_is_refused_measured_or_wrong(tmp_path):
+    problem = column_sum(tmp_path)
+    planned = Planned(problem, load, OPTIONS)
+    heuristic = planned.heuristic
+    refused = planned.make(params_text(dataclasses.replace(heuristic, fastest_dim=not heuristic.fastest_dim)))
+    assert refused.status is Status.REJECTED and "\n  at " not in refused.detail
+
+    attempt = Attempt(problem.key, params_text(heuristic), "heuristic")
+    runner = Runner(problem, load, OPTIONS, CountingClock())
+    assert runner.run(attempt).seconds == 1.0
+    assert runner.race([attempt.params]).copy_seconds == problem.bytes
+
+    def misread(problem, device):
+        """As if the kernel had computed something else: the reference has other inputs."""
+        loaded = load(problem, device)
+        if device.type != "meta":
+            loaded.inputs[0].add_(1)
+        return loaded
+
+    wrong = Runner(problem, misread, OPTIONS, CountingClock()).run(attempt)
+    assert wrong.status is Status.WRONG and "differs in 8 of 8 elements" in wrong.detail
+
+
+def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anywhere(tmp_path):
+    memory = torch.rand(8 * 64 + 1)
+    x = memory[1:].reshape(8, 64)  # no vectors fit there
+    with FusionDefinition() as fd:
+        given, factor = fd.from_pytorch(x), fd.define_scalar(dtype=DataType.Double)
+        doubled = fd.ops.dropout(given * factor, 0.5)[0]
+        fd.add_output(doubled, given)
+        fd.add_output(given + 1.0)
+    [problem] = problems_of(fd, [x, 2.5], None, "f", tmp_path)
+    planned = Planned(problem, load, OPTIONS)
+    assert planned.heuristic.vectorization_factor == 1
+    attempt = Attempt(problem.key, params_text(planned.heuristic), "heuristic")
+    runner = Runner(problem, load, OPTIONS, CountingClock())
+    for _ in range(2):  # the first call has changed the input
+        assert runner.run(attempt).status is Status.MEASURED
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_is_measured_on_the_gpu(tmp_path):
+    from fusewright.tune.measure import Clock
+
+    x = torch.rand(4096, 4096, device="cuda")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.from_pytorch(x)))
+    [problem] = problems_of(fd, [x], None, "relu", tmp_path)
+    clock = Clock(torch.device("cuda", 0))
+    heuristic = params_text(Planned(problem, load, OPTIONS).heuristic)
+    ran = Runner(problem, load, OPTIONS, clock).run(Attempt(problem.key, heuristic, "heuristic"))
+    assert ran.status is Status.MEASURED
+    assert 0 < ran.seconds < 10 * clock.copy_seconds(problem.bytes)
