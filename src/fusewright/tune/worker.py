@@ -14,7 +14,7 @@ from fusewright.core.errors import DriverError, ScheduleError, TuneError, UserEr
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_dict, to_json
 from fusewright.core.tracing import Tracer
-from fusewright.host import FusionExecutor, SegmentSchedules
+from fusewright.host import FusionExecutor, PlannedCall, SegmentSchedules
 from fusewright.host.planning import PlannedKernel, PlannedKernels
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.schedulers import type_name
@@ -160,6 +160,10 @@ class Runner:
         self._params_type = planned.kernel.segment.scheduler.params_type
 
     @cached_property
+    def _partition(self) -> PlannedCall:
+        return self._loaded.executor.planned(self._loaded.inputs, options=self._options, views=False)
+
+    @cached_property
     def copy_seconds(self) -> float:
         return self._clock.copy_seconds(self._problem.bytes)
 
@@ -180,7 +184,7 @@ class Runner:
 
     def _call(self, params: str) -> Callable[[], Sequence[torch.Tensor]]:
         chosen = from_json(self._params_type, params)
-        schedules = SegmentSchedules(((self._problem.kernel, chosen),))
+        schedules = SegmentSchedules(((self._problem.kernel, chosen),), self._partition)
         program = self._loaded.executor.compile(
             self._loaded.inputs, options=self._options, user_schedule=schedules, views=False
         )
