@@ -81,6 +81,8 @@ class _Walk:
         points = prod(facts.value(axis.extent) for axis in self.axes)
         elements = prod(facts.value(a.extent) for a in tensor.iterated if not a.is_broadcast)
         used = min(points, elements) * tensor.dtype.size
+        if not used:
+            return 0  # and index maps divide by sizes
         touched = self._touched(facts)
         wasted = (
             len({place // SECTOR_BYTES for place in touched})

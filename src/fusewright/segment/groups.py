@@ -104,9 +104,14 @@ class GroupGraph:
         return [*sorted(consumers, key=rank), *sorted(producers, key=rank)]
 
     def readers(self) -> list[list[int]]:
-        """For each tensor that several kernels read: their groups, in topological order."""
+        """For each tensor that several kernels read: their groups, in topological order.
+
+        Not of a single element, which costs nothing to read again.
+        """
         found = []
-        for readers in self._readers.values():
+        for tensor, readers in self._readers.items():
+            if all(axis.is_broadcast for axis in tensor.shape):
+                continue
             groups = sorted({self._owner[i] for i in readers} - self._whole, key=self._rank.__getitem__)
             if len(groups) > 1:
                 found.append(groups)
