@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fusewright.analyze.runs import Run, expression_run
 from fusewright.analyze.vectorize import (
     lane_axis,
     loads_along_lane,
@@ -12,10 +13,12 @@ from fusewright.analyze.vectorize import (
     widest_access,
 )
 from fusewright.ir import Fusion
+from fusewright.ir.index_map import position
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_shape import broadcast, permute
 from fusewright.schedule import transforms
+from fusewright.sym import const, substitute, symbol
 
 
 @pytest.fixture
@@ -43,6 +46,19 @@ def fusion() -> Fusion:
 )
 def test_widest_access(element, inner, strides, alignment, limit, width):
     assert widest_access(element, inner, strides, alignment, limit) == width
+
+
+@pytest.mark.parametrize("less, moves", [(0, True), (2, False)])
+def test_a_remainder_is_a_run_if_its_divisor_is_known_to_be_positive(fusion, less, moves):
+    """Of others the index of a vector's lanes is not simplified to the first lane's and the lane."""
+    size, columns = fusion.new_extent(), fusion.new_extent()
+    index = (position(0, columns) + 8) % (size - less)
+    run = expression_run(index, 0)
+    assert run == (Run(True, (const(8), size)) if moves else None)
+    vector, lane = symbol("vector"), symbol("lane", lo=0, hi=1)
+    even = symbol(size.name, multiple_of=2)
+    lanes = substitute(index, {position(0, columns): 2 * vector + lane, size: even})
+    assert (substitute(lanes, {lane: 0}) + lane is lanes) is moves
 
 
 def test_unit_stride_axis_is_the_innermost_in_memory(fusion):

@@ -8,9 +8,11 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ShapeError
 from fusewright.ir import Fusion, Pointwise, TensorView, fusion_text, scheduled_text, verify_fusion
+from fusewright.ir.index_map import positions
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
 from fusewright.ops.build_reduction import sum_
+from fusewright.ops.build_resize import pad, roll, split
 from fusewright.schedule import transforms
 from fusewright.schedulers import default_registry
 from fusewright.segment import partition
@@ -85,6 +87,18 @@ def test_equal_sizes_become_the_one_made_first_or_the_constant():
     assert all(t.logical[0].extent is first for t in (x, y, z, out))
     assert all(t.logical[1].extent is const(5) for t in (x, y, z, out))
     assert fusion.same_size(y.extents[0], x.extents[0])
+
+
+def test_equal_sizes_are_one_in_index_expressions():
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, 4], True)
+    padded = pad(fusion, x, [define_scalar(fusion, None, DataType.Int), 0])
+    split(fusion, padded, [5, 1], 1)  # so the padded rows have 6 elements
+    rolled = roll(fusion, padded, [-100], [1])
+    fusion.unify_extents()
+    row, column = positions(rolled.extents)
+    assert rolled.extents[1] is const(6)
+    assert rolled.definition.map.indices == (row, (column + 100) % 6)
 
 
 def test_different_constants_are_never_equal():

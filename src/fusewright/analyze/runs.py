@@ -14,7 +14,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.index_map import IndexMap, is_size, position_of
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, const, known_multiple
+from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, const, is_positive_divisor, known_multiple
 
 # No vector has more elements, so a multiple of this is a multiple of every width.
 _WIDEST = MAX_VECTOR_BYTES
@@ -122,6 +122,8 @@ def _division_run(e: Expr, dim: int) -> Run | None:
         return None
     if not run.moves:
         return run
+    if not is_positive_divisor(divisor):
+        return None  # division by a number of unknown sign is not simplified
     divisors = _divisors(divisor, 1)
     return None if divisors is None else Run(isinstance(e, Mod), (*run.sizes, *divisors))
 

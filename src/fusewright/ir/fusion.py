@@ -273,12 +273,19 @@ class Fusion:
 
     def unify_extents(self) -> None:
         """Rewrites every extent to the representative of its class of equal sizes, a constant or a symbol or
-        a sum of products of these: any other size gets a symbol of its own, in `computed_sizes`."""
+        a sum of products of these: any other size gets a symbol of its own, in `computed_sizes`.
+
+        Extents are parts of index expressions, too, and become the same there.
+        """
         table: dict[Symbol, Expr | int] = {
             s: self._representative(s) for s in self._equal if isinstance(s, Symbol)
         }
         if self._equal:
-            self._rename_sizes(lambda e: substitute(self._representative(e), table))
+            sizes = [*self._equal, *(condition for condition, _ in self.checks)]
+            sizes += [e for axis in self.axes() for e in (axis.extent, axis.expanded) if e is not None]
+            unified = {e: substitute(self._representative(e), table) for e in sizes}
+            memo: dict[Expr, Expr] = {}
+            self._rename_sizes(partial(replace, replacements=unified, memo=memo))
             self.checks = [(substitute(condition, table), message) for condition, message in self.checks]
         self.name_computed_sizes()
 

@@ -41,7 +41,7 @@ from fusewright.sym.nodes import (
 )
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum, ne
 from fusewright.sym.prover import divides, is_nonneg, prove
-from fusewright.sym.ranges import bounds, known_multiple, lower_bound, upper_bound
+from fusewright.sym.ranges import bounds, is_positive_divisor, known_multiple, lower_bound, upper_bound
 from fusewright.sym.text import to_function, to_python, to_text
 from fusewright.sym.traversal import build, defined, evaluate, fold, product, replace, substitute
 
@@ -85,6 +85,7 @@ __all__ = [
     "interned_count",
     "is_nonneg",
     "is_nonneg_dividend",
+    "is_positive_divisor",
     "known_multiple",
     "land",
     "le",
