@@ -1616,6 +1616,26 @@ class SchedulingMethods:
     @overload
     def transform_like(self, arg: Tensor, selected_tensors: Collection[Tensor] = ()) -> None: ...
     @overload
+    def bounded_transform_backward(
+        self,
+        tensor: Tensor,
+        pos: int,
+        to: Collection[Tensor],
+        propagate_parallel_type: bool = False,
+    ) -> None:
+        """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
+
+        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        """
+    @overload
+    def bounded_transform_backward(
+        self,
+        arg: Tensor,
+        pos: int,
+        to: Collection[Tensor],
+        propagate_parallel_type: bool = False,
+    ) -> None: ...
+    @overload
     def parallelize_like(
         self,
         tensor: Tensor,
@@ -1804,6 +1824,16 @@ class TensorMethods:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
     @overload
     def transform_like(self, selected_tensors: Collection[Tensor] = ()) -> Tensor: ...
+    def bounded_transform_backward(
+        self,
+        pos: int,
+        to: Collection[Tensor],
+        propagate_parallel_type: bool = False,
+    ) -> Tensor:
+        """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
+
+        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        """
     @overload
     def parallelize_like(
         self,

@@ -91,6 +91,7 @@ class Schedule:
         "set_allocation_as_loop",
         "accumulate_in_registers",
         "transform_like",
+        "bounded_transform_backward",
         "parallelize_like",
         "inline_at",
         "inline_most",
@@ -297,6 +298,20 @@ class Schedule:
     def transform_like(self, tensor: TensorView, selected: Collection[TensorView] = ()) -> None:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
         propagate.transform_like(self.fusion, tensor, selected)
+
+    @_primitive
+    def bounded_transform_backward(
+        self,
+        tensor: TensorView,
+        pos: int,
+        to: Collection[TensorView],
+        propagate_parallel_type: bool = False,
+    ) -> None:
+        """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
+
+        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        """
+        propagate.bounded_transform_backward(self.fusion, tensor, pos, to, propagate_parallel_type)
 
     @_primitive
     def parallelize_like(
