@@ -104,6 +104,34 @@ def test_an_output_lies_as_its_definition_says() -> None:
         fd.sched.set_allocation_as_loop(out)
 
 
+def test_the_allocation_domain_is_an_order_of_loop_axes(target: torch.device) -> None:
+    """Of a shared tensor; registers and outputs have one order, and a call for another says so."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 16], contiguity=True)
+        tile = fd.ops.exp(x)
+        out = tile + 1.0
+        fd.add_output(out)
+    given = [torch.randn(8, 16, device=target)]
+    fd._setup_schedule(given)
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: tile.set_allocation_domain([1, 0], True), "a list of axes, x.axis"),  # type: ignore[list-item]
+        (lambda: tile.set_allocation_domain([x.axis(0)], True), r"axes of Tensor\(index=1"),
+        (lambda: tile.set_allocation_domain([tile.axis(0)], False), "new_contiguity: True"),
+        (lambda: tile.set_allocation_domain([tile.axis(1), tile.axis(0)], True), "set_memory_type places"),
+        (lambda: out.set_allocation_domain([out.axis(1), out.axis(0)], True), r"the axes \[0, 1\]"),
+        (lambda: x.set_allocation_domain([x.axis(0), x.axis(1)], True), "T0 is an input"),
+    ]
+    for call, problem in wrong:
+        with pytest.raises((ArgumentTypeError, ScheduleError), match=f"(?s){problem}"):
+            call()
+    tile.set_memory_type(MemoryType.shared)
+    tile.set_allocation_domain([tile.axis(-1), tile.axis(0)], new_contiguity=True)
+    out.set_allocation_domain([out.axis(0), out.axis(1)], new_contiguity=True)
+    assert "store_along(T1, [-1, 0])" in fd.sched.to_python()
+    fd._finalize_schedule(given)
+    torch.testing.assert_close(fd.execute(given)[0], given[0].exp() + 1.0)
+
+
 def test_which_schedulers_take_it_and_why_not() -> None:
     """A reduction with nothing after it is no case for the persistent scheduler."""
     with FusionDefinition() as fd:
