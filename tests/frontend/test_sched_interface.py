@@ -63,6 +63,47 @@ def test_a_primitive_and_the_text_of_its_tensor(number: int) -> None:
     assert loops(fd, fd.sums) in fd.sched.user_schedule_ir()
 
 
+def _bound(tensor: Any) -> Any:
+    return tensor.parallelize(0, ParallelType.grid_x)
+
+
+# A call of the reference's direct front end by its keywords -> what is in the text of its tensor afterwards.
+DIRECT_CALLS: list[tuple[Callable[[Sums], Any], str]] = [
+    (lambda fd: fd.sums.split(axis=-1, factor=4, inner_split=False), "rS5{4}"),
+    (lambda fd: fd.sums.outer_split(axis=0, factor=2).merge(axis_o=0, axis_i=1), "iS7{( 2*ceilDiv(i0, 2) )}"),
+    (lambda fd: fd.sums.split(1, 4).rfactor(axes=[2]), "rS11{( ceilDiv(i1, 4) )}"),
+    (lambda fd: fd.sums.reorder(old2new={0: 1}), "rS3{i1}, iS2{i0}"),
+    (lambda fd: fd.sums.axis(index=0).parallelize(parallel_type=ParallelType.grid_x), "blockIdx.x2{i0}"),
+    (
+        lambda fd: fd.sched.transform_like(reference_tv=fd.out.split(0, 2), selected_tensors=[fd.sums]),
+        "{2}, rS3{i1}",
+    ),
+    (lambda fd: fd.sched.parallelize_like(reference_tv=_bound(fd.out)), "iblockIdx.x2{i0}"),
+    (lambda fd: fd.sched.inline_at(reference_tv=fd.out, pos=-1, selected_tensors=[]), "ca_pos( 1 )"),
+    (lambda fd: fd.sched.bounded_transform_backward(fd.out.split(0, 2), -1, [fd.sums]), "{2}, rS3{i1}"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DIRECT_CALLS)))
+def test_a_call_of_the_direct_front_end(number: int) -> None:
+    fd = opened()
+    call, text = DIRECT_CALLS[number]
+    call(fd)
+    assert text in loops(fd, fd.sums)
+
+
+def test_what_waits_for_asynchronous_copies_and_several_gpus_is_not_there() -> None:
+    fd: Any = opened()
+    for call in (
+        lambda: fd.sched.warp_specialize(fd.sums, 2, 1, ParallelType.block_y),
+        lambda: fd.sums.swizzle1d(0, ParallelType.mesh_x),
+        lambda: fd.sums.set_device_mesh(None),
+        lambda: fd.sched._set_device_mesh(fd.sums, None),
+    ):
+        with pytest.raises(AttributeError, match="is not available"):
+            call()
+
+
 def test_new_tensors_have_names() -> None:
     fd = opened()
     sched = fd.sched
