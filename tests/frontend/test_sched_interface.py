@@ -63,6 +63,47 @@ def test_a_primitive_and_the_text_of_its_tensor(number: int) -> None:
     assert loops(fd, fd.sums) in fd.sched.user_schedule_ir()
 
 
+def _bound(tensor: Any) -> Any:
+    return tensor.parallelize(0, ParallelType.grid_x)
+
+
+# A call of the reference's direct front end by its keywords -> what is in the text of its tensor afterwards.
+DIRECT_CALLS: list[tuple[Callable[[Sums], Any], str]] = [
+    (lambda fd: fd.sums.split(axis=-1, factor=4, inner_split=False), "rS5{4}"),
+    (lambda fd: fd.sums.outer_split(axis=0, factor=2).merge(axis_o=0, axis_i=1), "iS7{( 2*ceilDiv(i0, 2) )}"),
+    (lambda fd: fd.sums.split(1, 4).rfactor(axes=[2]), "rS11{( ceilDiv(i1, 4) )}"),
+    (lambda fd: fd.sums.reorder(old2new={0: 1}), "rS3{i1}, iS2{i0}"),
+    (lambda fd: fd.sums.axis(index=0).parallelize(parallel_type=ParallelType.grid_x), "blockIdx.x2{i0}"),
+    (
+        lambda fd: fd.sched.transform_like(reference_tv=fd.out.split(0, 2), selected_tensors=[fd.sums]),
+        "{2}, rS3{i1}",
+    ),
+    (lambda fd: fd.sched.parallelize_like(reference_tv=_bound(fd.out)), "iblockIdx.x2{i0}"),
+    (lambda fd: fd.sched.inline_at(reference_tv=fd.out, pos=-1, selected_tensors=[]), "ca_pos( 1 )"),
+    (lambda fd: fd.sched.bounded_transform_backward(fd.out.split(0, 2), -1, [fd.sums]), "{2}, rS3{i1}"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(DIRECT_CALLS)))
+def test_a_call_of_the_direct_front_end(number: int) -> None:
+    fd = opened()
+    call, text = DIRECT_CALLS[number]
+    call(fd)
+    assert text in loops(fd, fd.sums)
+
+
+def test_what_waits_for_asynchronous_copies_and_several_gpus_is_not_there() -> None:
+    fd: Any = opened()
+    for call in (
+        lambda: fd.sched.warp_specialize(fd.sums, 2, 1, ParallelType.block_y),
+        lambda: fd.sums.swizzle1d(0, ParallelType.mesh_x),
+        lambda: fd.sums.set_device_mesh(None),
+        lambda: fd.sched._set_device_mesh(fd.sums, None),
+    ):
+        with pytest.raises(AttributeError, match="is not available"):
+            call()
+
+
 def test_new_tensors_have_names() -> None:
     fd = opened()
     sched = fd.sched
@@ -102,6 +143,34 @@ def test_an_output_lies_as_its_definition_says() -> None:
     out.reorder({0: 1})
     with pytest.raises(ScheduleError, match="T1 is an output and lies in memory as its definition says"):
         fd.sched.set_allocation_as_loop(out)
+
+
+def test_the_allocation_domain_is_an_order_of_loop_axes(target: torch.device) -> None:
+    """Of a shared tensor; registers and outputs have one order, and a call for another says so."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 16], contiguity=True)
+        tile = fd.ops.exp(x)
+        out = tile + 1.0
+        fd.add_output(out)
+    given = [torch.randn(8, 16, device=target)]
+    fd._setup_schedule(given)
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: tile.set_allocation_domain([1, 0], True), "a list of axes, x.axis"),  # type: ignore[list-item]
+        (lambda: tile.set_allocation_domain([x.axis(0)], True), r"axes of Tensor\(index=1"),
+        (lambda: tile.set_allocation_domain([tile.axis(0)], False), "new_contiguity: True"),
+        (lambda: tile.set_allocation_domain([tile.axis(1), tile.axis(0)], True), "set_memory_type places"),
+        (lambda: out.set_allocation_domain([out.axis(1), out.axis(0)], True), r"the axes \[0, 1\]"),
+        (lambda: x.set_allocation_domain([x.axis(0), x.axis(1)], True), "T0 is an input"),
+    ]
+    for call, problem in wrong:
+        with pytest.raises((ArgumentTypeError, ScheduleError), match=f"(?s){problem}"):
+            call()
+    tile.set_memory_type(MemoryType.shared)
+    tile.set_allocation_domain([tile.axis(-1), tile.axis(0)], new_contiguity=True)
+    out.set_allocation_domain([out.axis(0), out.axis(1)], new_contiguity=True)
+    assert "store_along(T1, [-1, 0])" in fd.sched.to_python()
+    fd._finalize_schedule(given)
+    torch.testing.assert_close(fd.execute(given)[0], given[0].exp() + 1.0)
 
 
 def test_which_schedulers_take_it_and_why_not() -> None:

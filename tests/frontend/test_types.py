@@ -119,7 +119,7 @@ MISTAKES = [
     ("x @ 2.0", 'Unsupported operand types for @ ("Tensor" and "float")'),
     ("fd.add_output(s)", '"add_output"'),
     ("fd.sched.parallelize(x, 0, 'block_x')", '"parallelize"'),
-    ("x.split(0, 4, inner=True)", 'Unexpected keyword argument "inner" for "split"'),
+    ("x.split(0, 4, inner=True)", 'Unexpected keyword argument "inner" for overloaded function "split"'),
     ("fd.sched.compute_pointwise_heuristics().vector_factor = 2", 'no attribute "vector_factor"'),
     ("fd.sched.compute_reduction_heuristics().lparams.bdimx = '64'", 'variable has type "int"'),
     ("fd.execute([x], devise='cpu')", 'Unexpected keyword argument "devise" for "execute"'),

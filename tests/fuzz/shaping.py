@@ -13,7 +13,6 @@ from tests.fuzz.writer import Slot, Writer
 
 # No reshape makes more dimensions.
 MOST_DIMS = 8
-Dims = tuple[Dim, ...]
 
 # ---- reshape -----------------------------------------------------------------------------------------------
 

@@ -150,6 +150,9 @@ STEPS: dict[str, Step] = {
         t, d(st.permutations(range(len(t.loop)))), d(st.sampled_from((0, 1, 4)))
     ),
     "transform_like": lambda d, s, t: s.transform_like(t, _some(d, s) if d(st.booleans()) else ()),
+    "bounded_transform_backward": lambda d, s, t: s.bounded_transform_backward(
+        t, d(st.integers(-1, 3)), _some(d, s), d(st.booleans())
+    ),
     "parallelize_like": lambda d, s, t: s.parallelize_like(t, d(st.just(-1) | st.integers(-3, 3))),
     "inline_at": lambda d, s, t: s.inline_at(t, _axis(d, t), d(st.booleans()), _some(d, s)),
     "inline_most": lambda d, s, t: s.inline_most(_some(d, s) if d(st.booleans()) else ()),

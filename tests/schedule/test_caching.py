@@ -162,7 +162,7 @@ def test_memory_types(schedule):
 def test_a_shared_tensor_keeps_its_storage(schedule):
     neg = schedule.tensor(2)
     with pytest.raises(ScheduleError, match="store_along: T2 is not in shared memory"):
-        schedule.store_along(neg, [0])
+        schedule.store_along(neg, [0], 1)
     schedule.set_memory_type(neg, MemoryType.shared)
     for dims, padding, problem in (
         ([], 0, "one axis or more"),

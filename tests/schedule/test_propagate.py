@@ -8,11 +8,12 @@ import torch
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir import Fusion, TensorView, verify_fusion
+from fusewright.ir.text import scheduled_text
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_, var_mean
 from fusewright.ops.build_shape import broadcast, permute
-from fusewright.schedule import Schedule
+from fusewright.schedule import Schedule, replay
 from fusewright.schedule.propagate import spanning_walk
 from fusewright.sym import as_int
 from tests.lower.running import run
@@ -219,3 +220,47 @@ def test_columns_are_not_exchanged_by_a_row_that_is_reduced():
         ScheduleError, match="T2 cannot loop alike: it reduces one of two axes that are swizzled"
     ):
         schedule.transform_like(load)
+
+
+def test_loops_go_backward_to_a_bound_and_no_further():
+    """x -> copy -> exp -> sum, with another use of exp: only what is between the sum and exp follows it."""
+    fusion = Fusion()
+    load = copy_tensor(fusion, define_tensor(fusion, [8, 12], True))
+    exp = apply_to_tensor(fusion, "exp", load)
+    negated = apply_to_tensor(fusion, "neg", exp)
+    add_output(fusion, sum_(fusion, negated, [1]))
+    add_output(fusion, apply_to_tensor(fusion, "abs", exp))
+    schedule = Schedule(fusion)
+    load, exp, negated, total, other = schedule.tensors()[1:]
+    schedule.split(total, 0, 2)
+    schedule.split(total, 2, 4)
+    schedule.parallelize(total, 0, ParallelType.grid_x)
+    schedule.parallelize(total, 3, ParallelType.block_x)
+    schedule.bounded_transform_backward(total, -1, [exp], propagate_parallel_type=True)
+    assert [shape(t) for t in (exp, negated)] == ["i4 i2 i3 i4"] * 2
+    assert [a.parallel for a in exp.loop] == [a.parallel for a in total.loop]
+    assert [shape(t) for t in (load, other)] == ["i8 i12"] * 2
+    # Left of a position: what is to its right is there whole.
+    schedule.bounded_transform_backward(total, 1, [load])
+    assert [shape(t) for t in (load, exp, negated)] == ["i4 i2 i12"] * 3
+    assert load.loop[0].parallel is ParallelType.serial
+    schedule.bounded_transform_backward(total, 0, [negated])
+    assert shape(negated) == "i8 i12"
+    before = scheduled_text(schedule.fusion)
+    for pos, to, problem in (
+        (-1, [], "lists tensors that T4 is computed from.*given: none"),
+        (-1, [exp, other], "lists tensors that T4 is computed from.*given: T5"),
+        (-1, [total], "lists tensors that T4 is computed from.*given: T4"),
+        (5, [exp], "T4 has no position 5.*expected: -1 for all loops, or 0 to 4"),
+    ):
+        with pytest.raises(ScheduleError, match=f"(?s){problem}"):
+            schedule.bounded_transform_backward(total, pos, to)
+    assert scheduled_text(schedule.fusion) == before
+    schedule.bounded_transform_backward(total, -1, [load])
+    schedule.transform_like(total)
+    schedule.parallelize_like(total)
+    verify_fusion(schedule.fusion)
+    x = torch.randn(8, 12)
+    replayed = replay(fusion, schedule.trace())
+    for out, expected in zip(run(replayed, [x]), ((-x.exp()).sum(1), x.exp()), strict=True):
+        torch.testing.assert_close(out, expected)

@@ -6,7 +6,6 @@ without the simplifier; `build_tree` makes the simplified expression of the same
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -104,7 +103,3 @@ def assignments(symbols: set[Symbol], largest: int) -> Iterator[dict[Symbol, int
         env.pop(symbol, None)
 
     yield from extend({}, 0)
-
-
-def sampled(envs: Iterator[dict[Symbol, int]], limit: int) -> list[dict[Symbol, int]]:
-    return list(itertools.islice(envs, limit))

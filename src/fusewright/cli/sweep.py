@@ -65,7 +65,7 @@ def sweep_command(console: Console, parsed: argparse.Namespace) -> None:
     keys: set[str] | None = None
     with Journal(parsed.journal, None if parsed.show else generator_digest()[:VERSION_DIGITS]) as journal:
         if not parsed.show:
-            keys = _sweep(console, parsed, journal)
+            keys = _sweep(parsed, journal)
         found = outcomes(journal, keys)
     if parsed.plot is not None:
         try:
@@ -88,7 +88,7 @@ def _check_files(parsed: argparse.Namespace) -> None:
         raise TuneError(f"there is no script {parsed.script}")
 
 
-def _sweep(console: Console, parsed: argparse.Namespace, journal: Journal) -> set[str]:
+def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
     on_gpu = torch.cuda.is_available()
     effort = Effort(None if parsed.all else parsed.points, parsed.seconds, parsed.seed)
     if parsed.jobs is not None:

@@ -146,10 +146,6 @@ class Library:
             function = check("cuKernelGetFunction", api.cuKernelGetFunction(kernel), name)
         return LoadedKernel(self, name, device, function)
 
-    def unload(self) -> None:
-        """Unload. No launch of its kernels may be running or captured, and none may follow."""
-        check("cuLibraryUnload", _driver().cuLibraryUnload(self._handle))
-
 
 class LoadedKernel:
     """A kernel in a device's context."""

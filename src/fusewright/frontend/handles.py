@@ -7,7 +7,7 @@ the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operatio
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -23,7 +23,7 @@ from fusewright.frontend.states import State, StateKind
 from fusewright.frontend.unknown import unknown_method, unknown_operation
 from fusewright.ir import Scalar as IrScalar
 from fusewright.ir import TensorView
-from fusewright.ops import OPS, ScalarVector
+from fusewright.ops import OPS, ScalarVector, describe_argument
 from fusewright.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -217,9 +217,30 @@ class Tensor(Arithmetic, TensorMethods):
         """[.., n, ..] -> [.., factor, ceilDiv(n, factor), ..]."""
         return self.split(axis, factor, inner_split=False)
 
-    def axis(self, position: int) -> Axis:
+    def axis(self, index: int) -> Axis:
         """The loop axis that is at this position when the axis is used."""
-        return Axis(self, position)
+        return Axis(self, index)
+
+    def set_allocation_domain(self, new_allocation_domain: Sequence[Axis], new_contiguity: bool) -> Tensor:
+        """`store_along` these of the tensor's axes, `x.axis(i)`, outermost first.
+
+        Args:
+            new_contiguity: True. What a kernel stores has no gaps but the padding of `store_along`.
+        """
+        given = new_allocation_domain
+        if not isinstance(given, (list, tuple)) or not all(isinstance(axis, Axis) for axis in given):
+            self._refuse_allocation("a list of axes, x.axis(i)", describe_argument(given))
+        foreign = [axis for axis in given if not axis.is_of(self)]
+        if foreign:
+            self._refuse_allocation(f"axes of {self!r}", f"one of {foreign[0]._tensor!r}")
+        if new_contiguity is not True:
+            self._refuse_allocation(
+                "new_contiguity: True", describe_argument(new_contiguity), "store_along takes a padding"
+            )
+        return self.store_along([axis._position for axis in given])
+
+    def _refuse_allocation(self, expected: str, given: str, hint: str | None = None) -> NoReturn:
+        raise ArgumentTypeError(function="set_allocation_domain", expected=expected, given=given, hint=hint)
 
     def __repr__(self) -> str:
         return f"Tensor(index={self.index}, ndim={self.ndim})"
@@ -233,6 +254,12 @@ class Axis:
     def __init__(self, tensor: Tensor, position: int) -> None:
         self._tensor = tensor
         self._position = position
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Whether it is one of this tensor's axes."""
+        return self._tensor is tensor or (
+            self._tensor._fd is tensor._fd and self._tensor.index == tensor.index >= 0
+        )
 
     def parallelize(self, parallel_type: ParallelType) -> None:
         """Binds the axis."""

@@ -1500,10 +1500,18 @@ class SchedulingMethods:
     @overload
     def split(self, arg: Tensor, dim: int, factor: int, inner_split: bool = True) -> None: ...
     @overload
+    def split(self, tensor: Tensor, axis: int, factor: int, inner_split: bool = True) -> None: ...
+    @overload
+    def split(self, arg: Tensor, axis: int, factor: int, inner_split: bool = True) -> None: ...
+    @overload
     def merge(self, tensor: Tensor, dim: int, inner: int | None = None) -> None:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
     @overload
     def merge(self, arg: Tensor, dim: int, inner: int | None = None) -> None: ...
+    @overload
+    def merge(self, tensor: Tensor, axis_o: int, axis_i: int | None = None) -> None: ...
+    @overload
+    def merge(self, arg: Tensor, axis_o: int, axis_i: int | None = None) -> None: ...
     @overload
     def reorder(self, tensor: Tensor, old2new: Mapping[int, int]) -> None:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
@@ -1524,6 +1532,10 @@ class SchedulingMethods:
         """tensor[i, r0, r1] -> partial[i, r0, r1 reduced] then tensor[i, r0 reduced]; returns partial."""
     @overload
     def rfactor(self, arg: Tensor, dims: Sequence[int]) -> Tensor: ...
+    @overload
+    def rfactor(self, tensor: Tensor, axes: Sequence[int]) -> Tensor: ...
+    @overload
+    def rfactor(self, arg: Tensor, axes: Sequence[int]) -> Tensor: ...
     @overload
     def cache_after(
         self,
@@ -1584,9 +1596,10 @@ class SchedulingMethods:
     def store_along(self, tensor: Tensor, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Otherwise it is stored along the loops that compute it. Axes left out must be bound to blocks or be
-        inlined loops. `padding`: unused elements after each point of the first axis, which spread what is
-        read across rows over the banks.
+        Tensors in other memory are stored along all their loops, the only order that they take; so is a
+        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
+        `padding`: unused elements after each point of the first axis, which spread what is read across rows
+        over the banks.
         """
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
@@ -1615,6 +1628,30 @@ class SchedulingMethods:
     def transform_like(self, tensor: Tensor, selected_tensors: Collection[Tensor] = ()) -> None: ...
     @overload
     def transform_like(self, arg: Tensor, selected_tensors: Collection[Tensor] = ()) -> None: ...
+    @overload
+    def transform_like(self, reference_tv: Tensor, selected: Collection[Tensor] = ()) -> None: ...
+    @overload
+    def transform_like(self, reference_tv: Tensor, selected_tensors: Collection[Tensor] = ()) -> None: ...
+    @overload
+    def bounded_transform_backward(
+        self,
+        tensor: Tensor,
+        pos: int,
+        to: Collection[Tensor],
+        propagate_parallel_type: bool = False,
+    ) -> None:
+        """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
+
+        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        """
+    @overload
+    def bounded_transform_backward(
+        self,
+        arg: Tensor,
+        pos: int,
+        to: Collection[Tensor],
+        propagate_parallel_type: bool = False,
+    ) -> None: ...
     @overload
     def parallelize_like(
         self,
@@ -1647,6 +1684,24 @@ class SchedulingMethods:
     def parallelize_like(
         self,
         arg: Tensor,
+        pos: int = -1,
+        selected_tensors: Collection[Tensor] = (),
+        selected_parallel_types: Collection[ParallelType] = (),
+        propagate_padding: bool = True,
+    ) -> None: ...
+    @overload
+    def parallelize_like(
+        self,
+        reference_tv: Tensor,
+        pos: int = -1,
+        selected: Collection[Tensor] = (),
+        types: Collection[ParallelType] = (),
+        propagate_padding: bool = True,
+    ) -> None: ...
+    @overload
+    def parallelize_like(
+        self,
+        reference_tv: Tensor,
         pos: int = -1,
         selected_tensors: Collection[Tensor] = (),
         selected_parallel_types: Collection[ParallelType] = (),
@@ -1686,6 +1741,22 @@ class SchedulingMethods:
         selected_tensors: Collection[Tensor] = (),
     ) -> None: ...
     @overload
+    def inline_at(
+        self,
+        reference_tv: Tensor,
+        pos: int = -1,
+        best_effort: bool = False,
+        selected: Collection[Tensor] = (),
+    ) -> None: ...
+    @overload
+    def inline_at(
+        self,
+        reference_tv: Tensor,
+        pos: int = -1,
+        best_effort: bool = False,
+        selected_tensors: Collection[Tensor] = (),
+    ) -> None: ...
+    @overload
     def inline_most(self, selected: Collection[Tensor] = ()) -> None:
         """Inlines all (or the selected) tensors as far as they can be."""
     @overload
@@ -1695,6 +1766,10 @@ class SchedulingMethods:
         """tensor[i, r0, r1] -> partial[i, r0, r1 reduced] then tensor[i, r0 reduced]; returns partial."""
     @overload
     def reduction_factor(self, arg: Tensor, dims: Sequence[int]) -> Tensor: ...
+    @overload
+    def reduction_factor(self, tensor: Tensor, axes: Sequence[int]) -> Tensor: ...
+    @overload
+    def reduction_factor(self, arg: Tensor, axes: Sequence[int]) -> Tensor: ...
 
 class TensorMethods:
     """Operators, and primitives on the tensor."""
@@ -1742,18 +1817,27 @@ class TensorMethods:
     @overload
     def __ne__(self, other: Number | torch.Tensor, /) -> Tensor: ...
     def __hash__(self) -> int: ...
+    @overload
     def split(self, dim: int, factor: int, inner_split: bool = True) -> Tensor:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
+    @overload
+    def split(self, axis: int, factor: int, inner_split: bool = True) -> Tensor: ...
+    @overload
     def merge(self, dim: int, inner: int | None = None) -> Tensor:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
+    @overload
+    def merge(self, axis_o: int, axis_i: int | None = None) -> Tensor: ...
     def reorder(self, old2new: Mapping[int, int]) -> Tensor:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
     def swizzle(self, x: int, y: int) -> Tensor:
         """[.., x, y, ..] -> [.., x, y ^ x, ..] for two equal constant power-of-two extents."""
     def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> Tensor:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
+    @overload
     def rfactor(self, dims: Sequence[int]) -> Tensor:
         """tensor[i, r0, r1] -> partial[i, r0, r1 reduced] then tensor[i, r0 reduced]; returns partial."""
+    @overload
+    def rfactor(self, axes: Sequence[int]) -> Tensor: ...
     def cache_after(
         self,
         op_type: LoadStoreOpType = LoadStoreOpType.set,
@@ -1785,9 +1869,10 @@ class TensorMethods:
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Otherwise it is stored along the loops that compute it. Axes left out must be bound to blocks or be
-        inlined loops. `padding`: unused elements after each point of the first axis, which spread what is
-        read across rows over the banks.
+        Tensors in other memory are stored along all their loops, the only order that they take; so is a
+        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
+        `padding`: unused elements after each point of the first axis, which spread what is read across rows
+        over the banks.
         """
     def set_allocation_as_loop(self) -> Tensor:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
@@ -1804,6 +1889,16 @@ class TensorMethods:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
     @overload
     def transform_like(self, selected_tensors: Collection[Tensor] = ()) -> Tensor: ...
+    def bounded_transform_backward(
+        self,
+        pos: int,
+        to: Collection[Tensor],
+        propagate_parallel_type: bool = False,
+    ) -> Tensor:
+        """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
+
+        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        """
     @overload
     def parallelize_like(
         self,

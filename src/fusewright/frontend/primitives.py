@@ -14,13 +14,21 @@ from fusewright.ir import TensorView
 from fusewright.ops import describe_argument
 from fusewright.schedule import Schedule
 
-__all__ = ["KEYWORDS", "Primitive"]
+__all__ = ["KEYWORDS", "OWN_KEYWORDS", "Primitive"]
 
 #: Keywords of the reference -> those of the workbench.
 KEYWORDS: Mapping[str, str] = {
     "arg": "tensor",
     "selected_tensors": "selected",
     "selected_parallel_types": "types",
+}
+
+#: A primitive -> those that the reference's direct front end has for it alone.
+OWN_KEYWORDS: Mapping[str, Mapping[str, str]] = {
+    "split": {"axis": "dim"},
+    "merge": {"axis_o": "dim", "axis_i": "inner"},
+    "rfactor": {"axes": "dims"},
+    **{name: {"reference_tv": "tensor"} for name in ("transform_like", "parallelize_like", "inline_at")},
 }
 
 
@@ -94,7 +102,8 @@ class Primitive:
         Raises:
             ArgumentTypeError: arguments that it does not take.
         """
-        keywords = {KEYWORDS.get(name, name): value for name, value in kwargs.items()}
+        ours = {**KEYWORDS, **OWN_KEYWORDS.get(self.function.__name__, {})}
+        keywords = {ours.get(name, name): value for name, value in kwargs.items()}
         try:
             given = self.signature.bind(schedule, *args, **keywords)
         except TypeError as error:

@@ -28,7 +28,7 @@ from fusewright.core.dtype import DataType
 from fusewright.frontend import handles
 from fusewright.frontend.handles import USER_TYPES, Scalar, Tensor
 from fusewright.frontend.operators import Operators
-from fusewright.frontend.primitives import KEYWORDS
+from fusewright.frontend.primitives import KEYWORDS, OWN_KEYWORDS
 from fusewright.frontend.scheduling import OTHER_NAMES, SchedOperators
 from fusewright.frontend.signatures import user_signature, user_type, without_first
 from fusewright.ops import OPS, OpDef
@@ -290,20 +290,29 @@ def _operators(kind: type) -> Iterator[list[str]]:
 # ---- primitives --------------------------------------------------------------------------------------------
 
 
-def _ways(signature: inspect.Signature) -> list[inspect.Signature]:
+def _keywords(names: Mapping[str, str], signature: inspect.Signature) -> dict[str, str]:
+    """The workbench's keywords of a primitive -> the reference's."""
+    return {ours: theirs for theirs, ours in names.items() if ours in signature.parameters}
+
+
+def _ways(primitive: str, signature: inspect.Signature) -> list[inspect.Signature]:
     """The ways to call a primitive: with the workbench's keywords and with the reference's."""
-    reference = {ours: theirs for theirs, ours in KEYWORDS.items() if ours in signature.parameters}
+    reference = _keywords(KEYWORDS, signature)
+    own = _keywords(OWN_KEYWORDS.get(primitive, {}), signature)
     ways = [{}, {k: v for k, v in reference.items() if k == "tensor"}]
     ways += [{k: v for k, v in reference.items() if k != "tensor"}, reference]
+    if own:
+        ways += [own, {**reference, **own}]
     return [_renamed(signature, names) for i, names in enumerate(ways) if names not in ways[:i]]
 
 
 def _primitives(owner: type) -> Iterator[list[str]]:
     """The methods of a class that are primitives, as the class has them at run time."""
     for name, method in vars(owner).items():
-        if OTHER_NAMES.get(name, name) in Schedule.PRIMITIVES:
+        primitive = OTHER_NAMES.get(name, name)
+        if primitive in Schedule.PRIMITIVES:
             signature = without_first(inspect.signature(method))
-            yield _method(name, _ways(signature), inspect.getdoc(method) or "")
+            yield _method(name, _ways(primitive, signature), inspect.getdoc(method) or "")
 
 
 # ---- params ------------------------------------------------------------------------------------------------

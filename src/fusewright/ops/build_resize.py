@@ -300,7 +300,7 @@ def cat(
     if len(tensors) == 1:
         return copy_tensor(fusion, first)
     if manual_padding:
-        return _joined_pads(fusion, tensors, along)
+        return _joined_pads(fusion, tensors)
     sizes = [tensor.extents[along] for tensor in tensors]
     total: Expr = ZERO
     ends = []
@@ -324,7 +324,7 @@ def _joined(fusion: Fusion, pieces: Sequence[TensorView], dim: int, ends: Sequen
     return joined
 
 
-def _joined_pads(fusion: Fusion, pieces: Sequence[TensorView], dim: int) -> TensorView:
+def _joined_pads(fusion: Fusion, pieces: Sequence[TensorView]) -> TensorView:
     """Pieces that pads extended to the size of the result: each where its own pad found an element."""
     joined = pieces[-1]
     for i, piece in reversed(list(enumerate(pieces[:-1]))):

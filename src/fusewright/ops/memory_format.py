@@ -124,7 +124,7 @@ def _computed_order(node: Node, operands: Sequence[Order]) -> Order:
     if not any(order.kept for order in operands):
         return row_major
     if isinstance(node, Indexed):
-        read = _read_places(node.map, node.source, out, operands[0].places)
+        read = _read_places(node.map, out, operands[0].places)
         return row_major if read is None else Order(read, True)
     tensors = [i for i, value in enumerate(node.inputs) if isinstance(value, TensorView)]
     orders = [
@@ -140,8 +140,8 @@ def _computed_order(node: Node, operands: Sequence[Order]) -> Order:
     return Order(found, found != row_major.places or first is None or first.kept)
 
 
-def _read_places(index: IndexMap, source: TensorView, out: TensorView, order: Places) -> Places | None:
-    """Of a result that reads each element of `source`, which lies in this order, at `index`.
+def _read_places(index: IndexMap, out: TensorView, order: Places) -> Places | None:
+    """Of a result that reads each element of a source, which lies in this order, at `index`.
 
     None if dimensions become one that do not lie beside each other, or if one comes from nowhere.
     """

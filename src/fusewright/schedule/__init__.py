@@ -2,7 +2,7 @@
 
 What lives here: `schedule` (the `Schedule` workbench that records), `transforms` (split, merge, reorder,
 swizzle), `caching` (cache_before/after/fork, memory types), `rfactor`, `propagate` (transform_like,
-parallelize_like), `inlining` with `ordering`, `assume` (ranges of sizes) and
+bounded_transform_backward, parallelize_like), `inlining` with `ordering`, `assume` (ranges of sizes) and
 `trace` (print and replay). The computation stays what it was; only how it is iterated over
 and stored changes. It may import core, sym, ir, ops, analyze and rewrite.
 Start reading at `schedule.Schedule`.

@@ -153,16 +153,23 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
     tensor.memory = memory
 
 
-def store_along(tensor: TensorView, dims: Sequence[int], padding: int) -> None:
-    """The order of a shared tensor's elements: along these of its loop axes as they are now, outermost first.
+def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding: int) -> None:
+    """The order of a tensor's elements: along these of its loop axes as they are now, outermost first.
 
-    Loops may be transformed further; the order stays.
+    Loops of a shared tensor may be transformed further; the order stays. Others have one order only.
     """
     positions = [wrap(dim, len(tensor.loop)) for dim in dims]
     if tensor.memory is not MemoryType.shared:
-        raise ScheduleError(
-            f"store_along: {tensor.name} is not in shared memory", hint="set_memory_type places it there"
-        )
+        loops = [i for i, axis in enumerate(tensor.loop) if not axis.is_reduction]
+        if padding or [i for i in positions if i in loops] != loops:
+            raise ScheduleError(
+                f"store_along: {tensor.name} is not in shared memory, so it is stored along all its loops",
+                expected=f"the axes {loops}, without padding",
+                given=f"the axes {positions}, with padding {padding}",
+                hint="set_memory_type places an intermediate tensor in shared memory",
+            )
+        _check_lies_along_loops("store_along", fusion, tensor)
+        return
     if tensor.root is not None or len(tensor.shape) < len(tensor.logical):
         raise ScheduleError(
             f"store_along: {tensor.name} is reduced where it is computed", hint="cache_after makes a copy"
@@ -176,13 +183,17 @@ def store_along(tensor: TensorView, dims: Sequence[int], padding: int) -> None:
 
 def set_allocation_as_loop(fusion: Fusion, tensor: TensorView) -> None:
     """The order of a tensor's elements: along its loops. An output has to lie so already."""
+    _check_lies_along_loops("set_allocation_as_loop", fusion, tensor)
+    tensor.storage = None
+
+
+def _check_lies_along_loops(primitive: str, fusion: Fusion, tensor: TensorView) -> None:
+    """Raises ScheduleError unless the tensor is stored by the kernel, in an order that can be its loops'."""
     if fusion.is_input(tensor):
-        raise ScheduleError(f"set_allocation_as_loop: {tensor.name} is an input and lies as it is passed")
-    if tensor.memory is not MemoryType.global_:
-        tensor.storage = None
-    elif not _lies_along_loops(tensor):
+        raise ScheduleError(f"{primitive}: {tensor.name} is an input and lies as it is passed")
+    if tensor.memory is MemoryType.global_ and not _lies_along_loops(tensor):
         raise ScheduleError(
-            f"set_allocation_as_loop: {tensor.name} is an output and lies in memory as its definition says",
+            f"{primitive}: {tensor.name} is an output and lies in memory as its definition says",
             expected=f"loops made in the order of {axes_text(tensor.allocation)}",
             given=axes_text(tensor.loop),
             hint="add_output(tensor, stride_order) says how an output lies",

@@ -8,7 +8,7 @@ neighbour.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from fusewright.analyze.axis_map import LoopKeys, producer_map, sibling_keys
 from fusewright.core.enums import ParallelType
@@ -49,8 +49,12 @@ def _carried(leaves: set[IterDomain], mapping: AxisMap, target: TensorView) -> s
     return carried
 
 
-def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorView, AxisMap]]:
+def spanning_walk(
+    reference: TensorView, within: Collection[TensorView] | None = None
+) -> Iterator[tuple[TensorView, TensorView, AxisMap]]:
     """(from, to, leaf map) for every tensor that the reference reaches, best-informed edge first.
+
+    `within`: the only tensors to walk over, if given.
 
     Axes of one point count least. Of edges that carry as much, those that leave an input come last, and after
     all others those between an input and what relabels it, which each reader does for itself: they may read
@@ -63,6 +67,8 @@ def spanning_walk(reference: TensorView) -> Iterator[tuple[TensorView, TensorVie
     def push(source: TensorView) -> None:
         nonlocal count
         for target, mapping in _neighbours(source, info):
+            if within is not None and target not in within:
+                continue
             crosses = _is_own_load(source, target) or _is_own_load(target, source)
             carried = _carried(info[source], mapping, target)
             concrete = sum(not axis.is_broadcast for axis in carried)
@@ -100,7 +106,7 @@ def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[T
         for source, target, mapping in spanning_walk(reference):
             if (not chosen or target in chosen) and source in before:
                 before[target] = target.loop
-                _check_not_inlined(target)
+                _check_not_inlined("transform_like", target)
                 replay_loops(fusion, source, target, mapping)
     except ScheduleError:
         for tensor, loop in before.items():
@@ -108,10 +114,68 @@ def transform_like(fusion: Fusion, reference: TensorView, selected: Collection[T
         raise
 
 
-def _check_not_inlined(tensor: TensorView) -> None:
+def _path(reference: TensorView, to: Collection[TensorView]) -> set[TensorView]:
+    """The tensors between `to` and `reference` and those ends, with what is computed together with them."""
+    above = _closure([reference], lambda tensor: tensor.producers)
+    path = {reference, *above.intersection(_closure(to, lambda tensor: tensor.consumers))}
+    for tensor in list(path):
+        if tensor.definition is not None:
+            path.update(out for out in tensor.definition.outputs if isinstance(out, TensorView))
+    return path
+
+
+def _closure(
+    tensors: Collection[TensorView], following: Callable[[TensorView], Iterable[TensorView]]
+) -> set[TensorView]:
+    found = set(tensors)
+    stack = list(tensors)
+    while stack:
+        new = [tensor for tensor in following(stack.pop()) if tensor not in found]
+        found.update(new)
+        stack += new
+    return found
+
+
+def bounded_transform_backward(
+    fusion: Fusion,
+    reference: TensorView,
+    pos: int,
+    to: Collection[TensorView],
+    propagate_parallel_type: bool,
+) -> None:
+    """Replays loops of `reference`, those left of `pos` (-1: all), on its producers up to those in `to`."""
+    rank = len(reference.loop)
+    if not -1 <= pos <= rank:
+        raise ScheduleError(
+            f"bounded_transform_backward: {reference.name} has no position {pos}",
+            expected=f"-1 for all loops, or 0 to {rank}",
+            given=pos,
+        )
+    path = _path(reference, to)
+    missing = [tensor.name for tensor in to if tensor is reference or tensor not in path]
+    if missing or not to:
+        raise ScheduleError(
+            f"bounded_transform_backward: `to` lists tensors that {reference.name} is computed from",
+            given=", ".join(missing) or "none",
+        )
+    before = {tensor: tensor.loop for tensor in path}
+    ends: dict[TensorView, int | None] = {reference: None if pos == -1 else pos}
+    try:
+        for source, target, mapping in spanning_walk(reference, path):
+            _check_not_inlined("bounded_transform_backward", target)
+            ends[target] = replay_loops(fusion, source, target, mapping, ends[source])
+        if propagate_parallel_type:
+            _bind_alike("bounded_transform_backward", reference, pos, path, path)
+    except ScheduleError:
+        for tensor, loop in before.items():
+            tensor.loop = loop
+        raise
+
+
+def _check_not_inlined(primitive: str, tensor: TensorView) -> None:
     if any(t.inline_at for t in (tensor, *tensor.producers)):
         raise ScheduleError(
-            f"transform_like: loops of {tensor.name} are inlined already",
+            f"{primitive}: loops of {tensor.name} are inlined already",
             given=str(tensor),
             hint="transform before inlining",
         )
@@ -138,8 +202,13 @@ def _check_kinds(transform: Transform, ins: Sequence[IterDomain], target: Tensor
         )
 
 
-def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping: AxisMap) -> None:
+def replay_loops(
+    fusion: Fusion, source: TensorView, target: TensorView, mapping: AxisMap, end: int | None = None
+) -> int | None:
     """Gives `target` the loops of `source`, over `mapping`: source's leaf axis -> target's.
+
+    With `end`, only those left of it: what these leave of target's axes stays to the right of them. Returns
+    how many loops of target they are; None without `end`.
 
     An axis that `target` lacks drops out, a merge or a swizzle with it leaves the other axis. Axes that
     `source` lacks stay innermost. Transforms that made target's logical axes (rfactor) are kept: a replayed
@@ -153,9 +222,7 @@ def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping
     for transform in transforms_between(target.maybe_root, target.logical):
         fixed[transform.key(), transform.inputs] = transform
         frozen.update(transform.inputs)
-    leaves = set(mapping.values())
     outputs: dict[Transform, tuple[IterDomain | None, ...]] = {}
-    consumed: set[IterDomain] = set()
 
     def build(axis: IterDomain) -> IterDomain | None:
         if axis in mapping:
@@ -176,23 +243,27 @@ def replay_loops(fusion: Fusion, source: TensorView, target: TensorView, mapping
                 if twin is None:  # would undo how target's logical axes were made
                     outputs[transform] = tuple(None for _ in transform.outputs)
                 else:
-                    consumed.update(present)
                     outputs[transform] = twin.outputs
         return outputs[transform][transform.outputs.index(axis)]
 
-    loop = [built for built in map(build, source.loop) if built is not None]
-    if target.is_placed:
-        loop += [a for a in target.maybe_root if a not in leaves]
-    elif target.root is not None:
-        # What the replay did not reach of the logical axes stays as it was.
-        made = set(loop)
-        for transform in transforms_between(target.maybe_root, loop):
-            made.update(transform.inputs)
-        loop += [a for a in target.logical if a not in made]
-        loop = [a for a in loop if a not in frozen]
+    loop = [built for built in map(build, source.loop[:end]) if built is not None]
+    if target.is_placed or target.root is None:
+        target.loop = loop + _remaining(target.maybe_root, loop)
     else:
-        loop += [a for a in target.logical if a not in leaves]
-    target.loop = loop
+        loop = [a for a in loop if a not in frozen]
+        target.loop = loop + _remaining(target.logical, loop)
+    return None if end is None else len(loop)
+
+
+def _remaining(axes: Sequence[IterDomain], loop: Sequence[IterDomain]) -> list[IterDomain]:
+    """What is made of `axes` where `loop` is, and is not in it."""
+    order = list(axes)
+    for transform in transforms_between(axes, loop):
+        at = [order.index(axis) for axis in transform.inputs if axis in order]
+        if at:
+            order[at[0] : at[0] + 1] = transform.outputs
+            order = [axis for axis in order if axis not in transform.inputs]
+    return [axis for axis in order if axis not in loop]
 
 
 def parallelize_like(
@@ -203,6 +274,19 @@ def parallelize_like(
     propagate_padding: bool = True,
 ) -> None:
     """Gives axes that match one of the reference's (left of `pos`; -1: all) its parallel type."""
+    _bind_alike("parallelize_like", reference, pos, selected, None, types, propagate_padding)
+
+
+def _bind_alike(
+    primitive: str,
+    reference: TensorView,
+    pos: int,
+    selected: Collection[TensorView],
+    within: Collection[TensorView] | None,
+    types: Collection[ParallelType] = (),
+    propagate_padding: bool = True,
+) -> None:
+    """`parallelize_like` over the tensors `within`, if given; `primitive` is what the user called."""
     end = len(reference.loop) if pos < 0 else pos
     chosen, wanted = set(selected), set(types)
     keys = LoopKeys()
@@ -210,7 +294,7 @@ def parallelize_like(
     source_of: dict[TensorView, list[IterDomain | None]] = {
         reference: [a if i < end else None for i, a in enumerate(reference.loop)]
     }
-    for source, target, _ in spanning_walk(reference):
+    for source, target, _ in spanning_walk(reference, within):
         if source in target.producers:
             ours, theirs = keys.between(source, target, forward_absent=True)
         elif target in source.producers:
@@ -224,7 +308,7 @@ def parallelize_like(
         for position, like in enumerate(source_of[target]):
             if like is None or (wanted and like.parallel not in wanted):
                 continue
-            check_binding("parallelize_like", target, position, like.parallel)
+            check_binding(primitive, target, position, like.parallel)
             bound.append((target.loop[position], like))
     for axis, like in bound:
         axis.parallel = like.parallel

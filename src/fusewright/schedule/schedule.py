@@ -91,6 +91,7 @@ class Schedule:
         "set_allocation_as_loop",
         "accumulate_in_registers",
         "transform_like",
+        "bounded_transform_backward",
         "parallelize_like",
         "inline_at",
         "inline_most",
@@ -269,11 +270,12 @@ class Schedule:
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Otherwise it is stored along the loops that compute it. Axes left out must be bound to blocks or be
-        inlined loops. `padding`: unused elements after each point of the first axis, which spread what is
-        read across rows over the banks.
+        Tensors in other memory are stored along all their loops, the only order that they take; so is a
+        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
+        `padding`: unused elements after each point of the first axis, which spread what is read across rows
+        over the banks.
         """
-        caching.store_along(tensor, dims, padding)
+        caching.store_along(self.fusion, tensor, dims, padding)
 
     @_primitive
     def set_allocation_as_loop(self, tensor: TensorView) -> None:
@@ -297,6 +299,20 @@ class Schedule:
     def transform_like(self, tensor: TensorView, selected: Collection[TensorView] = ()) -> None:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
         propagate.transform_like(self.fusion, tensor, selected)
+
+    @_primitive
+    def bounded_transform_backward(
+        self,
+        tensor: TensorView,
+        pos: int,
+        to: Collection[TensorView],
+        propagate_parallel_type: bool = False,
+    ) -> None:
+        """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
+
+        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        """
+        propagate.bounded_transform_backward(self.fusion, tensor, pos, to, propagate_parallel_type)
 
     @_primitive
     def parallelize_like(

@@ -109,7 +109,7 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     rows, columns = groups
     side_of = {rows: Side.rows, columns: Side.columns, frozenset(): Side.one}
     result_sides = {tensor: side_of[axes] for tensor, axes in kept.items()}
-    sides = _sides(fusion, reductions, result_sides, maps)
+    sides = _sides(fusion, reductions, result_sides)
     if isinstance(sides, str):
         return sides
     extents = {Side.points: rows | columns, **{side: axes for axes, side in side_of.items()}}
@@ -160,10 +160,7 @@ def _rows_and_columns(
 
 
 def _sides(
-    fusion: Fusion,
-    reductions: list[TensorView],
-    result_sides: dict[TensorView, Side],
-    maps: dict[TensorView, AxisMap],
+    fusion: Fusion, reductions: list[TensorView], result_sides: dict[TensorView, Side]
 ) -> dict[TensorView, Side] | str:
     """The side of every computed tensor, producers first, or why one has none."""
     after = computed_after(fusion, tuple(reductions))

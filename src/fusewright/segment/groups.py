@@ -47,7 +47,7 @@ class GroupGraph:
         self._next = count
         # By tensor the places of the nodes that read it; those that read it from another group; by node the
         # first place where it stands.
-        self._readers: dict[Val, list[int]] = {}
+        self._readers: dict[TensorView, list[int]] = {}
         self._foreign_readers: dict[Val, list[int]] = {}
         self._first: dict[Node, int] = {}
         start = 0
