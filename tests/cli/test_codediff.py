@@ -214,10 +214,12 @@ def test_what_cannot_be_compared(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "early" / "src" / "fusewright").mkdir(parents=True)
     for arguments, message in (
         (("nowhere", "old"), "nowhere: no such folder, and no such revision"),
         (("--", "-x", "old"), "-x: no such folder, and no such revision"),
         (("old", "empty"), "neither a dump folder nor a checkout"),
+        (("early", "old"), "early cannot dump its kernels"),
         (("old", "new", "--html", "no/page.html"), "--html: no/page.html cannot be written"),
         (("old", "new", "--keep", "."), "--keep: old exists"),
     ):

@@ -23,14 +23,10 @@ DEFAULT_TESTS = ("tests/bench/test_operations.py", "tests/integration", "tests/s
 ALL_TESTS = ("tests",)
 # More workers than this add start-up time: each imports torch.
 MAX_WORKERS = 8
-# The names under which the recorder, and what it adds to older revisions, are importable there.
+# The name under which the recorder is importable there.
 RECORDER = "fusewright_codediff_recorder"
-_HERE = Path(__file__).parent
-_COPIED = {
-    f"{RECORDER}.py": _HERE / "recorder.py",
-    "dump_folder.py": _HERE.parents[1] / "core" / "dump_folder.py",
-    "kernel_dumps.py": _HERE.parents[1] / "host" / "kernel_dumps.py",
-}
+# A revision without this module writes no dump folders.
+WRITER = Path("src/fusewright/core/dump_folder.py")
 # The tests of a revision run as if nothing ran around them.
 _NOT_INHERITED = ("PYTEST_", "FUSEWRIGHT_TEST_SESSION", "FUSEWRIGHT_DUMP")
 OUTCOME = "tests.json"
@@ -123,6 +119,8 @@ def _worktree(commit: str) -> Iterator[Path]:
 
 def _recorded(checkout: Path, name: str, folder: Path, tests: Sequence[str]) -> Dump:
     """Runs tests of a checkout without a GPU, and has them dump the text of each kernel."""
+    if not (checkout / WRITER).exists():
+        raise DumpError(f"{name} cannot dump its kernels", expected=f"a revision with {WRITER}", given=name)
     present = [test for test in tests if (checkout / test.partition("::")[0]).exists()]
     if not present:
         raise DumpError(f"{name} has none of these tests", given=", ".join(tests))
@@ -131,8 +129,7 @@ def _recorded(checkout: Path, name: str, folder: Path, tests: Sequence[str]) -> 
     print(f"codediff: running {' '.join(present)} of {name}", file=sys.stderr, flush=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="fusewright-codediff-") as plugins:
-        for file, source in _COPIED.items():
-            shutil.copyfile(source, Path(plugins, file))
+        shutil.copyfile(Path(__file__).with_name("recorder.py"), Path(plugins, f"{RECORDER}.py"))
         command = [sys.executable, "-m", "pytest", *_options(present), "-p", RECORDER, *present]
         status = _run(command, checkout, _environment(checkout, Path(plugins), folder))
     outcome = folder / OUTCOME
