@@ -1,6 +1,6 @@
 """Segmentation: cuts a fusion into groups of nodes that one kernel each can compute.
 
-What lives here: `partition` (the greedy search, by structure), `selection` (the partition for the sizes of
+What lives here: `partition` (the greedy search, by structure), `decision` (the partition for the sizes of
 a call, compared by cost), `draft` (the graph that is cut up, what schedulers said of its parts, rewrites
 and their undoing), `groups` (the graph of groups, kept free of cycles), `order` (of launches), `bundles`
 (which segments are one launch), `exclusions` (what schedulers are not asked about), `rejection` (what that
@@ -13,11 +13,12 @@ may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers. Start 
 """
 
 from fusewright.segment.canonical import Names
+from fusewright.segment.decision import Planned
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.partition import partition
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
-from fusewright.segment.selection import Partitions, Planned
+from fusewright.segment.selection import Partitions
 from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
 from fusewright.segment.state import Call, State, estimated
 

@@ -27,7 +27,7 @@ def partition(
 ) -> SegmentedFusion:
     """Cuts `fusion` into segments, each accepted by a scheduler of `registry`, in launch order.
 
-    The result depends on the structure of the fusion, and on `exclusions`, alone. `selection` goes on from
+    The result depends on the structure of the fusion, and on `exclusions`, alone. `decision` goes on from
     there for the sizes of a call.
 
     Raises:

@@ -1,81 +1,29 @@
-"""The partition of a fusion for the sizes of a call: accepted by all planners, and cheap.
-
-The search by structure (`partition`) merges whatever a scheduler takes, which moves the fewest bytes. For
-given sizes a planner may reject a segment, or estimate that it keeps little of the memory's speed; and a
-scheduler may know another way to compute what it took. Each is tried as a change of the partition: the
-segment and its neighbours are partitioned again, and the change stays if the estimated seconds of all
-kernels are fewer.
-"""
+"""The partitions of a fusion, kept for calls of the same size class."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import NoSchedulerError, RejectedError
 from fusewright.core.forks import renew_in_child
 from fusewright.core.tracing import Tracer
-from fusewright.ir import Fusion, Node, Update
-from fusewright.schedulers.base import (
-    Cost,
-    Proposal,
-    Reject,
-    Rewrite,
-    naming,
-    type_name,
-    wrong_answer,
-)
-from fusewright.schedulers.cost import KERNEL_SECONDS
+from fusewright.ir import Fusion
 from fusewright.schedulers.registry import Registry
-from fusewright.segment.bundles import MAX_PARTS, launches
-from fusewright.segment.draft import Change, Draft
+from fusewright.segment.decision import Decision, Planned, accepted
+from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
-from fusewright.segment.order import (
-    independent_parts,
-    launch_order,
-    reductions_apart,
-    sibling_parts,
-    surroundings,
-)
 from fusewright.segment.partition import merged_groups
-from fusewright.segment.rejection import without_fault, without_rejected
-from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
-from fusewright.segment.state import (
-    LEAST_GAIN,
-    Call,
-    Idea,
-    Move,
-    State,
-    estimated,
-    is_better,
-    may_be_split,
-    neighbourhood,
-    repeated_slowly,
-)
+from fusewright.segment.rejection import without_fault
+from fusewright.segment.segmented import Segment, SegmentedFusion
+from fusewright.segment.state import Call
 
 # Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
 # rejected by a planner that took the sizes before.
 MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
-# Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
-MAX_TRIALS = 256
-# Nodes that are partitioned anew for one call at most, to see whether a reduction had better be in another
-# kernel: that takes as long as a partition of so many, and is tried where kernels take longest.
-MAX_SURROUNDINGS = 256
-
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A partition with a proposal for each segment."""
-
-    partition: SegmentedFusion
-    proposals: tuple[Proposal, ...]
 
 
 class Partitions:
@@ -119,12 +67,12 @@ class Partitions:
         for partition in self._classes.get(key, ()):
             call.start(partition.segments)
             with tracer.stage("heuristic"):
-                proposals = _accepted(call, partition.segments)
+                proposals = accepted(call, partition.segments)
             if proposals is not None:
                 return Planned(partition, proposals)
         with self._lock, paused_collector(), tracer.stage("segment"):
             draft = self._current_draft(tracer)
-            planned = _Decision(draft, call, draft.translated(required)).run()
+            planned = Decision(draft, call, draft.translated(required)).run()
             known = self._classes.get(key, ())
             if len(known) < MAX_OF_A_CLASS:
                 if not known and len(self._classes) >= MAX_CLASSES:
@@ -150,7 +98,7 @@ class Partitions:
                 call.start(partition.segments)
                 return question(draft, partition)
             # It was made of a graph with rewrites, which are found again: a question is seldom asked.
-            with _Decision(draft, call, draft.translated(required)).made() as again:
+            with Decision(draft, call, draft.translated(required)).made() as again:
                 return question(draft, again.partition)
 
     def excluding(self, segment: Segment, tracer: Tracer, required: Exclusions) -> Exclusions | None:
@@ -179,424 +127,3 @@ class Partitions:
         if self._draft is None:
             self._draft = Draft(self._fusion, self._registry, tracer)
         return self._draft
-
-
-def _accepted(call: Call, segments: Sequence[Segment]) -> tuple[Proposal, ...] | None:
-    proposals = []
-    for segment in segments:
-        answer = call.plan(segment)
-        if isinstance(answer, Reject):
-            return None
-        proposals.append(answer)
-    return tuple(proposals)
-
-
-class _Decision:
-    """Finds the partition for one call."""
-
-    def __init__(self, draft: Draft, call: Call, required: Exclusions) -> None:
-        self.draft = draft
-        self.call = call
-        self.required = required
-        self.trials: list[Trial] = []
-        self._changes: list[Change] = []
-        self._tried: set[tuple[str, tuple[Node, ...]]] = set()
-        self._surroundings_left = MAX_SURROUNDINGS
-        # Of those: the text of a group, and the place of a reduction in it, for which it was no gain.
-        self._stays: set[tuple[str, int]] = set()
-        self._planned: dict[Segment, Proposal | Reject] = {}
-        self._costs: dict[Segment, Cost] = {}
-        self._planned_states = 0
-
-    def run(self) -> Planned:
-        with self.made() as planned:
-            return planned
-
-    @contextmanager
-    def made(self) -> Iterator[Planned]:
-        """The partition, while the graph is the one that it is of; then the graph is as before."""
-        first = self._accepted_state()
-        try:
-            state = self._improved(first)
-            proposals = first.proposals
-            if self._planned_states > 1:
-                # Where a tensor lies may depend on the other segments, and proposals on where it lies.
-                again = self._answers(state.segments) or self._answers((state := first).segments)
-                assert again is not None, "what was accepted is accepted again"
-                proposals = again
-            bundles = self._launches(state) if self.call.horizontal else ()
-            yield Planned(self.draft.result(state.segments, tuple(self.trials), bundles), proposals)
-        finally:
-            self._undo_all_but(0)
-
-    def _answers(self, segments: Sequence[Segment]) -> tuple[Proposal, ...] | None:
-        self.call.start(segments)
-        return _accepted(self.call, segments)
-
-    # ---- states
-
-    def _accepted_state(self) -> State:
-        """The partition by structure, without what planners reject at these sizes."""
-        draft, excluded = self.draft, self.required
-        while True:
-            groups = merged_groups(draft, draft.nodes, excluded)
-            state = self._state(groups, excluded)
-            if isinstance(state, State):
-                return state
-            segment, reject = state
-            is_accepted = partial(self._is_accepted, excluded)
-            sizes = self.call.facts(segment).sizes
-            further = without_rejected(draft, segment, excluded, sizes, is_accepted)
-            if further is None:
-                raise RejectedError(scheduler=type_name(segment.scheduler.type), reason=reject.reason)
-            excluded = further
-
-    def _state(
-        self, groups: Sequence[Sequence[Node]], excluded: Exclusions
-    ) -> State | tuple[Segment, Reject]:
-        """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes
-        one.
-
-        Work at their borders is repeated where that moves fewer bytes. Kernels that are slow all the same are
-        compared with ones that read what was computed before.
-        """
-        state = self._state_of(groups, excluded)
-        repeated = repeated_slowly(state) if isinstance(state, State) else ()
-        if not repeated:
-            return state
-        try:
-            other = self._state_of(groups, excluded.without_repeats(repeated))
-        except NoSchedulerError:
-            return state
-        assert isinstance(state, State)
-        return other if isinstance(other, State) and other.seconds < state.seconds else state
-
-    def _state_of(
-        self, groups: Sequence[Sequence[Node]], excluded: Exclusions
-    ) -> State | tuple[Segment, Reject]:
-        segments = self.draft.segments(groups, excluded)
-        self._planned_states += 1
-        self.call.start(segments)
-        proposals: list[Proposal] = []
-        for segment in segments:
-            answer = self._planned.get(segment)
-            if answer is None:
-                answer = self._planned[segment] = self.call.plan(segment)
-            if isinstance(answer, Reject):
-                return segment, answer
-            proposals.append(answer)
-        costs = tuple(self._cost(segment, answer) for segment, answer in zip(segments, proposals))
-        return State(tuple(groups), excluded, segments, tuple(proposals), costs)
-
-    def _cost(self, segment: Segment, proposal: Proposal) -> Cost:
-        cost = self._costs.get(segment)
-        if cost is None:
-            cost = self._costs[segment] = estimated(self.call, segment, proposal)
-        return cost
-
-    # ---- changes
-
-    def _improved(self, state: State) -> State:
-        """Tries changes until none is left; each is tried once."""
-        while len(self.trials) < MAX_TRIALS:
-            idea = next(self._ideas(state), None)
-            if idea is None:
-                moved = self._moved(state) or self._apart(state)
-                if moved is None:
-                    break
-                state = moved
-            else:
-                state = self._with_all(idea, state)
-        return self._spread(state) if self.call.horizontal else state
-
-    def _spread(self, state: State) -> State:
-        """The state with parts of kernels that have nothing to do with each other as kernels of one launch.
-
-        There the registers of each are its own, and equal ones share their code.
-        """
-        excluded = state.excluded
-        groups: list[Sequence[Node]] = []
-        for group in state.groups:
-            parts = self._cheaper_parts(group, state)
-            groups += parts or [group]
-            if parts:
-                for scheduler in self.draft.registry:
-                    excluded = excluded.without_merges(type_name(scheduler.type), *parts)
-        ordered = launch_order(groups, self.draft.position) if len(groups) > len(state.groups) else None
-        try:
-            after = self._state(ordered, excluded) if ordered is not None else None
-        except NoSchedulerError:
-            return state
-        is_better = isinstance(after, State) and self._launched_seconds(after) < self._launched_seconds(state)
-        return after if isinstance(after, State) and is_better else state
-
-    def _cheaper_parts(self, group: Sequence[Node], state: State) -> list[tuple[Node, ...]]:
-        """Parts of a group that take less time in one launch than the group as one kernel, if any do."""
-        parts = independent_parts(group)
-        whole = self._group_cost(group, state) if 1 < len(parts) <= MAX_PARTS else None
-        if whole is None or any(isinstance(node, Update) for node in group):  # whose launches are not shared
-            return []
-        costs = [self._group_cost(part, state) for part in parts]
-        seconds = sum(cost.seconds - KERNEL_SECONDS for cost in costs if cost is not None)
-        gain = whole.seconds - seconds - KERNEL_SECONDS
-        return [] if None in costs or gain <= LEAST_GAIN * whole.seconds else parts
-
-    def _launched_seconds(self, state: State) -> float:
-        """Of all kernels, those in one launch after each other."""
-        saved = len(state.segments) - len(self._launches(state))
-        return state.seconds - KERNEL_SECONDS * saved
-
-    def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
-        return launches(self.draft.whole, state.segments, state.costs)
-
-    def _moved(self, state: State) -> State | None:
-        """A better state with parts of groups in others, if there is one.
-
-        Groups that read one tensor merge in the order of the search, and what is computed of that tensor
-        alone might have gone to any of them.
-        """
-        return self._most_of(self._moves(state), state)
-
-    def _moves(self, state: State) -> list[Move]:
-        """Parts that cost less in another group than in their own; each group gives or takes one at most."""
-        found: list[Move] = []
-        concerned: set[int] = set()
-        for part, source, target in sibling_parts(state.groups):
-            move = Move(part, source, target)
-            key = "move", (*part, *state.groups[target])
-            if key in self._tried or not concerned.isdisjoint((source, target)):
-                continue
-            groups = self._with_moves((move,), state)
-            seconds = [
-                self._group_seconds(where[i], state)
-                for where in (state.groups, groups)
-                for i in (source, target)
-            ]
-            if None in seconds or sum(seconds[2:]) >= sum(seconds[:2]):  # type: ignore[arg-type]
-                self._tried.add(key)
-                continue
-            found.append(move)
-            concerned.update((source, target))
-        return found
-
-    def _with_moves(self, moves: Sequence[Move], state: State) -> list[Sequence[Node]]:
-        groups = list(state.groups)
-        for move in moves:
-            inside = set(move.part)
-            groups[move.source] = [node for node in groups[move.source] if node not in inside]
-            groups[move.target] = sorted(
-                [*groups[move.target], *move.part], key=self.draft.position.__getitem__
-            )
-        return groups
-
-    def _most_of(self, moves: Sequence[Move], state: State) -> State | None:
-        """The state with all of these moves or, where that is no better, with as many as are, by halves."""
-        if not moves:
-            return None
-        parts = [node for move in moves for node in move.part]
-        moved = self._tried_move(parts, self._with_moves(moves, state), state)
-        if moved is not None:
-            return moved
-        if len(moves) == 1:
-            self._tried.add(("move", (*moves[0].part, *state.groups[moves[0].target])))
-            return None
-        half = len(moves) // 2
-        return self._most_of(moves[:half], state) or self._most_of(moves[half:], state)
-
-    def _apart(self, state: State) -> State | None:
-        """A better state with a reduction, and what follows it, not in the kernel of what it reads.
-
-        The search may have merged it there before it saw what else could be: that, and the kernels around,
-        are partitioned anew without it. It then is a kernel by itself, or part of the one where it costs
-        least.
-        """
-        position = self.draft.position
-        seconds = [self._group_seconds(group, state) or 0.0 for group in state.groups]
-        for i in sorted(range(len(state.groups)), key=lambda i: -seconds[i]):
-            segment = self.draft.segment_of(state.groups[i], state.excluded)
-            for part in reductions_apart(state.groups[i]) if segment is not None else ():
-                key = segment.text, list(state.groups[i]).index(part[0])  # type: ignore[union-attr]
-                if key in self._stays:
-                    continue
-                region = surroundings(state.groups, i)
-                inside = [node for j in region for node in state.groups[j]]
-                if len(region) < 2 and not self._is_slow(state.groups[i], state):
-                    continue
-                if len(inside) > self._surroundings_left:
-                    return None
-                self._surroundings_left -= len(inside)
-                inside.sort(key=position.__getitem__)
-                new = merged_groups(self.draft, inside, state.excluded, apart=part)
-                new = self._placed(part, [group for group in new if group[0] not in part], state)
-                rest = [group for j, group in enumerate(state.groups) if j not in region]
-                moved = self._tried_move(part, [*rest, *new], state)
-                if moved is not None:
-                    return moved
-                self._stays.add(key)
-        return None
-
-    def _placed(self, part: Sequence[Node], groups: Sequence[list[Node]], state: State) -> list[list[Node]]:
-        """The groups with the part in one of them, or by itself where that costs less."""
-        best: tuple[float, list[list[Node]]] | None = None
-        alone = self._group_seconds(part, state)
-        if alone is not None:
-            best = alone, [*groups, list(part)]
-        for i, group in enumerate(groups):
-            if group[0].traits.whole:
-                continue
-            before = self._group_seconds(group, state)
-            joined = sorted([*group, *part], key=self.draft.position.__getitem__)
-            after = self._group_seconds(joined, state) if before is not None else None
-            if after is None or before is None or (best is not None and after - before >= best[0]):
-                continue
-            candidate = [*groups[:i], joined, *groups[i + 1 :]]
-            if launch_order(candidate, self.draft.position) is not None:
-                best = after - before, candidate
-        return best[1] if best is not None else [*groups, list(part)]
-
-    def _tried_move(
-        self, part: Sequence[Node], groups: Sequence[Sequence[Node]], state: State
-    ) -> State | None:
-        """The state with these groups if that is better; `part` is what went to another."""
-        ordered = launch_order(groups, self.draft.position)
-        try:
-            moved = self._state(ordered, state.excluded) if ordered is not None else None
-        except NoSchedulerError:
-            moved = None
-        after = moved if isinstance(moved, State) else None
-        kept = after is not None and is_better(state, after)
-        names = ", ".join(node.output.name for node in part)
-        self._note(f"{names} in another kernel", state, after, kept)
-        return after if kept else None
-
-    def _is_slow(self, group: Sequence[Node], state: State) -> bool:
-        cost = self._group_cost(group, state)
-        return cost is not None and may_be_split(cost)
-
-    def _group_seconds(self, group: Sequence[Node], state: State) -> float | None:
-        cost = self._group_cost(group, state)
-        return None if cost is None else cost.seconds
-
-    def _group_cost(self, group: Sequence[Node], state: State) -> Cost | None:
-        """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
-        answer = self._answer(group, state.excluded)
-        return None if answer is None else self._cost(*answer)
-
-    def _is_accepted(self, excluded: Exclusions, group: Sequence[Node]) -> bool:
-        return self._answer(group, excluded) is not None
-
-    def _answer(self, group: Sequence[Node], excluded: Exclusions) -> tuple[Segment, Proposal] | None:
-        """The segment of a group by itself and what is proposed for it; None if nobody takes it."""
-        segment = self.draft.segment_of(group, excluded)
-        if segment is None:
-            return None
-        answer = self._planned.get(segment)
-        if answer is None:
-            answer = self._planned[segment] = self.call.plan(segment)
-        return None if isinstance(answer, Reject) else (segment, answer)
-
-    def _ideas(self, state: State) -> Iterator[Idea]:
-        """The changes that have not been tried."""
-        equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
-        for segment, cost in zip(state.segments, state.costs):
-            equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
-        for (name, _), known in equal.items():
-            may_rewrite = state.excluded.redefinition
-            segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
-            rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
-            if len(rewrites) == len(segments) > 0:
-                change = f": {rewrites[0].name}, as {rewrites[0].reason}"
-                yield Idea(segments, change, tuple(rewrites))
-            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
-            segments = self._untried("split", slow)
-            if segments:
-                yield Idea(segments, f" without {name}")
-
-    def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
-        self._tried.update((kind, segment.nodes) for segment in new)
-        return new
-
-    def _rewrite(self, segment: Segment) -> Rewrite | None:
-        propose = getattr(segment.scheduler, "propose_redefinition", None)
-        if propose is None:
-            return None
-        with naming(segment.scheduler, "propose_redefinition"):
-            rewrite = propose(segment, self.call.facts(segment), self.call.hardware)
-        if not isinstance(rewrite, (Rewrite, type(None))):
-            raise wrong_answer(segment.scheduler, "propose_redefinition", "Rewrite or None", rewrite)
-        if rewrite is None or any(rewrite.name in self.draft.made_by.get(n, ()) for n in segment.nodes):
-            return None
-        return rewrite
-
-    def _with_all(self, idea: Idea, state: State) -> State:
-        """The best of the state, the one with the change of one segment, and of all that are equal.
-
-        What is no gain for one of many layers is taken to be none for the others.
-        """
-        middle = len(idea.segments) // 2
-        after = self._with(idea.of([middle]), state)
-        if after is state:
-            return state
-        there = {segment.nodes for segment in after.segments}
-        rest = [i for i, each in enumerate(idea.segments) if i != middle and each.nodes in there]
-        return self._with(idea.of(rest), after) if rest else after
-
-    def _with(self, idea: Idea, state: State) -> State:
-        """The better of the state and the one with the change."""
-        nodes = [node for segment in idea.segments for node in segment.nodes]
-        region = neighbourhood(state.groups, nodes)
-        before = len(self._changes)
-        for rewrite, segment in zip(idea.rewrites, idea.segments):
-            with naming(segment.scheduler, "propose_redefinition"):
-                self._changes.append(self.draft.apply(rewrite, segment.nodes, segment.scheduler))
-        changes = self._changes[before:]
-        after = self._changed(idea, changes, region, state)
-        # What the change does not concern takes as long as before.
-        kept = after is not None and is_better(state, after)
-        self._note(idea.text, state, after, kept)
-        if kept:
-            assert after is not None
-            return after
-        self._undo_all_but(before)
-        return state
-
-    def _note(self, change: str, before: State, after: State | None, kept: bool) -> None:
-        trial = Trial(change, before.seconds, None if after is None else after.seconds, kept)
-        self.trials.append(trial)
-        if self.call.watch is not None and after is not None:
-            self.call.watch(trial, before, after)
-
-    def _undo_all_but(self, count: int) -> None:
-        """Undoes changes, the latest first, until so many are left."""
-        while len(self._changes) > count:
-            self.draft.undo(self._changes.pop())
-
-    def _changed(
-        self, idea: Idea, changes: Sequence[Change], region: Sequence[int], state: State
-    ) -> State | None:
-        """The state with these groups partitioned anew, if there is one."""
-        draft = self.draft
-        nodes = {node for i in region for node in state.groups[i] if node in draft.position}
-        excluded = state.excluded
-        if not changes:
-            for segment in idea.segments:
-                excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)
-        for change in changes:
-            nodes.update(node for node in change.made if node in draft.position and not node.is_scalar)
-        ordered = sorted(nodes, key=draft.position.__getitem__)
-        inside = set(region)
-        rest = [
-            [node for node in group if node in draft.position]
-            for i, group in enumerate(state.groups)
-            if i not in inside
-        ]
-        new = merged_groups(draft, ordered, excluded)
-        groups = launch_order([*new, *(group for group in rest if group)], draft.position)
-        if groups is None:
-            return None
-        try:
-            after = self._state(groups, excluded)
-        except NoSchedulerError:
-            return None
-        return after if isinstance(after, State) else None
