@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
+from fusewright.rewrite.replacement import read_instead, shape_of
 
 
 def share_equal_reads(fusion: Fusion) -> Fusion:
@@ -23,14 +24,8 @@ def share_equal_reads(fusion: Fusion) -> Fusion:
         if not isinstance(node, Indexed) or not fusion.is_input(node.source) or node.output in outputs:
             continue
         known = first.setdefault(_read(node), node.output)
-        if known is node.output:
-            continue
-        # A node does not read one tensor by index and as the index.
-        if any(use.traits.indexed and known in use.inputs for use in node.output.uses):
-            continue
-        for use in list(node.output.uses):
-            fusion.replace_inputs(use, {node.output: known})
-        fusion.remove_node(node)
+        if known is not node.output and read_instead(fusion, node.output, known):
+            fusion.remove_node(node)
     return fusion
 
 
@@ -39,5 +34,4 @@ def _read(node: Indexed) -> Hashable:
     fill: Hashable = node.fill
     if node.fill is not None and node.fill.value is not None:
         fill = node.fill.dtype, repr(node.fill.value)
-    shape = tuple([(axis.extent, axis.is_broadcast, axis.expanded) for axis in node.output.shape])
-    return node.source, node.map, node.inverse, tuple(node.index_tensors), fill, shape
+    return node.source, node.map, node.inverse, tuple(node.index_tensors), fill, shape_of(node.output)
