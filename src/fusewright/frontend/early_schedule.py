@@ -42,13 +42,12 @@ class _Call:
 
 
 class EarlySchedule:
-    """The calls of one definition, in order."""
+    """The `calls` of one definition, in order."""
+
+    __slots__ = ("calls",)
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
-
-    def __len__(self) -> int:
-        return len(self._calls)
+        self.calls: list[_Call] = []
 
     def add(
         self,
@@ -60,7 +59,7 @@ class EarlySchedule:
     ) -> Tensor:
         """Keeps a call of a tensor's method. Returns what the method will, or the tensor itself."""
         result = EarlyTensor(tensor._fd, tensor._state) if returns_tensor else None
-        self._calls.append(_Call(method, (tensor, *args), kwargs, result, user_location()))
+        self.calls.append(_Call(method, (tensor, *args), kwargs, result, user_location()))
         return tensor if result is None else result
 
     def run(self, sched: SchedOperators) -> None:
@@ -74,7 +73,7 @@ class EarlySchedule:
                 return type(value)(actual(item) for item in value)
             return value
 
-        for call in self._calls:
+        for call in self.calls:
             keywords = {name: actual(value) for name, value in call.kwargs.items()}
             try:
                 result = getattr(sched, call.method)(*map(actual, call.args), **keywords)

@@ -104,7 +104,7 @@ class Scheduled:
     @property
     def _has_schedule(self) -> bool:
         """Whether the definition says how it is scheduled: in its `schedule`, or while it was written."""
-        return self._overrides_schedule or len(self._early) > 0
+        return self._overrides_schedule or bool(self._early.calls)
 
     @property
     def _overrides_schedule(self) -> bool:
