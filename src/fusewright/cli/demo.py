@@ -124,13 +124,14 @@ def run_example(example: Example, size: tuple[int, int], device: torch.device) -
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     run_seconds = time.perf_counter() - start
+    schedules = [each.schedule_text for each in fd.kernels_for(inputs) if each.kernel is not None]
     error, of_allowed = _errors(output, example.reference(*(tensor.double() for tensor in inputs)))
     return Report(
         title=example.title,
         target=hardware.name if device.type == "cuda" else f"simulated {hardware.name}",
         inputs=tuple(f"{_dtype(t)}{list(t.shape)}" for t in inputs),
         definition=repr(fd),
-        kernels=tuple(_kernel_report(k, c) for k, c in zip(program.kernels, cubins)),
+        kernels=tuple(map(_kernel_report, program.kernels, schedules, cubins)),
         stages=tracer.to_dict(),
         first_call_seconds=tracer.stages["first call"].seconds,
         run_seconds=run_seconds,
@@ -151,13 +152,13 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _kernel_report(kernel: CompiledKernel, cubin: Cubin) -> KernelReport:
+def _kernel_report(kernel: CompiledKernel, schedule: str, cubin: Cubin) -> KernelReport:
     return KernelReport(
         kernel.name,
         kernel.scheduler,
         kernel.params,
         kernel.reason,
-        kernel.schedule_text,
+        schedule,
         kernel.cuda_text,
         cubin.arch,
         cubin.resources[kernel.name],

@@ -26,6 +26,7 @@ from fusewright.frontend.workbench import schedule_text
 from fusewright.host import FusionExecutor, SegmentKernels, SegmentSchedules
 from fusewright.host.memory_checks import has_no_memory
 from fusewright.host.plan import BoundProgram, LaunchPlan
+from fusewright.host.segment_kernels import Wording
 from fusewright.ir import TensorView, Val
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument
@@ -284,7 +285,12 @@ class Inspected:
             return f"{StateKind.TENSOR.value}{state}" if state >= 0 else None
 
         return leaf.executor_for(self._registry).segment_kernels(
-            arguments, name, device=place, options=self._options, tracer=self._tracer, user_schedule=schedule
+            arguments,
+            Wording(name, lambda launch: schedule_text(leaf, [launch])),
+            device=place,
+            options=self._options,
+            tracer=self._tracer,
+            user_schedule=schedule,
         )
 
     # ---- checking

@@ -33,7 +33,7 @@ from fusewright.host.plan import (
     placed,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
-from fusewright.host.segment_kernels import Namer, SegmentKernels, described_kernels
+from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting
 from fusewright.host.signature import compile_key_function
@@ -259,7 +259,7 @@ class FusionExecutor:
     def segment_kernels(
         self,
         inputs: Inputs,
-        namer: Namer,
+        wording: Wording,
         *,
         device: torch.device | None = None,
         options: Options | None = None,
@@ -273,7 +273,7 @@ class FusionExecutor:
         that follow, and the other way round.
 
         Args:
-            namer: what the definition calls values of the fusion.
+            wording: what the definition calls values and schedules of the fusion.
             device: where the call runs if no input says so.
         """
         options, tracer = options or self.options, tracer if tracer is not None else SILENT
@@ -294,7 +294,7 @@ class FusionExecutor:
                 s: estimated(call, s, proposal) for s, proposal in chosen.proposals.items()
             }
             parallel = not options.disabled("parallel_compile")
-            return described_kernels(plans, memory, costs, namer, parallel, tracer)
+            return described_kernels(plans, memory, costs, wording, parallel, tracer)
 
         repro = partial(self.repro, inputs) if self.repro is not None else str
         return self._chosen(setting, place, user_schedule, binding, memory, stable, repro, tracer, describe)

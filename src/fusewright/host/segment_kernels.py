@@ -25,8 +25,6 @@ from fusewright.schedulers import Cost, type_name
 from fusewright.segment import Segment
 
 MICROSECONDS, MEGABYTE = 1e6, 1e6
-#: The name of a value of the fusion in the definition; None: the definition has none for it.
-Namer = Callable[[Val], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,10 @@ class SegmentKernel:
         proposal: what the scheduler estimated: bytes and seconds. None where no scheduler proposed.
         launch: grid, block and dynamic shared memory. None: nothing is launched.
         bytes_read, bytes_written: of the tensors it reads and writes, each once.
-        tensors: these. parts: of several segments, each by itself.
+        tensors: these.
+        schedule_text: `schedule(fd)` of the definition that makes the kernel, as Python; "" where torch
+            computes.
+        parts: of several segments, each by itself.
     """
 
     segments: tuple[int, ...]
@@ -78,6 +79,7 @@ class SegmentKernel:
     bytes_read: int
     bytes_written: int
     tensors: tuple[KernelTensor, ...]
+    schedule_text: str
     parts: tuple[SegmentKernel, ...] = ()
 
     # ---- how it was made
@@ -98,13 +100,10 @@ class SegmentKernel:
         return "" if self.kernel is None else self.kernel.reason
 
     @property
-    def schedule_text(self) -> str:
-        """The primitives that made the schedule, as Python that replays them; "" where there is none."""
-        return "" if self.kernel is None else self.kernel.schedule_text
-
-    @property
     def trace(self) -> tuple[Call, ...]:
-        """The same as values; of several parts each has its own."""
+        """The primitives that made the schedule, on the kernel's own fusion; of several parts each has its
+        own.
+        """
         return () if self.kernel is None else self.kernel.trace
 
     @property
@@ -248,11 +247,24 @@ def _estimate(cost: Cost | None) -> str:
 # ---- from the steps of a call ------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What the definition of a fusion calls things.
+
+    Attributes:
+        name: of a value, None if it has none there.
+        schedule: the text of the `schedule(fd)` that makes the kernels of a launch.
+    """
+
+    name: Callable[[Val], str | None]
+    schedule: Callable[[LaunchPlan], str]
+
+
 def described_kernels(
     plans: Sequence[StepPlan],
     memory: Memory,
     costs: Mapping[Segment | None, Cost],
-    namer: Namer,
+    wording: Wording,
     parallel: bool,
     tracer: Tracer,
 ) -> SegmentKernels:
@@ -265,20 +277,20 @@ def described_kernels(
     Raises:
         LaunchError, ScheduleError: a kernel cannot be launched for this call. CompileError: see there.
     """
-    found = [_described(plan, memory, costs, namer) for plan in plans]
+    found = [_described(plan, memory, costs, wording) for plan in plans]
     codes = [kernel.code_traced(tracer) for kernel in found]
     compile_all([code for code in codes if code is not None], parallel, tracer)
     return SegmentKernels(found)
 
 
 def _described(
-    plan: StepPlan, memory: Memory, costs: Mapping[Segment | None, Cost], namer: Namer
+    plan: StepPlan, memory: Memory, costs: Mapping[Segment | None, Cost], wording: Wording
 ) -> SegmentKernel:
     written = set(plan.op.outputs)
     kernel = plan.op.kernel if isinstance(plan, LaunchPlan) else None
     parts: tuple[SegmentKernel, ...] = ()
     if isinstance(plan, LaunchPlan) and plan.is_combined:
-        parts = tuple([_described(part, memory, costs, namer) for part in plan.parts])
+        parts = tuple([_described(part, memory, costs, wording) for part in plan.parts])
     return SegmentKernel(
         tuple([part.segments[0] for part in parts]) or (plan.op.segment,),
         type_name(SchedulerType.expr_eval) if kernel is None else kernel.scheduler,
@@ -288,12 +300,13 @@ def _described(
         plan.shape(memory) if isinstance(plan, LaunchPlan) else None,
         memory.bytes_of(v for v in plan.op.values if v not in written),
         memory.bytes_of(plan.op.outputs),
-        _tensors(plan, memory, namer),
+        _tensors(plan, memory, wording),
+        wording.schedule(plan) if isinstance(plan, LaunchPlan) else "",
         parts,
     )
 
 
-def _tensors(plan: StepPlan, memory: Memory, namer: Namer) -> tuple[KernelTensor, ...]:
+def _tensors(plan: StepPlan, memory: Memory, wording: Wording) -> tuple[KernelTensor, ...]:
     written = set(plan.op.outputs)
     named: dict[Val, str] = dict.fromkeys(plan.op.values, "")
     if isinstance(plan, LaunchPlan):
@@ -307,5 +320,7 @@ def _tensors(plan: StepPlan, memory: Memory, namer: Namer) -> tuple[KernelTensor
     for value, name in named.items():
         if isinstance(value, TensorView):
             shape, strides, _ = memory.of(value)
-            found.append(KernelTensor(name, namer(value), value.dtype, shape, strides, value in written))
+            found.append(
+                KernelTensor(name, wording.name(value), value.dtype, shape, strides, value in written)
+            )
     return tuple(found)

@@ -86,7 +86,9 @@ class CompiledKernel:
 
     @property
     def schedule_text(self) -> str:
-        """The primitives that made the schedule, as Python that replays them; of parts one after another."""
+        """The primitives that made the schedule, as Python that replays them on the kernel's own fusion; of
+        parts one after another. (What a definition's `schedule` may be, `fd.kernels_for` says.)
+        """
         if self.schedule is None:
             return "\n".join(part.schedule_text for part in self.parts)
         return self.schedule.to_python()
