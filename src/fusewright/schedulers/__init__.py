@@ -37,6 +37,7 @@ from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler, key_of, untuned
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
+from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import (
     GIVEN,
     CircularBufferOptions,
@@ -106,6 +107,7 @@ __all__ = [
     "MatmulParams",
     "MmaMacro",
     "MmaMacroEncode",
+    "OuterPersistentScheduler",
     "Part",
     "Planner",
     "PointwiseParams",
