@@ -14,7 +14,6 @@ from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Heuristic
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
-from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
 from fusewright.schedulers.registry import Registry
@@ -31,7 +30,6 @@ _DEFAULT = Registry(
         TransposeScheduler(),
         PointwiseScheduler(),
         InnerPersistentScheduler(),
-        OuterPersistentScheduler(),
         ExprEvalScheduler(),
         ScanScheduler(),
     ]
