@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from fusewright import CompiledKernel, FusionDefinition, ParallelType, SegmentKernel
+from fusewright import CompiledKernel, CompileParams, FusionDefinition, ParallelType, SegmentKernel
 from fusewright.core.errors import (
+    ArgumentTypeError,
     DeviceError,
-    ExecutionOrderError,
     FusewrightError,
     InputDtypeError,
     ScheduleError,
@@ -171,9 +171,44 @@ def test_mistakes() -> None:
         fd.kernels_for([x.double() for x in scores_inputs()])
     with pytest.raises(ScheduleError, match="segment 7"):
         fd.kernels_for(scores_inputs(), schedules={7: lambda schedule: None})
-    fd.segment(scores_inputs())
-    with pytest.raises(ExecutionOrderError, match="runs as segments"):
-        fd.kernels_for(scores_inputs())
+    with pytest.raises(ArgumentTypeError, match=r"^kernels_for\(\): .* Expected a list of inputs, got str"):
+        fd.kernels_for("x")  # type: ignore[arg-type]
+
+
+def test_kernels_of_a_segmented_definition() -> None:
+    """They are the segments', under the places and the names that the whole definition has for them."""
+    fd, inputs = attention_scores(), scores_inputs()
+    whole = fd.kernels_for(inputs)
+    segments = fd.segment(inputs)
+    kernels = fd.kernels_for(inputs)
+    assert names(kernels) == names(whole) == names(fd.kernels_for(scores_inputs("meta"), device="cuda"))
+    assert [kernel.segments for kernel in kernels] == [(0,), (1,), (2,)]
+    assert [[t.definition_name for t in k.tensors] for k in kernels] == [
+        ["T0", "T2"],
+        ["T2", "T1", "T3"],
+        ["T3", "T5"],
+    ]
+
+    edited = replace(kernels[2].params, cparams=CompileParams(maxrregcount=32))
+    assert fd.kernels_for(inputs, schedules={segments[2]: edited})[2].params == edited
+
+    segments[0].schedule = lambda: segments[0].sched.split(segments[0].sched.tensor("T1"), 2, 4)  # type: ignore[method-assign]
+    for ask in (fd.kernels_for, fd.execute):
+        with pytest.raises(ScheduleError, match=r"T1 = fd\.ops\.softmax\(.*\) at \S*test_kernels\.py:"):
+            ask(inputs)
+
+
+def test_kernels_of_segments_that_write_into_inputs_and_draw() -> None:
+    """Nothing is written, and no state is drawn."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.matmul(fd.ops.dropout(fd.ops.softmax(x, 1), 0.5)[0], w))
+        fd.add_output(x + 1.0, x)
+    inputs = scores_inputs()
+    fd.segment(inputs)
+    state = torch.get_rng_state()
+    assert len(fd.kernels_for(inputs)) == len(fd.segments)
+    assert not inputs[0].any() and torch.equal(state, torch.get_rng_state())
 
 
 def test_several_segments_in_one_launch() -> None:

@@ -29,6 +29,7 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.advice import advice
 from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.described import Described
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import FusionSchedules
@@ -72,7 +73,7 @@ NO_OPTIONS: Sequence[str] = ()
 D = TypeVar("D", bound="FusionDefinition")
 
 
-class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
+class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -179,11 +180,12 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         assert self._leaf is not None
         return self._leaf
 
-    def _complete_from(self, records: Sequence[Record]) -> None:
-        """Makes these records the definition."""
+    def _complete_from(self, records: Sequence[Record], sites: Sequence[CallSite | None]) -> None:
+        """Makes these records the definition; `sites`: where the user wrote each, if that is known."""
         recorder = Recorder(FusionCache.get(), max(self._max_length, len(records)))
         for record in records:
             recorder.record(record)
+        self._call_sites = list(sites)
         self._leaf = recorder.complete()
 
     def _empty_like(self) -> FusionDefinition:

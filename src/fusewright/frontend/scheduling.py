@@ -6,8 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ArgumentTypeError, DefinitionError, RejectedError, ScheduleError
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    FusewrightError,
+    RejectedError,
+    ScheduleError,
+)
 from fusewright.frontend.handles import USER_TYPES, Tensor
+from fusewright.frontend.origins import explained
 from fusewright.frontend.params import EditableParams
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.signatures import dress, user_signature
@@ -63,6 +70,9 @@ class SchedOperators(SchedulingMethods):
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_method("fd.sched", name, (n for n in dir(self) if not n.startswith("_")))
+
+    def _explain(self, error: FusewrightError) -> None:
+        self._fd._explain(error)
 
     def _open(self) -> UserSchedule:
         """The schedule that is being written. DefinitionError if there is none."""
@@ -285,6 +295,7 @@ class SchedOperators(SchedulingMethods):
 def _method(name: str, primitive_name: str) -> Callable[..., Any]:
     primitive = Primitive.of(primitive_name)
 
+    @explained
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}

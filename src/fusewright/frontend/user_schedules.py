@@ -16,6 +16,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.inputs import Inputs, flattened, place_of
+from fusewright.frontend.origins import explained
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.workbench import UserSchedule
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
@@ -217,6 +218,7 @@ class Scheduled:
         """Of flat inputs; see `FusionSchedules.signature`."""
         return leaf.signature(inputs, device, self._options.sim_device)
 
+    @explained
     def _setup_schedule(
         self,
         inputs: Inputs,
@@ -240,6 +242,7 @@ class Scheduled:
         self._open_schedule = UserSchedule(self._complete(), inputs, device, hardware, planned)
         return self._open_schedule
 
+    @explained
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
         """Keeps the open schedule for inputs like these."""
         self._keep_schedule(self._schedules(self._complete()), inputs, device)
