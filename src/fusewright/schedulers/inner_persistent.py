@@ -10,20 +10,18 @@ memory, or, for rows too long for both, nowhere: the row is loaded again for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from typing import Any, ClassVar
 
-from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
-from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.rewrite.two_pass import is_plain_welford, two_pass
@@ -39,6 +37,7 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
+from fusewright.schedulers.held_rows import held_tensors, hold_in_shared, recompute, times_computed
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -126,9 +125,9 @@ class InnerPersistentScheduler:
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
-        _recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
+        recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
-            _hold_in_shared(schedule, _held_tensors(schedule.fusion, space))
+            hold_in_shared(schedule, held_tensors(schedule.fusion, space))
         inline(schedule, space, partials, width, position)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -179,8 +178,8 @@ class _Planner:
         cache_inputs_and_outputs(schedule)
         space = reduction_space(schedule.fusion)
         assert isinstance(space, ReductionSpace), space
-        _recompute(schedule, space, everything=everything, loads=False)
-        held = _held_tensors(schedule.fusion, space)
+        recompute(schedule, space, everything=everything, loads=False)
+        held = held_tensors(schedule.fusion, space)
         across: dict[TensorView, int] = {}
         for tensor, reductions in held.items():
             for reduction in reductions:
@@ -281,11 +280,6 @@ class _Planner:
         return len(full) == 2 and sum(tensor.dtype is DataType.Bool for tensor in full) == 1
 
 
-def _held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
-    """What is read before and after a reduction and has an element for each point, with those reductions."""
-    return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
-
-
 def _space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion that the scheduler takes, or why it does not."""
     space = reduction_space(fusion)
@@ -296,7 +290,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
         return f"the contiguous dimension of {main.name} is not reduced"
     if not space.after:
         return "nothing uses the result of the reduction"
-    if _times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+    if times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
         return "a row that is not held would be computed anew for each of too many reductions"
     return space
 
@@ -379,75 +373,6 @@ def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tup
 
 def _whole_warps(threads: int) -> int:
     return ceil_div(threads, WARP_SIZE) * WARP_SIZE
-
-
-def _times_computed(fusion: Fusion) -> int:
-    """How many nodes there are if what lies between reductions is computed anew for each use."""
-    times: dict[Node, int] = {}
-    for node in reversed(fusion.ordered_nodes()):
-        users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
-        times[node] = 1 if isinstance(node, Reduction) else max(1, users)
-    return sum(times.values())
-
-
-def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
-    """Whether it is cheaper to do again than to hold.
-
-    That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
-    same for all rows, which comes from the caches.
-    """
-    node = tensor.definition
-    assert node is not None
-    if isinstance(node, Pointwise):
-        return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
-    if fusion.is_input(node.inputs[0]):
-        return _is_same_for_all_rows(tensor, space)
-    return node.traits.view
-
-
-def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:
-    """Whether `tensor` is a broadcast along the rows, of which there are several."""
-    covered = space.maps.get(tensor, {})
-    rows = [axis for axis in space.iteration if not axis.is_broadcast]
-    return bool(rows) and all(axis in covered and covered[axis].is_broadcast for axis in rows)
-
-
-def _recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool) -> None:
-    """Recomputes what persists and is cheap.
-
-    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
-    """
-    fusion = schedule.fusion
-    persistent = set(persistent_tensors(fusion))
-    outputs = set(fusion.output_tensors())
-    # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
-    for node in reversed(fusion.ordered_nodes()):
-        tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
-            continue
-        wanted = loads if fusion.is_input(node.inputs[0]) else everything
-        if wanted or _is_cheap(fusion, tensor, space):
-            schedule.recompute(tensor)
-            persistent.update(tensor.producers)
-
-
-def _hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
-    """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
-
-    Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
-    warp would meet in a few banks.
-    """
-    for tensor in held:
-        schedule.set_memory_type(tensor, MemoryType.shared)
-        threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
-        serial = [i for i, axis in enumerate(tensor.loop) if not axis.parallel.is_thread]
-        if tensor.loop[-1].parallel is not ParallelType.vectorize:
-            schedule.store_along(tensor, [*serial, *threads])
-            continue
-        schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
-        for use in list(tensor.uses):
-            read = schedule.cache_after(tensor, cached_uses=[use.output])
-            schedule.parallelize(read, -1, ParallelType.vectorize)
 
 
 def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
