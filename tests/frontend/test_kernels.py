@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from fusewright import CompiledKernel, CompileParams, FusionDefinition, ParallelType, SegmentKernel
+from fusewright import CompiledKernel, CompileParams, DataType, FusionDefinition, ParallelType, SegmentKernel
 from fusewright.core.errors import (
     ArgumentTypeError,
     DeviceError,
     FusewrightError,
     InputDtypeError,
+    ParamsError,
     ScheduleError,
 )
 from fusewright.core.hardware import described
@@ -276,6 +278,28 @@ def test_edited_params() -> None:
     edited = replace(tail.params, vectorization_factor=1)
     changed = fd.kernels_for(inputs, schedules={2: edited})[2]
     assert changed.params == edited and changed.name != tail.name
+    described = changed.to_dict()["params"]
+    for plain in (described, json.dumps(described), {"scheduler": "pointwise", "vectorization_factor": 1}):
+        assert fd.kernels_for(inputs, schedules={2: plain})[2].kernel is changed.kernel
+
+
+@pytest.mark.parametrize("given, path", [
+    ({"lparams": {"blockdimx": 64}}, "schedules[2].lparams.blockdimx"),
+    ('{"lparams": {"bdimx": "64"}}', "schedules[2].lparams.bdimx"),
+    ({"lparams": {"bdimz": 2}}, "schedules[2].lparams.bdimz"),
+    ({"lparams": [64]}, "schedules[2].lparams"),
+    ({"scheduler": "reduction"}, "schedules[2].scheduler"),
+    ({"type": "ReductionParams"}, "schedules[2].type"),
+    ({4: 1}, "schedules[2].4"),
+    ("[1]", "schedules[2]"),
+    ("pointwise", "schedules[2]"),
+    ([64], "schedules[2]"),
+])  # fmt: skip
+def test_dicts_that_are_no_params_of_a_kernel(given: Any, path: str) -> None:
+    fd, inputs = attention_scores(), scores_inputs()
+    for _ in range(2):
+        with pytest.raises(ParamsError, match=re.escape(f"`{path}`")):
+            fd.kernels_for(inputs, schedules={2: given})
 
 
 @pytest.mark.gpu
@@ -310,11 +334,16 @@ def test_the_schedule_of_each_kernel_makes_it_when_it_is_handed_back() -> None:
     inputs = [torch.randn(64, 300)]
     automatic = made().kernels_for(inputs)
     assert len(automatic) == 2
-    for i, kernel in enumerate(automatic):
-        scope: dict[str, Any] = {"ParallelType": ParallelType}
+    limited = {"cparams": {"maxrregcount": 40, "index_type": "Int"}}
+    kernels = [*automatic, made().kernels_for(inputs, schedules={0: limited})[0]]
+    for kernel in kernels:
+        scope: dict[str, Any] = {"ParallelType": ParallelType, "DataType": DataType}
         exec(kernel.schedule_text, scope)
+        [i] = kernel.segments
         again = made().kernels_for(inputs, schedules={i: scope["schedule"]})
         assert _unnamed(again[i]) == _unnamed(kernel) and again[1 - i].name == automatic[1 - i].name
+        assert again[i].schedule_text == kernel.schedule_text
+    assert "set_compile_params(index_type=DataType.Int, maxrregcount=40)" in kernels[-1].schedule_text
 
 
 def _unnamed(kernel: SegmentKernel) -> str:

@@ -377,7 +377,8 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
             profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
                 is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
-            schedules: for some of the kernels of this call params of their scheduler, or a function of the
+            schedules: for some of the kernels of this call params of their scheduler, a dict or JSON
+                text of these or of the fields that differ from what it chooses, or a function of the
                 definition that schedules the kernel with `fd.sched`, as `last_schedule` prints. Kernels are
                 named by their place in launch order, or by the definition that `segment` made of them.
                 Compiled graphs leave them out, too.

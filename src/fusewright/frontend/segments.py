@@ -22,7 +22,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
 from fusewright.frontend.origins import explained
-from fusewright.frontend.params import EditableParams
+from fusewright.frontend.params import EditableParams, GivenFields
 from fusewright.frontend.segment_borders import borders_at_states
 from fusewright.frontend.segment_records import (
     SegmentOutput,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
 
-#: For a segment, by its place or its definition: params of its scheduler, or a function of the definition
-#: that schedules it with `fd.sched`.
+#: For a segment, by its place or its definition: params of its scheduler, a dict or JSON text of some of
+#: their fields, or a function of the definition that schedules it with `fd.sched`.
 GivenSchedules = Mapping[Any, Any]
 
 #: What a segment returns, of the definition of the segment, inputs, device and whether outputs may be views.
@@ -222,15 +222,15 @@ class Segmentation:
         """Schedules by the definitions of their segments. ScheduleError for what is no segment."""
         found: dict[FusionDefinition, Any] = {}
         for key, value in schedules.items():
-            if type(key) is int and 0 <= key < len(self.definitions):
-                key = self.definitions[key]
-            if not any(key is definition for definition in self.definitions):
+            is_place = type(key) is int and 0 <= key < len(self.definitions)
+            index = key if is_place else next((i for i, d in enumerate(self.definitions) if d is key), None)
+            if index is None:
                 raise ScheduleError(
                     "schedules: there is no such segment",
                     expected=f"one of fd.segments, or its place among these {len(self.definitions)}",
                     given=key if isinstance(key, int) else describe_argument(key),
                 )
-            found[key] = value
+            found[self.definitions[index]] = _schedule_of(value, f"schedules[{index}]")
         return found
 
     # ---- calls
@@ -316,15 +316,30 @@ def segment_schedules(schedules: GivenSchedules) -> GivenSegments:
                 given=describe_argument(key),
                 hint="fd.segment(inputs) makes definitions of kernels",
             )
-        value = value.freeze() if isinstance(value, EditableParams) else value
-        if not isinstance(value, Hashable):
-            raise ParamsError(
-                path=f"schedules[{key}]",
-                expected="params of the segment's scheduler, or a function that schedules it with fd.sched",
-                given=describe_argument(value),
-            )
-        found.append((key, value))
+        found.append((key, _schedule_of(value, f"schedules[{key}]")))
     return tuple(sorted(found, key=lambda pair: pair[0]))
+
+
+def _schedule_of(value: Any, path: str) -> Any:
+    """What a user gives one segment, in a form that may be a key. ParamsError for what cannot be given."""
+    if isinstance(value, EditableParams):
+        try:
+            return value.freeze()
+        except ParamsError as error:
+            error.move_into(path)
+            raise
+    if isinstance(value, Mapping):
+        return GivenFields(value, path)
+    if isinstance(value, str):
+        return GivenFields.from_json(value, path)
+    if not isinstance(value, Hashable):
+        raise ParamsError(
+            path=path,
+            expected="params of the segment's scheduler, as an object, dict or JSON, or a function that "
+            "schedules it with fd.sched",
+            given=describe_argument(value),
+        )
+    return value
 
 
 class Segmented:

@@ -17,6 +17,7 @@ from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.inputs import Inputs, flattened, place_of
 from fusewright.frontend.origins import explained
+from fusewright.frontend.params import GivenFields
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.workbench import UserSchedule
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
@@ -34,7 +35,8 @@ MAX_GIVEN = 1024
 AnySchedule = FinishedSchedule | SegmentSchedules
 #: Schedules by the signature of the inputs that they are for.
 BySignature = OnceCache[Hashable, AnySchedule]
-#: For segments of a call, params of their schedulers or functions of the definition, which use its `sched`.
+#: For segments of a call, params of their schedulers, fields of such params, or functions of the
+#: definition, which use its `sched`.
 GivenSegments = tuple[tuple[int, Any], ...]
 
 
@@ -203,6 +205,12 @@ class Scheduled:
                 self._write(partial(value, self))
                 planned, self._open_schedule = user.planned, None
                 value = user.current.finished()
+            elif isinstance(value, GivenFields):
+                planned = planned or self._planned_call(inputs, device, views)
+                planned.check_kernel(index)
+                hardware = hardware_for(place_of(inputs, device), self._options)
+                proposed, scheduler = planned.proposals[index].params, planned.segments[index].scheduler
+                value = value.put_into(proposed, scheduler, hardware)
             schedules.append((index, value))
         if planned is None:
             planned = self._planned_call(inputs, device, views)
