@@ -27,6 +27,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -104,6 +105,8 @@ class _Verifier:
             unknown = expr.free_symbols - self.symbols
             if unknown:
                 self.fail(f"the launch {to_text(expr)} depends on {_listed(unknown)}, no parameter")
+        if self.kernel.cluster < 1:
+            self.fail(f"clusters of {self.kernel.cluster} blocks")
         self.body(self.kernel.body)
         self.stmt = None
         for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
@@ -267,7 +270,7 @@ class _Verifier:
 
     def scratch(
         self,
-        stmt: BlockReduce | BlockScan | GridReduce,
+        stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
         buffers: Sequence[Buffer | None],
         space: Space,
         what: str,
@@ -457,7 +460,7 @@ def _combine(v: _Verifier, stmt: Combine) -> None:
         v.fail(f"{stmt.op.name} combines no runs")
 
 
-def _collective(v: _Verifier, stmt: BlockReduce | GridReduce, axes: Sequence[ParallelType]) -> None:
+def _collective(v: _Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]) -> None:
     """What both reductions across threads share; `axes` are those of the block."""
     v.collective()
     v.accumulators(stmt.op, stmt.dst, stmt.width)
@@ -473,6 +476,15 @@ def _block_reduce(v: _Verifier, stmt: BlockReduce) -> None:
     _collective(v, stmt, stmt.axes)
 
 
+def _cluster_reduce(v: _Verifier, stmt: ClusterReduce) -> None:
+    if v.kernel.cluster == 1:
+        v.fail("the kernel has no clusters")
+    _collective(v, stmt, stmt.axes)
+    v.scratch(stmt, stmt.exchange, Space.SHARED, "exchanges")
+    if not stmt.exchange:
+        v.fail("blocks reduce together through nothing")
+
+
 def _block_scan(v: _Verifier, stmt: BlockScan) -> None:
     v.collective()
     types = {v.accumulators(stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
@@ -486,6 +498,8 @@ def _block_scan(v: _Verifier, stmt: BlockScan) -> None:
 def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
     if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
+    if v.kernel.cluster > 1:
+        v.fail("a reduction of the grid counts blocks, of which clusters have several")
     _collective(v, stmt, stmt.thread_axes)
     v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
     v.semaphore(stmt.semaphore)
@@ -524,6 +538,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     GridBarrier: _grid_barrier,

@@ -13,6 +13,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
+from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.op import ReductionOp, States, converted, selected
 from fusewright.kernel.ir import (
     BLOCK_AXES,
@@ -20,6 +21,8 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     BlockScan,
+    Buffer,
+    ClusterReduce,
     GridBarrier,
     GridReduce,
     Operand,
@@ -64,6 +67,25 @@ def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     _store_results(machine, stmt, reduced, machine.active)
 
 
+def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
+    cluster = machine.program.kernel.cluster
+    present = machine.arrive("a cluster reduction").view(-1, cluster)
+    missing = (present.any(1, keepdim=True) & ~present).reshape(-1)
+    if bool(missing.any()):
+        problem = "a cluster reduction is reached by other blocks of the cluster but not this one"
+        raise Fault(SimulationError, problem, int(missing.nonzero()[0]) * machine.threads)
+    use_workspace(machine, stmt)
+    block = dict(zip(THREAD_AXES, machine.program.launch.block))
+    reduced = math.prod(block[axis] for axis in stmt.axes)
+    # Where no warp is of one group alone, each group sends what it found.
+    senders = machine.threads // WARP_SIZE if reduced % WARP_SIZE == 0 else machine.threads
+    _use_scratch(machine, stmt.exchange, stmt.width * senders * cluster)
+    contributions = _contributions(machine, stmt)
+    dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), _BLOCK_DIMS[ParallelType.grid_x])
+    shape = (machine.blocks // cluster, cluster, *reversed(machine.program.launch.block))
+    _store_results(machine, stmt, _reduce(machine, stmt, contributions, shape, dims), machine.active)
+
+
 def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     launch = machine.program.launch
     if machine.blocks != launch.blocks:
@@ -96,7 +118,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
 
 
 def _store_results(
-    machine: Machine, stmt: BlockReduce | GridReduce, reduced: States, active: Activity
+    machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce, reduced: States, active: Activity
 ) -> None:
     """dst = combine(dst, reduced) in the active lanes."""
     for k in range(stmt.width):
@@ -115,7 +137,7 @@ def shifted(operand: OperandT, k: int) -> OperandT:
     return replace(operand, index=add(operand.index, k))
 
 
-def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
+def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce) -> States:
     """What each lane brings, (width, blocks, threads) a state; the identity where the predicate is 0."""
     op = stmt.op
     dtype = input_dtype(stmt.op, stmt.dst)
@@ -140,7 +162,7 @@ def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
 
 def _reduce(
     machine: Machine,
-    stmt: BlockReduce | GridReduce,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
     states: States,
     shape: tuple[int, ...],
     dims: tuple[int, ...],
@@ -184,14 +206,18 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
     return tuple(state[..., 0] for state in states)
 
 
-def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) -> None:
+def use_workspace(machine: Machine, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce) -> None:
     """Check that the scratch in shared memory is large enough, and undefine it."""
-    for buffer in stmt.workspace:
+    _use_scratch(machine, stmt.workspace, stmt.width * machine.threads)
+
+
+def _use_scratch(machine: Machine, buffers: Sequence[Buffer | None], needed: int) -> None:
+    for buffer in buffers:
         if buffer is None:
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * machine.threads)
+        _check_room(memory, needed)
         memory.clobber()
 
 
