@@ -460,7 +460,9 @@ def _combine(v: _Verifier, stmt: Combine) -> None:
         v.fail(f"{stmt.op.name} combines no runs")
 
 
-def _collective(v: _Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]) -> None:
+def _collective(
+    v: _Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]
+) -> None:
     """What both reductions across threads share; `axes` are those of the block."""
     v.collective()
     v.accumulators(stmt.op, stmt.dst, stmt.width)

@@ -206,7 +206,7 @@ class Context:
     def exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
     ) -> tuple[Buffer, ...]:
-        """Shared memory where the blocks of a cluster find each other's results, reused by all of its kind."""
+        """Shared memory where the blocks of a cluster find each other's results, reused by its kind."""
         key = ("exchange", tuple(dtypes), width)
         if key not in self.workspaces:
             threads = product(self.dims.get(p, ONE) for p in THREAD_AXES)
@@ -214,7 +214,8 @@ class Context:
             size = senders * (width * cluster_size(self.dims))
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
-                Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
+                Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16)
+                for i, dtype in enumerate(dtypes)
             )
         return self.workspaces[key]
 

@@ -23,10 +23,10 @@ from fusewright.kernel.verify import verify
 from fusewright.lower import Lowered, LowerOptions, lower
 from fusewright.runtime.arguments import sources_of
 from fusewright.runtime.combined import combined_sources
-from fusewright.runtime.launch_sizes import check_cluster
 from fusewright.runtime.compiled_kernel import CompiledKernel, printed
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name, plugin_digest
+from fusewright.runtime.launch_sizes import check_cluster
 from fusewright.schedule import Schedule
 from fusewright.schedule.faults import name_primitive
 from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name

@@ -364,9 +364,10 @@ def _length_of(params: ReductionParams) -> HeldLength:
 def _cut(
     schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength, has_rows: bool
 ) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], or [.. | serial, unroll, vector] if none is held.
+    """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
+    [.. | serial, unroll, vector] if none is held.
 
-    Without the axis of clusters where they are of one block. Returns the positions after the bar.
+    Returns the positions after the bar.
     """
     schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster

@@ -38,10 +38,11 @@ class ReductionParams(HeuristicParams):
     one reduction. unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the
     row and unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
     gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads
-    the row again. blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
-    inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
-    reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
-    () where it serves all that its threads can hold.
+    the row again. blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory:
+    held there, not in registers. project_persistent_buffers: only inputs are held, what follows from them is
+    computed again. assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first,
+    where the kernel has them as constants and serves no others; () where it serves all that its threads can
+    hold.
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
