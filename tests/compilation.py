@@ -2,7 +2,7 @@
 
 Its digest says for which one: each architecture gets its share of any kind of kernel, the same in every run.
 A kernel with text of its own for some architectures is compiled for all of them, and so is the first one that
-includes a device snippet with such text.
+includes a device snippet with such text. One with clusters is compiled for those that have them.
 
 Kernels are collected as they are printed and compiled many to a program: the device snippets, which take most
 of NVRTC's time, are then parsed once (10 ms a kernel and architecture instead of 31).
@@ -24,6 +24,7 @@ from fusewright.cuda.printer import CudaSource
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 # More kernels a program save little: 0.4 ms each from 20 to 40.
 BATCH = 32
+_WITH_CLUSTERS = ("sm_90a", "sm_100")
 _INDEX_TYPE = re.compile(r"typedef ([\w ]+) index_t;")
 # Whether it compiles, and to what, is a question of the architecture.
 _OF_AN_ARCHITECTURE = re.compile(r"__CUDA_ARCH__|\basm\b")
@@ -71,6 +72,7 @@ class CompileCheck:
                 self._waiting[arch, printed.index_type].append(printed)
 
     def _architectures(self, source: CudaSource, digest: str) -> Sequence[str]:
+        known = _WITH_CLUSTERS if "cluster_reduce" in source.snippets else ARCHITECTURES
         untried = {
             name
             for name in snippets.closure(source.snippets)
@@ -78,8 +80,8 @@ class CompileCheck:
         }
         self._tried |= untried
         if untried or _OF_AN_ARCHITECTURE.search(source.kernel):
-            return ARCHITECTURES
-        return (ARCHITECTURES[int(digest, 16) % len(ARCHITECTURES)],)
+            return known
+        return (known[int(digest, 16) % len(known)],)
 
     def raise_misread(self) -> None:
         """AssertionError if the text of a kernel was not the kernel."""

@@ -17,7 +17,7 @@ from tests.lower.running import lowered, run
 
 
 def below_maximum(threads: int, cluster: int | None) -> Schedule:
-    """x - the maximum of each row, which `cluster` blocks of `threads` go through; None: as many as it takes."""
+    """x - the maximum of each row, by `cluster` blocks of `threads`; None: as many as it takes."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True)
         fd.add_output(x - fd.ops.max(x, [1], keepdim=True))

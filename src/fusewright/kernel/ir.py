@@ -478,8 +478,8 @@ class Kernel:
 
     `cluster` blocks along x, which divide the grid, are a cluster: on the GPU at once, they reach each
     other's shared memory. `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or
-    Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown); `max_registers` are
-    those that a thread may use (0: as many as `max_threads` allow).
+    Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown);
+    `max_registers` are those that a thread may use (0: as many as `max_threads` allow).
     """
 
     name: str
