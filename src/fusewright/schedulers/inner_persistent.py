@@ -122,13 +122,15 @@ class InnerPersistentScheduler:
         _assume_row_length(schedule, space, params)
         moved = _cut(schedule, reference, params, bool(space.iteration))
         position = moved[0] if holds else moved[0] + 1
+        if params.rows_in_flight > 1:
+            position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
             hold_in_shared(schedule, held_tensors(schedule.fusion, space))
-        inline(schedule, space, partials, width, position)
+        inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
@@ -412,7 +414,7 @@ def _threads_needed(length: int, params: ReductionParams) -> int:
 
 def _thread_step(params: ReductionParams) -> int:
     """The number of a block's threads is a multiple of this."""
-    return WARP_SIZE if params.pad_inner_reduction_to_warp else 1
+    return params.padded_threads
 
 
 def _row_length(space: ReductionSpace, params: ReductionParams) -> int | None:
@@ -473,6 +475,6 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
         serial = 3
     schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, _thread_step(params))
     if has_rows:
-        bind_rows(schedule, tensor, params)
+        bind_rows(schedule, tensor, params, serial)
     end = len(tensor.loop)
     return list(range(end - serial, end))
