@@ -18,6 +18,7 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError for params that need rows where every dimension is reduced."""
     if not space.iteration:
         params.expect("fastest_dim", True, "where every dimension is reduced")
+        params.expect("unroll_factor_iter_dom", 1, "where every dimension is reduced")
         if params.multiple_reds_per_blk:
             raise ParamsError(
                 path="lparams.bdimy",
