@@ -48,7 +48,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Const, Symbol, as_int, product
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -61,6 +61,9 @@ REGISTERS_TO_WORK = 32
 REGISTERS_TO_HOLD = 64
 # Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
+# More of narrow vectors, up to so many bytes that a thread then has in flight and up to so many accesses, while
+# that leaves a row to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
+BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 # Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
 BUSY_SHARE = 4
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
@@ -212,7 +215,7 @@ class _Planner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
-        blocks = ceil_div(rows, params.lparams.bdimy)
+        blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
@@ -220,7 +223,7 @@ class _Planner:
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
-        held = params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
+        held = _elements_a_thread(params) * params.rows_in_flight
         if params.persistent_in_shared_memory:
             bytes_a_block = threads * held * self.projected.in_all
             resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
@@ -302,7 +305,9 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
-    threads, batches = _threads_and_batches(rows, vectors, hardware)
+    in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
+    most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
+    threads, batches = _threads_and_batches(rows, vectors, most, hardware)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -354,12 +359,16 @@ def _longest_chain(fusion: Fusion) -> int:
     return max(depth.values(), default=0)
 
 
-def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int]:
-    """Threads for each of `rows` of `vectors`, whole warps, and the vectors that each thread holds.
+def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
+    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
 
-    Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
+    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
     flight are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
     """
+    if vectors <= WARP_SIZE // 2:
+        return power_of_two_at_least(vectors), 1
+    if vectors <= WARP_SIZE * most and rows >= hardware.sm_count * ROWS_AN_SM:
+        return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
         batches += 1
