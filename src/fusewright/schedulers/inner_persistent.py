@@ -48,7 +48,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const, Symbol, as_int, product
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -61,8 +61,8 @@ REGISTERS_TO_WORK = 32
 REGISTERS_TO_HOLD = 64
 # Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
-# More of narrow vectors, up to so many bytes that a thread then has in flight and up to so many accesses, while
-# that leaves a row to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
+# More of narrow vectors, up to so many bytes that a thread has in flight and up to so many accesses, where that
+# leaves a row to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
 BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 # Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
 BUSY_SHARE = 4
@@ -362,13 +362,15 @@ def _longest_chain(fusion: Fusion) -> int:
 def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
     """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
 
-    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
-    flight are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
+    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
+    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
+    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
     """
-    if vectors <= WARP_SIZE // 2:
-        return power_of_two_at_least(vectors), 1
-    if vectors <= WARP_SIZE * most and rows >= hardware.sm_count * ROWS_AN_SM:
-        return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
+    if rows >= hardware.sm_count * ROWS_AN_SM:
+        if vectors <= WARP_SIZE * BATCHES // 2:
+            return _part_of_a_warp(vectors)
+        if vectors <= WARP_SIZE * most:
+            return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
         batches += 1
@@ -380,6 +382,16 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
     ):
         batches -= 1
     return _whole_warps(ceil_div(vectors, batches)), batches
+
+
+def _part_of_a_warp(vectors: int) -> tuple[int, int]:
+    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
+    and as few loads in vain as there can be.
+    """
+    lanes = [1 << i for i in range(6)]
+    found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
+    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
+    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
 def _whole_warps(threads: int) -> int:

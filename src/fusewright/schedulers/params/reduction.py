@@ -89,7 +89,7 @@ class ReductionParams(HeuristicParams):
 
     @property
     def padded_threads(self) -> int:
-        """What the threads of a row are a multiple of: a warp's, or those of the part of a warp that has it."""
+        """What the threads of a row are a multiple of: a warp, or the part of one that has the row."""
         if not self.pad_inner_reduction_to_warp:
             return 1
         threads = self.lparams.bdimx
