@@ -263,4 +263,6 @@ def test_the_cases_have_kernels_with_every_statement() -> None:
     for case in CASES.values():
         launches, _ = launches_of(case.define, case.inputs())
         kinds.update(type(stmt) for launch in launches[0] for stmt in walk(launch.kernel.body))
-    assert kinds == set(typing.get_args(Stmt)) - {Hold}  # which changes nothing
+    of_rings = {stmt for stmt in typing.get_args(Stmt) if stmt.__module__ == "fusewright.kernel.waits"}
+    # Hold changes nothing; test_waits.py alters rings.
+    assert kinds == set(typing.get_args(Stmt)) - {Hold} - of_rings
