@@ -38,6 +38,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -306,6 +307,11 @@ class Verifier:
             if buffer.dtype is not ref.buffer.dtype:
                 self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
+    def semaphore(self, buffer: Buffer) -> None:
+        self.buffer(buffer, Space.GLOBAL)
+        if buffer.dtype is not DataType.Int32:
+            self.fail(f"the semaphore is {buffer.dtype.name}, not Int32")
+
 
 def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
     return ", ".join(sorted(symbol.name for symbol in symbols))
@@ -510,14 +516,21 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
     _collective(v, stmt, stmt.thread_axes)
     v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
-    v.buffer(stmt.semaphore, Space.GLOBAL)
-    if stmt.semaphore.dtype is not DataType.Int32:
-        v.fail(f"the semaphore is {stmt.semaphore.dtype.name}, not Int32")
+    v.semaphore(stmt.semaphore)
+    if stmt.is_last is None:
+        return
     for loop in v.loops:
         # Blocks that run ahead would overwrite partial results which the last block still reads.
         if as_int(loop.extent) != 1:
             v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
     v.define(stmt.is_last, varies=False)
+
+
+def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
+    v.collective()
+    if v.role is not None:
+        v.fail("a barrier of the grid in one role")
+    v.semaphore(stmt.semaphore)
 
 
 def _barrier(v: Verifier, stmt: Barrier) -> None:
@@ -543,6 +556,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     BlockReduce: _block_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
     **WAIT_RULES,

@@ -143,6 +143,12 @@ class AccessLog:
         if self._read is not None:
             self._read[addresses] = NONE
 
+    def clear_all(self) -> None:
+        """Forget all accesses."""
+        self._write.fill_(NONE)
+        if self._read is not None:
+            self._read.fill_(NONE)
+
     def on_write(self, addresses: Tensor, actors: Actors) -> Conflict | None:
         """Log writes, all at one time; returns the first that races, if any does."""
         conflict = _conflict(self._write[addresses], actors, "wrote")

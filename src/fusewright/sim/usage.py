@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     Bind,
     Buffer,
     For,
+    GridBarrier,
     GridReduce,
     InitMbarriers,
     Kernel,
@@ -73,7 +74,7 @@ def usage_of(kernel: Kernel) -> Usage:
         written.update(written_buffers(stmt))
         if isinstance(stmt, Bind):
             names.append(stmt)
-        needs_whole_grid |= isinstance(stmt, GridReduce)
+        needs_whole_grid |= isinstance(stmt, (GridReduce, GridBarrier))
         has_mbarriers |= isinstance(stmt, InitMbarriers)
         roles = stmt if isinstance(stmt, Roles) else roles
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
