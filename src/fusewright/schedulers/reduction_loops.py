@@ -87,8 +87,8 @@ def inline(
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
-    So the loads of a whole unrolled stretch are in flight together. With `side_by_side` the partial results of
-    that stretch are made before one collective combines them all.
+    So the loads of a whole unrolled stretch are in flight together. With `side_by_side` the partial results
+    of that stretch are made before one collective combines them all.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
