@@ -1,8 +1,8 @@
 """Rows that kernels use for others where what follows is rounded to a narrower type; no definition has them.
 
 Each is one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
-operand x and a factor c: at most 4 + 1.1 |xc| of `exp2_of_product`, 8 + 1.1 |xc| of `logistic2`. Results below
-2^-126 are 0.
+operand x and a factor c: at most 4 + 1.1 |xc| of `exp2_of_product`, 8 + 1.1 |xc| of `logistic2`. Results
+below 2^-126 are 0.
 The powers are of 2, since those of e take a factor, which the factor c of the product takes in.
 """
 
