@@ -69,7 +69,7 @@ REGISTERS_TO_WORK = 32
 REGISTERS_TO_HOLD = 64
 # Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
-# More of narrow vectors, up to so many bytes and accesses that a thread has in flight, where that leaves a row
+# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
 # to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
 BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 # Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
