@@ -30,7 +30,10 @@ from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, as_int, const, eq, lt, maximum, product
+from fusewright.sym import ONE, Expr, as_int, const, eq, floordiv, lt, maximum, product
+
+# Threads down a column that each adds up by itself what all of them bring, as `block_reduce` does.
+SERIAL_ROWS = 8
 
 
 @dataclass(eq=False)
@@ -194,9 +197,9 @@ class Context:
         extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
-        key = (tuple(dtypes), width)
+        size = _values_exchanged(extents, axes) * width
+        key = (tuple(dtypes), size)
         if key not in self.workspaces:
-            size = product(extents) * width
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
@@ -212,6 +215,20 @@ class Context:
         buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)
         self.partials.append((buffer, zeroed))
         return buffer
+
+
+def _values_exchanged(extents: Sequence[Expr], axes: Sequence[ParallelType]) -> Expr:
+    """How many values a reduction across threads brings to shared memory, of each that a thread has.
+
+    All of them, but where groups along y are every x-th lane of whole warps, of more than SERIAL_ROWS rows:
+    `block_reduce` combines those of a warp by shuffles first.
+    """
+    x, y, _ = (as_int(extent) for extent in extents)
+    threads = product(extents)
+    if tuple(axes) != (ParallelType.block_y,) or x is None or y is None:
+        return threads
+    interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * y % WARP_SIZE and y > SERIAL_ROWS
+    return floordiv(threads * x, const(WARP_SIZE)) if interleaved else threads
 
 
 def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
