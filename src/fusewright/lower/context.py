@@ -12,6 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -31,9 +32,6 @@ from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
 from fusewright.sym import ONE, Expr, as_int, const, eq, floordiv, lt, maximum, product
-
-# Threads down a column that each adds up by itself what all of them bring, as `block_reduce` does.
-SERIAL_ROWS = 8
 
 
 @dataclass(eq=False)
@@ -188,16 +186,18 @@ class Context:
     # ---- scratch memory
 
     def workspace(
-        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, scans: bool = False
     ) -> tuple[Buffer, ...]:
-        """Shared memory for a reduction across the threads of a block, reused by all of its kind.
+        """Shared memory for a reduction or scan across the threads of a block, reused by all of its size.
 
-        None where the threads are a power of two within a warp, which shuffles serve.
+        None where the threads are a power of two within a warp, which shuffles serve. A scan brings the
+        values of all threads there, a reduction perhaps fewer.
         """
         extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
-        size = _values_exchanged(extents, axes) * width
+        shared_by = 1 if scans else threads_a_value(extents, axes)
+        size = floordiv(product(extents) * width, const(shared_by))
         key = (tuple(dtypes), size)
         if key not in self.workspaces:
             count = len(self.workspaces)
@@ -215,20 +215,6 @@ class Context:
         buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)
         self.partials.append((buffer, zeroed))
         return buffer
-
-
-def _values_exchanged(extents: Sequence[Expr], axes: Sequence[ParallelType]) -> Expr:
-    """How many values a reduction across threads brings to shared memory, of each that a thread has.
-
-    All of them, but where groups along y are every x-th lane of whole warps, of more than SERIAL_ROWS rows:
-    `block_reduce` combines those of a warp by shuffles first.
-    """
-    x, y, _ = (as_int(extent) for extent in extents)
-    threads = product(extents)
-    if tuple(axes) != (ParallelType.block_y,) or x is None or y is None:
-        return threads
-    interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * y % WARP_SIZE and y > SERIAL_ROWS
-    return floordiv(threads * x, const(WARP_SIZE)) if interleaved else threads
 
 
 def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
