@@ -7,6 +7,7 @@ bound loops or guard statements are `sym.Expr`; values that the user computes ar
 Conventions
 - One `Buffer` is one linear array; `Ref(buffer, index)` is an element, index in elements.
 - A local buffer is private to a thread, a shared one to a block, a global one to the grid.
+- Copies in flight, what waits for them, and roles of threads are in waits.py.
 - `threadIdx.x`, `blockIdx.y`, ... are symbols named so (`thread_symbol`, `block_symbol`).
 - A condition is an `Expr` with value 0 or 1; `TRUE` guards nothing.
 """
@@ -23,9 +24,14 @@ from typing import TypeVar
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
-from fusewright.sym import Expr, Symbol, const, symbol
-
-TRUE: Expr = const(1)
+from fusewright.kernel.waits import Arrive as Arrive
+from fusewright.kernel.waits import BulkCopy as BulkCopy
+from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import Role as Role
+from fusewright.kernel.waits import Roles as Roles
+from fusewright.kernel.waits import Wait as Wait
+from fusewright.sym import TRUE as TRUE
+from fusewright.sym import Expr, Symbol, symbol
 
 THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -60,8 +66,8 @@ class Buffer:
     """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
 
     `align` is the alignment in bytes that vector access needs (0: that of the dtype).
-    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared
-    buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
+    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared or
+    global buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
     """
 
     name: str
@@ -150,7 +156,7 @@ class ScalarParam:
 class WorkspaceParam:
     """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
 
-    A zeroed workspace (semaphores) is left zeroed by the kernel, so it is cleared only once.
+    A zeroed workspace (semaphores) is cleared only once: each launch leaves it as the next one needs it.
     """
 
     buffer: Buffer
@@ -363,13 +369,18 @@ class BlockScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
-    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
+    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
     Each block publishes its partial result in `partials` (global, one buffer a state, room for
-    width values for each block and each thread not on `thread_axes`), the block of the reduced group
-    that arrives last combines them in block order. `is_last` is set to 1 in that block's threads and
-    0 in the others, whose dst is undefined. `semaphore` (global, UInt32-like counts in Int32, one a
-    group of blocks) is zero before and after.
+    width values for each block and each thread not on `thread_axes`), which are combined in block order.
+
+    With `is_last`, the block of the reduced group that arrives last combines them, and the result is valid
+    there only: `is_last` is set to 1 in that block's threads and 0 in the others, whose dst is undefined.
+    `semaphore` (global, UInt32-like counts in Int32, one a group of blocks) is zero before and after.
+
+    Without it, the blocks of a group wait for each other and each combines them: an all-reduce, for which
+    the launch is cooperative. It may stand in a loop, so `partials` have room for two iterations. `semaphore`
+    is as of a GridBarrier, one a group of blocks.
     """
 
     op: ReductionOp
@@ -381,13 +392,28 @@ class GridReduce:
     workspace: tuple[Buffer, ...]
     partials: tuple[Buffer, ...]
     semaphore: Buffer
-    is_last: Symbol
+    is_last: Symbol | None
     width: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GridBarrier:
+    """All threads of the grid arrive before any goes on; orders global memory among them, and the shared
+    memory of each block.
+
+    The launch is cooperative: all blocks are resident at once. `semaphore` (global, one Int32) is zero before
+    the first launch and changed by grid barriers alone, which leave it ready for the next one.
+    """
+
+    semaphore: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Barrier:
-    """All threads of the block arrive before any goes on; orders shared and global memory among them."""
+    """All threads of the block, or of the role that it stands in, arrive before any goes on.
+
+    It orders shared and global memory among them.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -414,9 +440,19 @@ Stmt = (
     | BlockReduce
     | BlockScan
     | GridReduce
+    | GridBarrier
     | Barrier
     | Hold
+    | InitMbarriers
+    | BulkCopy
+    | Arrive
+    | Wait
+    | Roles
+    | Role
 )
+
+#: The classes of statements that have a body.
+NESTING = (For, If, Bind, Roles, Role)
 
 
 # ---- the kernel -------------------------------------------------------------------------------
@@ -452,7 +488,7 @@ class Kernel:
 
 
 #: What statements stand in.
-BodyT = TypeVar("BodyT", bound=For | If | Bind | Kernel)
+BodyT = TypeVar("BodyT", bound=For | If | Bind | Roles | Role | Kernel)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
@@ -466,17 +502,18 @@ def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | Non
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements nested directly in `stmt`."""
-    return stmt.body if isinstance(stmt, (For, If, Bind)) else ()
+    return stmt.body if isinstance(stmt, NESTING) else ()
 
 
 def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """The statement with `change` applied to the statements nested directly in it, if there are any."""
-    return with_body(stmt, change(stmt.body)) if isinstance(stmt, (For, If, Bind)) else stmt
+    return with_body(stmt, change(stmt.body)) if isinstance(stmt, NESTING) else stmt
 
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
-    return outer if body is outer.body else dataclasses.replace(outer, body=body)
+    # Of roles only roles are made, which `verify` checks.
+    return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 
 
 def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -485,6 +522,14 @@ def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]
     """
     same = len(before) == len(after) and all(map(operator.is_, before, after))
     return before if same else tuple(after)
+
+
+def is_cooperative(kernel: Kernel) -> bool:
+    """Whether blocks wait for each other, so that all of a launch have to be resident at once."""
+    return any(
+        isinstance(stmt, GridBarrier) or (isinstance(stmt, GridReduce) and stmt.is_last is None)
+        for stmt in walk(kernel.body)
+    )
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -36,6 +36,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -57,6 +58,7 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
+from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -247,7 +249,12 @@ def _block_scan(stmt: BlockScan) -> str:
 def _grid_reduce(stmt: GridReduce) -> str:
     partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
-    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} last {stmt.is_last.name}"
+    holders = "in all blocks" if stmt.is_last is None else f"last {stmt.is_last.name}"
+    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} {holders}"
+
+
+def _grid_barrier(stmt: GridBarrier) -> str:
+    return f"grid barrier semaphore {stmt.semaphore.name}"
 
 
 def _barrier(stmt: Barrier) -> str:
@@ -256,6 +263,35 @@ def _barrier(stmt: Barrier) -> str:
 
 def _hold(stmt: Hold) -> str:
     return f"hold {stmt.buffer.name}"
+
+
+def _init_mbarriers(stmt: InitMbarriers) -> str:
+    return f"begin mbarriers {stmt.buffer.name} of {to_text(stmt.arrivals)} arrivals"
+
+
+def _bulk_copy(stmt: BulkCopy) -> str:
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    count = to_text(stmt.count)
+    dst, src = (f"{ref.buffer.name}[{to_text(ref.index)}:+{count}]" for ref in (stmt.dst, stmt.src))
+    return f"start {dst} = {src}{pred} for {operand_text(stmt.mbarrier)}"
+
+
+def _arrive(stmt: Arrive) -> str:
+    return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
+
+
+def _wait(stmt: Wait) -> str:
+    return f"wait for phase {to_text(stmt.phase)} of {operand_text(stmt.mbarrier)}"
+
+
+def _roles(stmt: Roles) -> str:
+    return "roles:"
+
+
+def _role(stmt: Role) -> str:
+    registers = f" with {stmt.registers} registers" if stmt.registers else ""
+    end = stmt.first + stmt.count - 1
+    return f"role {stmt.name} of {stmt.axis.ir_name} {stmt.first} to {end}{registers}:"
 
 
 STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
@@ -273,6 +309,13 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     BlockReduce: _block_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
+    InitMbarriers: _init_mbarriers,
+    BulkCopy: _bulk_copy,
+    Arrive: _arrive,
+    Wait: _wait,
+    Roles: _roles,
+    Role: _role,
 }
