@@ -2261,6 +2261,7 @@ class EditableReductionParams:
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
     assumed_reduction_sizes: tuple[int, ...]
+    streams_inputs: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

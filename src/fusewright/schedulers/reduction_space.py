@@ -80,6 +80,13 @@ class ReductionSpace:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset(self.concrete)
 
+    @property
+    def read_once(self) -> frozenset[TensorView]:
+        """The inputs of which one load reads an element for each point of the space."""
+        full = [access for access in self.loads if self.is_full(access) and not access.by_index]
+        tensors = [access.tensor for access in self.loads]
+        return frozenset(each.tensor for each in full if tensors.count(each.tensor) == 1)
+
     def has_every_element(self, tensor: TensorView) -> bool:
         """Whether a computed tensor has an element for each point of the space."""
         covered = self.maps.get(tensor, {})
