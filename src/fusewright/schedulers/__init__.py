@@ -36,6 +36,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler, key_of, untuned
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
+from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.params import (
     GIVEN,
@@ -46,6 +47,7 @@ from fusewright.schedulers.params import (
     GemmTile,
     HeuristicParams,
     InnerOuterParams,
+    InnerOuterPersistentParams,
     LaunchParams,
     Legal,
     MatmulParams,
@@ -98,6 +100,8 @@ __all__ = [
     "Heuristic",
     "HeuristicParams",
     "InnerOuterParams",
+    "InnerOuterPersistentParams",
+    "InnerOuterPersistentScheduler",
     "InnerOuterScheduler",
     "InnerPersistentScheduler",
     "LaunchParams",
