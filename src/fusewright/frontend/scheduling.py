@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ArgumentTypeError, DefinitionError, RejectedError, ScheduleError
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    FusewrightError,
+    ParamsError,
+    RejectedError,
+    ScheduleError,
+)
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD
 from fusewright.frontend.handles import USER_TYPES, Tensor
-from fusewright.frontend.params import EditableParams
+from fusewright.frontend.origins import explained
+from fusewright.frontend.params import EditableParams, GivenFields
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.signatures import dress, user_signature
 from fusewright.frontend.states import State, StateKind
@@ -20,6 +31,8 @@ from fusewright.ops import describe_argument
 from fusewright.runtime.compiler import index_dtype_of
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
+    CompileParams,
+    HeuristicParams,
     InnerOuterParams,
     Registry,
     Reject,
@@ -63,6 +76,9 @@ class SchedOperators(SchedulingMethods):
 
         def __getattr__(self, name: str) -> Any:
             raise unknown_method("fd.sched", name, (n for n in dir(self) if not n.startswith("_")))
+
+    def _explain(self, error: FusewrightError) -> None:
+        self._fd._explain(error)
 
     def _open(self) -> UserSchedule:
         """The schedule that is being written. DefinitionError if there is none."""
@@ -226,7 +242,8 @@ class SchedOperators(SchedulingMethods):
 
         Args:
             heuristic: a scheduler's type; params, frozen or from compute_heuristics; a dict of params with
-                the entry "scheduler", its type's name; or None for what compute_heuristics returned.
+                the entry "scheduler", its type's name, in which fields may be left out; or None for what
+                compute_heuristics returned.
 
         Raises:
             RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params, or
@@ -254,10 +271,34 @@ class SchedOperators(SchedulingMethods):
         apply(scheduler, bench.schedule, params, self._open().hardware)
         bench.params = params
 
+    def set_compile_params(
+        self, index_type: DataType | None = None, maxrregcount: int = MAX_REGISTERS_PER_THREAD
+    ) -> None:
+        """Says how the kernel is compiled, which is no part of its schedule; instead of what params said.
+
+        Args:
+            index_type: of the kernel's indices, Int or Int32; None: the narrowest that a call allows.
+            maxrregcount: registers that a thread may use at most; 0 or 255: as many as there are.
+
+        Raises:
+            ParamsError: no such index type, too narrow a one, or no number of registers.
+        """
+        user = self._open()
+        bench = user.current
+        try:
+            cparams = CompileParams(index_type=index_type, maxrregcount=maxrregcount)
+            cparams.validate(user.hardware)
+        except ParamsError as error:
+            error.move_into("cparams")
+            raise
+        params = bench.params if bench.params is not None else HeuristicParams()
+        params = replace(params, cparams=cparams)
+        index_dtype_of(params, bench.facts.index_dtype)
+        bench.params = params
+
     def _from_dict(self, bench: Workbench, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
         """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
-        fields = dict(data)
-        name = fields.pop("scheduler", None)
+        name = data.get("scheduler")
         if name is None:
             raise ScheduleError(
                 'schedule(): a dict of params needs the entry "scheduler"',
@@ -265,9 +306,8 @@ class SchedOperators(SchedulingMethods):
                 given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
             )
         scheduler = self._registry().get(name)
-        editable = EditableParams(self._params(bench, scheduler), self._open().hardware)
-        editable.update(fields)
-        return scheduler, editable.freeze()
+        proposed = self._params(bench, scheduler)
+        return scheduler, GivenFields(data).put_into(proposed, scheduler, self._open().hardware)
 
     def _scheduler_of(self, bench: Workbench, params_type: type) -> Scheduler:
         candidates = [s for s in self._registry() if s.params_type is params_type]
@@ -285,6 +325,7 @@ class SchedOperators(SchedulingMethods):
 def _method(name: str, primitive_name: str) -> Callable[..., Any]:
     primitive = Primitive.of(primitive_name)
 
+    @explained
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}

@@ -191,16 +191,21 @@ class FusionExecutor:
         setting = self._setting(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
-    def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
+    def empty_outputs(
+        self, inputs: Inputs, device: torch.device | None = None, as_meta: bool = False
+    ) -> list[torch.Tensor]:
         """Tensors like those that `execute` allocates for its outputs (`fresh_outputs`), without values.
 
         Nothing runs, so inputs may be tensors without memory, on a GPU that is not there, or with symbolic
         sizes. Raises as `execute` for those that do not fit.
+
+        as_meta: whether they are meta tensors, as some of the inputs may be.
         """
-        found = self._binder.shapes(self._binder.flatten(inputs), device)
+        found = self._binder.shapes(self._binder.flatten(inputs), device, with_meta=as_meta)
+        place = torch.device("meta") if as_meta else found.device
         memory = [(tensor, *Layout(tensor).at(found.sizes)) for tensor in fresh_outputs(self.fusion)]
         return [
-            torch.empty_strided(shape, strides, dtype=tensor.dtype.torch, device=found.device)
+            torch.empty_strided(shape, strides, dtype=tensor.dtype.torch, device=place)
             for tensor, shape, strides in memory
         ]
 
@@ -265,6 +270,7 @@ class FusionExecutor:
         options: Options | None = None,
         tracer: Tracer | None = None,
         user_schedule: UserSchedule | None = None,
+        views: bool = True,
     ) -> SegmentKernels:
         """The kernels that `execute` would run, compiled, with what is known of them.
 
@@ -275,11 +281,12 @@ class FusionExecutor:
         Args:
             wording: what the definition calls values and schedules of the fusion.
             device: where the call runs if no input says so.
+            views: whether outputs may be views of inputs.
         """
         options, tracer = options or self.options, tracer if tracer is not None else SILENT
         inputs = self._binder.flatten(inputs)
         binding = self._binder.describe(inputs, device, needs_place=True)
-        setting = self._setting(options, device if self._binder.is_placed_by_device else None)
+        setting = self._setting(options, device if self._binder.is_placed_by_device else None, views)
         place = self._place(setting, present(binding.device))
         stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         program = self._program(setting, inputs, user_schedule)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fusewright.core.collector import paused_collector
+from fusewright.core.errors import ParamsError
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.evaluation import EvaluatePlan
@@ -16,7 +17,7 @@ from fusewright.host.settings import DeviceState, Setting
 from fusewright.ir import Fusion
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiled_kernel import CompiledKernel
-from fusewright.runtime.compiler import index_dtype_of, register_limit_of
+from fusewright.runtime.compiler import chosen_index_type, index_dtype_of, register_limit_of
 from fusewright.schedulers import Proposal
 from fusewright.segment import Segment
 
@@ -85,7 +86,11 @@ class Steps:
                 steps.append(self._launch(own, segment))
             else:
                 check_params(segment, own)
-                steps.append(self.of(segment, own))
+                try:
+                    steps.append(self.of(segment, own))
+                except ParamsError as error:
+                    error.move_into(f"schedules[{segment.index}]")
+                    raise
         return steps
 
     def of_user(self, schedule: FinishedSchedule) -> LaunchPlan:
@@ -109,7 +114,9 @@ class Steps:
 
         def make() -> LaunchPlan:
             text = segment.text if segment is not None else None
-            general = setting.user_kernels.get((text, schedule.text, index_dtype, hardware), compile_)
+            chosen = chosen_index_type(schedule.params)  # that the kernel's own schedule prints
+            key = text, schedule.text, chosen, index_dtype, hardware
+            general = setting.user_kernels.get(key, compile_)
             kernel = general.with_register_limit(register_limit_of(schedule.params), tracer)
             if segment is None:
                 outputs = tuple(t for t in self._fusion.output_tensors() if t.definition is not None)

@@ -42,13 +42,18 @@ USER = "user"
 HORIZONTAL = "horizontal"
 
 
+def chosen_index_type(params: Any) -> DataType | None:
+    """The index type that params choose; None: the narrowest that a call allows."""
+    return params.cparams.index_type if isinstance(params, HeuristicParams) else None
+
+
 def index_dtype_of(params: Any, needed: DataType) -> DataType:
     """The index type of a kernel with these params; `needed` holds every offset of the call.
 
     Raises:
         ParamsError: the params choose indices that are too narrow for the call.
     """
-    chosen = params.cparams.index_type if isinstance(params, HeuristicParams) else None
+    chosen = chosen_index_type(params)
     if chosen is DataType.Int32 and needed is not DataType.Int32:
         raise ParamsError(
             path="cparams.index_type", expected="Int or None, for offsets beyond 32 bits", given="Int32"

@@ -5,7 +5,7 @@ asked), `heuristics` (a user's, in the place of a scheduler's own), `plugins` (t
 users extend it), `cost` (estimates), `params` (their decisions), `io` (caches of inputs and outputs, which
 all schedulers make alike), `reference_map`, `pointwise_space`, `reduction_space` and `inner_outer_space` (the
 dimensions that one kernel iterates over), `reduction_loops` (what schedulers of reductions do alike),
-`held_rows` (what those of persistent kernels hold of a row, and where), `banks`
+`held_length` (how many threads hold a row), `held_rows` (what they hold of it, and where), `banks`
 (of shared memory), `contraction` (what a matrix product costs), `sizes` (arithmetic), and one file a
 scheduler. Schedulers do not import each other. It may import core, sym, ir, ops, analyze, rewrite and
 schedule.
@@ -38,6 +38,7 @@ from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler,
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
 from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
+from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import (
     GIVEN,
     CircularBufferOptions,
@@ -110,6 +111,7 @@ __all__ = [
     "MatmulParams",
     "MmaMacro",
     "MmaMacroEncode",
+    "OuterPersistentScheduler",
     "Part",
     "Planner",
     "PointwiseParams",

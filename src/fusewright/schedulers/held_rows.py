@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
@@ -10,8 +11,58 @@ from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
+from fusewright.rewrite.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.base import Part, Rewrite
+from fusewright.schedulers.io import cache_inputs_and_outputs
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes to hold for each element of a row.
+
+    Attributes:
+        at_once: the most that is held across any one reduction.
+        in_all: of all tensors that are held across some reduction.
+    """
+
+    at_once: int
+    in_all: int
+
+
+def held_bytes(fusion: Fusion, *, project: bool) -> Held:
+    """What a schedule would hold, counted of the buffers that it makes. `project`: inputs alone are held."""
+    schedule = Schedule(fusion)
+    cache_inputs_and_outputs(schedule)
+    space = reduction_space(schedule.fusion)
+    assert isinstance(space, ReductionSpace), space
+    recompute(schedule, space, everything=project, loads=False)
+    held = held_tensors(schedule.fusion, space)
+    across: dict[TensorView, int] = {}
+    for tensor, reductions in held.items():
+        for reduction in reductions:
+            across[reduction] = across.get(reduction, 0) + tensor.dtype.size
+    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held))
+
+
+def state_bytes(fusion: Fusion) -> int:
+    """Bytes that the reductions across a block exchange for each of its threads."""
+    states = {tuple(out.dtype for out in n.outputs) for n in fusion.nodes if isinstance(n, Reduction)}
+    return sum(dtype.size for dtypes in states for dtype in dtypes)
+
+
+def variance_in_two_passes(part: Part) -> Rewrite | None:
+    """Two sums in place of Welford's steps, which cost more where a row is held."""
+    nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
+    if not nodes:
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
+
+    reason = "two sums of a row that is held cost less than Welford's steps"
+    return Rewrite("variance in two passes", replace_all, reason)
 
 
 def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:

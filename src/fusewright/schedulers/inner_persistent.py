@@ -18,13 +18,11 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
-from fusewright.rewrite.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
     Cost,
@@ -37,7 +35,17 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
-from fusewright.schedulers.held_rows import held_tensors, hold_in_shared, recompute, times_computed
+from fusewright.schedulers.held_length import HeldLength, is_one_size
+from fusewright.schedulers.held_rows import (
+    Held,
+    held_bytes,
+    held_tensors,
+    hold_in_shared,
+    recompute,
+    state_bytes,
+    times_computed,
+    variance_in_two_passes,
+)
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -49,7 +57,7 @@ from fusewright.schedulers.reduction_loops import (
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.sym import Const, Symbol, as_int, product
+from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
@@ -87,25 +95,12 @@ SHORT_ROW_BLOCK = 128
 MAX_GROWTH = 4
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Bytes to hold for each element of a row.
-
-    Attributes:
-        at_once: the most that is held across any one reduction.
-        in_all: of all tensors that are held across some reduction.
-    """
-
-    at_once: int
-    in_all: int
-
-
 class InnerPersistentScheduler:
     """Accepts reductions along memory whose results meet the reduced dimension again."""
 
     type = SchedulerType.inner_persistent
     params_type = ReductionParams
-    fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True}
+    fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True, "fastest_dim": True}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
@@ -114,13 +109,15 @@ class InnerPersistentScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
-        _check_threads(original, params)
-        holds = params.batches_per_block_inner_reduction > 0
+        length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
+        if holds:
+            length.check(original)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
-        _assume_row_length(schedule, space, params)
-        moved = _cut(schedule, reference, params, bool(space.iteration))
+        if holds:
+            length.assume(schedule, space)
+        moved = _cut(schedule, reference, params, length, bool(space.iteration))
         position = moved[0] if holds else moved[0] + 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width)
@@ -132,15 +129,7 @@ class InnerPersistentScheduler:
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
-        nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
-        if not nodes:
-            return None
-
-        def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
-            return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
-
-        reason = "two sums of a row that is held cost less than Welford's steps"
-        return Rewrite("variance in two passes", replace_all, reason)
+        return variance_in_two_passes(part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,36 +144,19 @@ class _Planner:
         return self.space.vector_limits(self.fusion)
 
     @cached_property
-    def everything(self) -> _Held:
+    def everything(self) -> Held:
         """What is held if what is computed before a reduction and needed after it is."""
-        return self._held(everything=False)
+        return held_bytes(self.fusion, project=False)
 
     @cached_property
-    def projected(self) -> _Held:
+    def projected(self) -> Held:
         """What is held if inputs alone are."""
-        return self._held(everything=True)
+        return held_bytes(self.fusion, project=True)
 
     @cached_property
     def partial_bytes(self) -> int:
         """Shared memory of the reductions across a block, for each of its threads."""
-        states = {
-            tuple(out.dtype for out in n.outputs) for n in self.fusion.nodes if isinstance(n, Reduction)
-        }
-        return sum(dtype.size for dtypes in states for dtype in dtypes)
-
-    def _held(self, everything: bool) -> _Held:
-        """As `apply` makes the buffers, so that a proposal counts what is there."""
-        schedule = Schedule(self.fusion)
-        cache_inputs_and_outputs(schedule)
-        space = reduction_space(schedule.fusion)
-        assert isinstance(space, ReductionSpace), space
-        recompute(schedule, space, everything=everything, loads=False)
-        held = held_tensors(schedule.fusion, space)
-        across: dict[TensorView, int] = {}
-        for tensor, reductions in held.items():
-            for reduction in reductions:
-                across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-        return _Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held))
+        return state_bytes(self.fusion)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
@@ -198,7 +170,7 @@ class _Planner:
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
             reason = f"{params.reason}; for rows of this length only"
             return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
-        if not _is_one_size(space):
+        if not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params, estimate)
 
@@ -375,81 +347,21 @@ def _whole_warps(threads: int) -> int:
     return ceil_div(threads, WARP_SIZE) * WARP_SIZE
 
 
-def _check_threads(space: ReductionSpace, params: ReductionParams) -> None:
-    """Raises ParamsError unless lparams.bdimx threads are what a row that is held needs, as far as its length
-    is known.
-    """
-    threads = params.lparams.bdimx
-    length = _row_length(space, params)
-    if threads < 1 or not params.batches_per_block_inner_reduction:
-        return
-    if length is not None:
-        needed = _threads_needed(length, params)
-        if threads != needed:
-            raise ParamsError(
-                path="lparams.bdimx", expected=f"-1 or {needed}, for rows of {length}", given=threads
-            )
-    elif not _is_one_size(space):
-        row = product(axis.extent for axis in space.reduction)
-        raise ParamsError(path="lparams.bdimx", expected=f"-1, as it follows from {row}", given=threads)
+def _length_of(params: ReductionParams) -> HeldLength:
+    """How the threads of a row cover it, if it is held."""
+    return HeldLength(
+        what="rows",
+        path="lparams.bdimx",
+        threads=params.lparams.bdimx,
+        elements=params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction,
+        step=WARP_SIZE if params.pad_inner_reduction_to_warp else 1,
+        sizes=params.assumed_reduction_sizes,
+    )
 
 
-def _is_one_size(space: ReductionSpace) -> bool:
-    """Whether a row is as long as one dimension of an input, of which something may be assumed."""
-    return len(space.reduction) == 1 and isinstance(space.reduction[0].extent, (Symbol, Const))
-
-
-def _elements_a_thread(params: ReductionParams) -> int:
-    """Of a row that is held; 0 of one that is not."""
-    return params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction
-
-
-def _threads_needed(length: int, params: ReductionParams) -> int:
-    """To hold a row of this length."""
-    step = _thread_step(params)
-    return max(1, ceil_div(length, _elements_a_thread(params) * step)) * step
-
-
-def _thread_step(params: ReductionParams) -> int:
-    """The number of a block's threads is a multiple of this."""
-    return WARP_SIZE if params.pad_inner_reduction_to_warp else 1
-
-
-def _row_length(space: ReductionSpace, params: ReductionParams) -> int | None:
-    """The elements of a row, if the fusion or the params say how many.
-
-    Raises:
-        ParamsError: the params assume sizes that the dimensions cannot have.
-    """
-    sizes, known = params.assumed_reduction_sizes, [as_int(axis.extent) for axis in space.reduction]
-    if sizes:
-        fits = len(sizes) == len(known) and all(b in (None, a) for a, b in zip(sizes, known))
-        if not fits or not all(isinstance(axis.extent, (Symbol, Const)) for axis in space.reduction):
-            expected = ", ".join(str(axis.extent) for axis in space.reduction)
-            raise ParamsError(path="assumed_reduction_sizes", expected=f"() or ({expected})", given=sizes)
-        return prod(sizes)
-    return as_int(product(axis.extent for axis in space.reduction))
-
-
-def _assume_row_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
-    """The sizes that the params assume, or those that lparams.bdimx threads just cover.
-
-    The block is constant then, if the row is not anyway.
-    """
-    threads, each = params.lparams.bdimx, _elements_a_thread(params)
-    if params.assumed_reduction_sizes:
-        ranges = [(size, size) for size in params.assumed_reduction_sizes]
-    elif each and threads > 0 and _is_one_size(space):
-        ranges = [(each * (threads - _thread_step(params)) + 1, each * threads)]
-    else:
-        return
-    tensor = space.reference
-    for axis, (low, high) in zip(space.reduction, ranges):
-        if as_int(axis.extent) is None:
-            schedule.assume(tensor, tensor.logical.index(axis), low, high)
-
-
-def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+def _cut(
+    schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength, has_rows: bool
+) -> list[int]:
     """[I, R] -> [BIDx, TIDy, TIDx | batches, vector], or [.. | serial, unroll, vector] if none is held.
 
     Returns the positions after the bar.
@@ -457,9 +369,9 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
     schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
     batches = params.batches_per_block_inner_reduction
     serial = 2
-    if batches and params.assumed_reduction_sizes:
+    if batches and length.sizes:
         # All threads have an element of all batches but the last, which alone has a guard.
-        schedule.split(tensor, -2, _threads_needed(prod(params.assumed_reduction_sizes), params))
+        schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)))
         schedule.reorder(tensor, {-2: -3})
     elif batches:
         # batches is constant, so that registers hold them; the threads follow from the size of the row
@@ -471,7 +383,7 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_ro
         schedule.split(tensor, -2, params.unroll_factor_top_of_vectorization)
         schedule.parallelize(tensor, -2, ParallelType.unroll)
         serial = 3
-    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, _thread_step(params))
+    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, length.step)
     if has_rows:
         bind_rows(schedule, tensor, params)
     end = len(tensor.loop)

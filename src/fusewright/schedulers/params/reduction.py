@@ -44,15 +44,22 @@ class ReductionParams(HeuristicParams):
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns.
+    lparams.gdimy blocks down the columns. A persistent kernel gives each thread
+    batches_per_block_inner_reduction rows of its columns to hold.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
     fastest_dim and lparams.
     """
 
     lparams: LaunchParams = launch(
-        bdimx=Extent(required=lambda params: not params.holds_batches, tried=(UNSET, *TRIED_EXTENTS)),
-        bdimy=Extent(required=lambda params: not params.fastest_dim),
+        bdimx=Extent(
+            required=lambda params: not (params.holds_batches and params.fastest_dim),
+            tried=(UNSET, *TRIED_EXTENTS),
+        ),
+        bdimy=Extent(
+            required=lambda params: not (params.holds_batches or params.fastest_dim),
+            tried=(UNSET, *TRIED_EXTENTS),
+        ),
         gdimy=Extent(read=lambda params: not params.persistent_kernel),
     )
     fastest_dim: bool = choice(False, GIVEN)
@@ -143,8 +150,6 @@ class ReductionParams(HeuristicParams):
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
 
     def validate(self, hardware: HardwareInfo) -> None:
-        if self.persistent_kernel:
-            self.expect("fastest_dim", True, "in a persistent kernel")
         HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
@@ -160,6 +165,14 @@ class ReductionParams(HeuristicParams):
             )
 
     def _validate_persistent(self) -> None:
+        if not self.fastest_dim:
+            self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
+            if not self.holds_batches:
+                raise ParamsError(
+                    path="batches_per_block_inner_reduction",
+                    expected="1 or more with fastest_dim False",
+                    given=0,
+                )
         if self.holds_batches:
             self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
         else:
