@@ -38,6 +38,7 @@ from fusewright.lower.interface import (
 from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
+from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
 from fusewright.sym import Expr, Symbol, as_int, const, divides, product
 
@@ -83,7 +84,8 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     _check_readers(ctx)
     items: list[Item] = []
     for position, node in enumerate(nodes):
-        items += node_items(ctx, node, position * _ORDER_STEP)
+        own = node_items(ctx, node, position * _ORDER_STEP)
+        items += prefetched(ctx, node, own) if node.output.prefetched else own
     link(items)
     nest = build_nest(items)
     body = (*_allocations(ctx), *nest)

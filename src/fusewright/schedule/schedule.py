@@ -89,6 +89,7 @@ class Schedule:
         "set_memory_type",
         "store_along",
         "set_allocation_as_loop",
+        "prefetch",
         "accumulate_in_registers",
         "transform_like",
         "bounded_transform_backward",
@@ -284,6 +285,15 @@ class Schedule:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
         caching.set_allocation_as_loop(self.fusion, tensor)
+
+    @_primitive
+    def prefetch(self, tensor: TensorView) -> None:
+        """Loads a tensor in registers one iteration ahead of the innermost serial loop that it is inlined into.
+
+        So its load is in flight while the iteration before works. It takes twice the registers. Inlined, it
+        stands in that loop when the schedule is complete.
+        """
+        caching.prefetch(self.fusion, tensor)
 
     @_primitive
     def accumulate_in_registers(self, tensor: TensorView) -> TensorView:

@@ -27,7 +27,13 @@ from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
 )
-from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    VectorLimits,
+    cache_inputs_and_outputs,
+    find_loads,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.reduction_loops import inline, merge_to_rows_and_reduction
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
@@ -64,8 +70,8 @@ REGISTERS_TO_HOLD = 64
 BLOCK = 256
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.8
-# Vectors that a thread holds of a row, at most.
-MAX_BATCHES = 8
+# Elements that a thread holds of a row, at most.
+MAX_ELEMENTS = 64
 # Beyond this growth by computing anew what is between reductions, several kernels are cheaper.
 MAX_GROWTH = 4
 
@@ -89,14 +95,16 @@ class InnerOuterPersistentScheduler:
         rows = space.rows
         reference = merge_to_rows_and_reduction(schedule, rows)
         _assume_row_length(schedule, space, params)
-        schedule.split(reference, 0, params.lparams.bdimz)
-        schedule.split(reference, 0, params.lparams.gdimx)
+        _cut_rows(schedule, reference, params)
         schedule.transform_like(reference)
         sums = [_exchange(schedule, tensor, params) for tensor in space.column_reductions]
         last = {*space.of_columns, *(each.read for each in sums)}
         others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
+        ahead = _loads_of_rows(schedule.fusion, space) if params.prefetch_rows else []
         _cut_columns(schedule, reference, params)
-        schedule.transform_like(reference, [tensor for tensor in others if tensor is not reference])
+        # What is loaded once a row stays one element of it.
+        whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
+        schedule.transform_like(reference, [tensor for tensor in others if tensor not in whole])
         partials = [schedule.rfactor(tensor, [_BATCHES, _VECTOR]) for tensor in rows.reductions]
         lead = partials[0]
         for position, kind in _BINDINGS.items():
@@ -114,8 +122,24 @@ class InnerOuterPersistentScheduler:
             schedule.transform_like(end, selected=[each.read, each.total, *results])
             schedule.parallelize_like(end, selected=[each.read, each.total, *results])
             schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=[each.read])
-        reads = [each.read for each in sums]
-        inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], reads)
+        placed = [each.read for each in sums]
+        if ahead:
+            schedule.inline_at(lead, _BATCHES, best_effort=True, selected=ahead)
+        for load in ahead:
+            schedule.prefetch(load)
+            placed.append(load)
+        inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], placed)
+
+
+def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
+    """The loads of what is another for each row."""
+    iteration = [axis for axis in space.rows.iteration if not axis.is_broadcast]
+
+    def varies(load: TensorView) -> bool:
+        own = [space.rows.maps.get(load, {}).get(axis) for axis in iteration]
+        return any(axis is not None and not axis.is_broadcast for axis in own)
+
+    return [load for load in find_loads(fusion) if load not in space.of_columns and varies(load)]
 
 
 def _space(fusion: Fusion) -> InnerOuterPersistentSpace | str:
@@ -171,14 +195,19 @@ def _assume_row_length(
             schedule.assume(tensor, tensor.logical.index(axis), each * (threads - 1) + 1, each * threads)
 
 
+def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
+    """[I, R] -> [I blocks, I threads z, I steps, R]."""
+    schedule.split(tensor, 0, params.lparams.bdimz)
+    schedule.split(tensor, 0, params.lparams.gdimx)
+    schedule.reorder(tensor, {0: _STEPS})
+
+
 def _cut_columns(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
-    """[I steps, I blocks, I threads z, R] -> [.., I steps, R threads y, R threads x, R batches, R vector]."""
+    """[.., R] -> [.., R threads y, R threads x, R batches, R vector]."""
     schedule.split(tensor, 3, params.vectorization_factor)
     schedule.split(tensor, 3, params.lparams.bdimx)
     schedule.split(tensor, 3, params.batches_per_block_inner_reduction, inner_split=False)
-    # now [I steps, I blocks, I threads z, R batches, R threads y, R threads x, R vector]
-    places = (_STEPS, _BLOCKS, _THREADS_Z, _BATCHES, _THREADS_Y, _THREADS_X, _VECTOR)
-    schedule.reorder(tensor, dict(enumerate(places)))
+    schedule.reorder(tensor, {3: _BATCHES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +259,8 @@ class _Exchange:
 
 
 def _exchange(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> _Exchange:
-    """[R steps, R blocks, R threads z, I columns], in steps: that of a thread, of a block, and of the grid."""
-    partial = of_block = schedule.rfactor(tensor, [0])
+    """[R blocks, R threads z, R steps, I columns], in steps: that of a thread, of a block, and of the grid."""
+    partial = of_block = schedule.rfactor(tensor, [_STEPS])
     if params.lparams.bdimz > 1:
         of_block = schedule.rfactor(tensor, [1])
     stored = schedule.cache_after(of_block)
@@ -305,10 +334,11 @@ class _Planner:
         held = self._held.inputs if project else self._held.everything
         of_vector = ceil_div(width * (held + self._state_bytes), REGISTER_BYTES)
         warps = ceil_div(length, width * WARP_SIZE)
-        for batches in range(min(warps, max(1, REGISTERS_TO_HOLD // of_vector)), MAX_BATCHES + 1):
+        most = max(1, MAX_ELEMENTS // width)
+        for batches in range(min(warps, most, max(1, REGISTERS_TO_HOLD // of_vector)), most + 1):
             along = ceil_div(warps, batches)
-            most = max(1, min(BLOCK // (WARP_SIZE * along), rows // hardware.sm_count))
-            at_once = power_of_two_at_most(most)
+            room = min(BLOCK // (WARP_SIZE * along), rows // hardware.sm_count)
+            at_once = power_of_two_at_most(max(1, room))
             threads = WARP_SIZE * along * at_once
             resident = hardware.registers_per_sm // (threads * (REGISTERS_TO_WORK + batches * of_vector))
             if threads <= hardware.max_threads_per_block and resident:

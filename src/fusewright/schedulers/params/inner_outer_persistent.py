@@ -21,6 +21,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     lie along a row, batches_per_block_inner_reduction vectors of vectorization_factor columns each, which a
     thread holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
     project_persistent_buffers: only inputs are held, what follows from them is computed again.
+    prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
     """
 
     lparams: LaunchParams = launch(
@@ -33,6 +34,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     vectorization_factor: int = choice(1, WIDTHS)
     batches_per_block_inner_reduction: int = choice(1, counts(1, MAX_UNROLL, TRIED_UNROLL))
     project_persistent_buffers: bool = False
+    prefetch_rows: bool = False
 
     @property
     def elements_a_warp(self) -> int:
