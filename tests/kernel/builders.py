@@ -22,6 +22,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     If,
     Imm,
@@ -283,6 +284,38 @@ def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
     ]
     params = [x, y, WorkspaceParam(partials), WorkspaceParam(semaphore, zeroed=True), n_param]
     return kernel("grid_sum", params, body, [blocks], [threads], threads * 4)
+
+
+def grid_reverse(threads: int = 32, blocks: int = 4, with_barrier: bool = True) -> Kernel:
+    """T1[n - 1 - i] = T0[i] - sum of T0, for n = threads * blocks: twice all blocks wait for each other.
+
+    Without the barrier it is a race.
+    """
+    n = threads * blocks
+    x, y = tensor("T0", DataType.Float, const(n)), tensor("T1", DataType.Float, const(n), output=True)
+    between = Buffer("between", DataType.Float, Space.GLOBAL, const(n))
+    partials = Buffer("partials", DataType.Float, Space.GLOBAL, const(2 * blocks))
+    semaphores = [Buffer(f"semaphore{i}", DataType.Int32, Space.GLOBAL, ONE) for i in range(2)]
+    index = index_symbol(GX, const(blocks)) * threads + index_symbol(BX, const(threads))
+    value, total = local("value", DataType.Float), local("total", DataType.Float)
+    everywhere = GridReduce(
+        SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), (partials,), semaphores[0], None
+    )
+    body = [
+        Alloc(value),
+        Alloc(total),
+        Copy(at(value), at(x.buffer, index)),
+        Init(SUM, (at(total),)),
+        everywhere,
+        Compute(SUB, at(value), (at(value), at(total)), DataType.Float),
+        Copy(at(between, index), at(value)),
+        *([GridBarrier(semaphores[1])] if with_barrier else []),
+        Copy(at(value), at(between, n - 1 - index)),
+        Copy(at(y.buffer, index), at(value)),
+    ]
+    zeroed = [WorkspaceParam(semaphore, zeroed=True) for semaphore in semaphores]
+    params = [x, y, WorkspaceParam(between), WorkspaceParam(partials), *zeroed]
+    return kernel("grid_reverse", params, body, [blocks], [threads], 0)
 
 
 def row_welford(threads: int = 96, run: int = 1) -> Kernel:

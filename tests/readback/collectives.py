@@ -12,6 +12,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    GridBarrier,
     GridReduce,
     Ref,
 )
@@ -132,16 +133,24 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
 
 
 def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
-    const, kind, last, count, value = lines.take("declare").parts
-    if const or kind != reader.index or count is not None or value is not None:
-        raise Mismatch(f"no declaration of {stmt.is_last.name}")
-    reader.names.define(last, kind, stmt.is_last)
+    last = None
+    if stmt.is_last is not None:
+        const, kind, last, count, value = lines.take("declare").parts
+        if const or kind != reader.index or count is not None or value is not None:
+            raise Mismatch(f"no declaration of {stmt.is_last.name}")
+        reader.names.define(last, kind, stmt.is_last)
+    function = "fw::grid_all_reduce" if last is None else "fw::grid_reduce"
 
     def check(inner: Lines, partial: str, struct: Struct) -> None:
-        target, e = inner.take("assign").parts
+        if last is None:
+            [e] = inner.take("call").parts
+        else:
+            target, e = inner.take("assign").parts
+            if target != ("name", last):
+                raise Mismatch(f"{last} is not assigned")
         grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
         template = struct.name, grid, threads, _shape(reader)
-        if target != ("name", last) or e[:3] != ("call", "fw::grid_reduce", template):
+        if e[:3] != ("call", function, template):
             raise Mismatch("no such reduction of the grid")
         values, workspace, partials, semaphore = e[3]
         if values != ("name", partial):
@@ -151,3 +160,10 @@ def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
         check_address(reader.names, semaphore, Ref(stmt.semaphore, ZERO))
 
     _collective(reader, stmt, lines, check)
+
+
+def read_grid_barrier(reader: Reader, stmt: GridBarrier, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::grid_barrier", ()) or len(e[3]) != 1:
+        raise Mismatch("no barrier of the grid")
+    check_address(reader.names, e[3][0], Ref(stmt.semaphore, ZERO))

@@ -25,6 +25,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -40,7 +41,7 @@ from fusewright.kernel.ir import (
     walk,
 )
 from fusewright.sym import ZERO, Expr, as_int, lt
-from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_reduce
+from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_barrier, read_grid_reduce
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
     Matcher,
@@ -403,6 +404,7 @@ STATEMENTS: Readers = {
     BlockReduce: read_block_reduce,
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
+    GridBarrier: read_grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
 }

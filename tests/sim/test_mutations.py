@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     BlockScan,
     Combine,
     Copy,
+    GridBarrier,
     GridReduce,
     Hold,
     Kernel,
@@ -263,4 +264,5 @@ def test_the_cases_have_kernels_with_every_statement() -> None:
     for case in CASES.values():
         launches, _ = launches_of(case.define, case.inputs())
         kinds.update(type(stmt) for launch in launches[0] for stmt in walk(launch.kernel.body))
-    assert kinds == set(typing.get_args(Stmt)) - {Hold}  # which changes nothing
+    # Hold changes nothing, and no automatic schedule has grid barriers (test_faults takes one away).
+    assert kinds == set(typing.get_args(Stmt)) - {Hold, GridBarrier}

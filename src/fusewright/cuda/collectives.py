@@ -12,13 +12,22 @@ from fusewright.core.code import conditional, member, primary, subscript
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.cuda.states import StateStruct
-from fusewright.kernel.ir import BLOCK_AXES, THREAD_AXES, TRUE, BlockReduce, BlockScan, Buffer, GridReduce
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    TRUE,
+    BlockReduce,
+    BlockScan,
+    Buffer,
+    GridBarrier,
+    GridReduce,
+)
 from fusewright.sym import as_int
 
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = ["block_reduce", "block_scan", "grid_reduce"]
+__all__ = ["block_reduce", "block_scan", "grid_barrier", "grid_reduce"]
 
 
 def _reduce_collectively(
@@ -94,11 +103,16 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
     template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
     memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.partials)}"
-    semaphore, last = printer.name(stmt.semaphore.name), printer.symbol_name(stmt.is_last)
-    printer.line(f"{printer.type(DataType.Index)} {last};")
-    _reduce_collectively(
-        printer,
-        stmt,
-        struct,
-        lambda partial: f"{last} = fw::grid_reduce<{template}>({partial}, {memories}, {semaphore})",
-    )
+    arguments = f"{memories}, {printer.name(stmt.semaphore.name)}"
+    if stmt.is_last is None:
+        call = f"fw::grid_all_reduce<{template}>"
+    else:
+        last = printer.symbol_name(stmt.is_last)
+        printer.line(f"{printer.type(DataType.Index)} {last};")
+        call = f"{last} = fw::grid_reduce<{template}>"
+    _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
+
+
+def grid_barrier(printer: KernelPrinter, stmt: GridBarrier) -> None:
+    printer.required.add("grid_barrier")
+    printer.line(f"fw::grid_barrier({printer.name(stmt.semaphore.name)});")

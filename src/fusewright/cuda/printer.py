@@ -46,6 +46,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -520,6 +521,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BlockReduce: collectives.block_reduce,
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
+    GridBarrier: collectives.grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
 }

@@ -1589,7 +1589,11 @@ class SchedulingMethods:
     def assume_multiple(self, arg: Tensor, dim: int, number: int) -> None: ...
     @overload
     def set_memory_type(self, tensor: Tensor, memory_type: MemoryType) -> None:
-        """Places an intermediate tensor in registers (local) or shared memory."""
+        """Places an intermediate tensor in registers (local), shared or global memory.
+
+        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
+        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
     @overload
     def set_memory_type(self, arg: Tensor, memory_type: MemoryType) -> None: ...
     @overload
@@ -1619,6 +1623,15 @@ class SchedulingMethods:
         """
     @overload
     def accumulate_in_registers(self, arg: Tensor) -> Tensor: ...
+    @overload
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Gives the result of a reduction across blocks to all of them, which wait for each other.
+
+        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
+        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
+    @overload
+    def all_reduce(self, arg: Tensor) -> None: ...
     @overload
     def transform_like(self, tensor: Tensor, selected: Collection[Tensor] = ()) -> None:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
@@ -1865,7 +1878,11 @@ class TensorMethods:
         A call with another size is refused by this kernel (automatic schedules make another one).
         """
     def set_memory_type(self, memory_type: MemoryType) -> Tensor:
-        """Places an intermediate tensor in registers (local) or shared memory."""
+        """Places an intermediate tensor in registers (local), shared or global memory.
+
+        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
+        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
@@ -1883,6 +1900,12 @@ class TensorMethods:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
 
         What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        """
+    def all_reduce(self) -> Tensor:
+        """Gives the result of a reduction across blocks to all of them, which wait for each other.
+
+        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
+        The launch is cooperative: all of its blocks have to fit the GPU at once.
         """
     @overload
     def transform_like(self, selected: Collection[Tensor] = ()) -> Tensor:

@@ -45,6 +45,8 @@ class TensorView:
         of the extents inside it, None for a broadcast.
     storage: the order of its elements in shared memory; None: that of the loops.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
+    everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
+        the last one alone holds it.
     is_cpu: a rank-0 tensor in host memory.
     """
 
@@ -63,6 +65,7 @@ class TensorView:
         "contiguity",
         "storage",
         "inline_at",
+        "everywhere",
         "is_cpu",
         "definition",
         "uses",
@@ -96,6 +99,7 @@ class TensorView:
         )
         self.storage: Storage | None = None
         self.inline_at = 0
+        self.everywhere = False
         self.is_cpu = is_cpu
         self.definition: Node | None = None
         self.uses: list[Node] = []

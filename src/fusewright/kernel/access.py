@@ -62,6 +62,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         conditions=("pred",),
         defines="is_last",
     ),
+    k.GridBarrier: Fields(scratch=("semaphore",)),
     k.Barrier: Fields(),
     k.Hold: Fields(reads=("buffer",)),
 }

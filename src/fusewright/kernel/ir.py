@@ -60,8 +60,8 @@ class Buffer:
     """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
 
     `align` is the alignment in bytes that vector access needs (0: that of the dtype).
-    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared
-    buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
+    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared or
+    global buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
     """
 
     name: str
@@ -150,7 +150,7 @@ class ScalarParam:
 class WorkspaceParam:
     """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
 
-    A zeroed workspace (semaphores) is left zeroed by the kernel, so it is cleared only once.
+    A zeroed workspace (semaphores) is cleared only once: each launch leaves it as the next one needs it.
     """
 
     buffer: Buffer
@@ -363,13 +363,18 @@ class BlockScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
-    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
+    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
     Each block publishes its partial result in `partials` (global, one buffer a state, room for
-    width values for each block and each thread not on `thread_axes`), the block of the reduced group
-    that arrives last combines them in block order. `is_last` is set to 1 in that block's threads and
-    0 in the others, whose dst is undefined. `semaphore` (global, UInt32-like counts in Int32, one a
-    group of blocks) is zero before and after.
+    width values for each block and each thread not on `thread_axes`), which are combined in block order.
+
+    With `is_last`, the block of the reduced group that arrives last combines them, and the result is valid
+    there only: `is_last` is set to 1 in that block's threads and 0 in the others, whose dst is undefined.
+    `semaphore` (global, UInt32-like counts in Int32, one a group of blocks) is zero before and after.
+
+    Without it, the blocks of a group wait for each other and each combines them: an all-reduce, for which
+    the launch is cooperative. It may stand in a loop, so `partials` have room for two iterations. `semaphore`
+    is as of a GridBarrier, one a group of blocks.
     """
 
     op: ReductionOp
@@ -381,8 +386,20 @@ class GridReduce:
     workspace: tuple[Buffer, ...]
     partials: tuple[Buffer, ...]
     semaphore: Buffer
-    is_last: Symbol
+    is_last: Symbol | None
     width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridBarrier:
+    """All threads of the grid arrive before any goes on; orders global memory among them, and the shared
+    memory of each block.
+
+    The launch is cooperative: all blocks are resident at once. `semaphore` (global, one Int32) is zero before
+    the first launch and changed by grid barriers alone, which leave it ready for the next one.
+    """
+
+    semaphore: Buffer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -414,6 +431,7 @@ Stmt = (
     | BlockReduce
     | BlockScan
     | GridReduce
+    | GridBarrier
     | Barrier
     | Hold
 )
@@ -485,6 +503,14 @@ def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]
     """
     same = len(before) == len(after) and all(map(operator.is_, before, after))
     return before if same else tuple(after)
+
+
+def is_cooperative(kernel: Kernel) -> bool:
+    """Whether blocks wait for each other, so that all of a launch have to be resident at once."""
+    return any(
+        isinstance(stmt, GridBarrier) or (isinstance(stmt, GridReduce) and stmt.is_last is None)
+        for stmt in walk(kernel.body)
+    )
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -36,6 +36,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -247,7 +248,12 @@ def _block_scan(stmt: BlockScan) -> str:
 def _grid_reduce(stmt: GridReduce) -> str:
     partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
-    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} last {stmt.is_last.name}"
+    holders = "in all blocks" if stmt.is_last is None else f"last {stmt.is_last.name}"
+    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} {holders}"
+
+
+def _grid_barrier(stmt: GridBarrier) -> str:
+    return f"grid barrier semaphore {stmt.semaphore.name}"
 
 
 def _barrier(stmt: Barrier) -> str:
@@ -273,6 +279,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     BlockReduce: _block_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
 }

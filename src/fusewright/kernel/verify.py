@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -282,6 +283,11 @@ class _Verifier:
             if buffer.dtype is not ref.buffer.dtype:
                 self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
+    def semaphore(self, buffer: Buffer) -> None:
+        self.buffer(buffer, Space.GLOBAL)
+        if buffer.dtype is not DataType.Int32:
+            self.fail(f"the semaphore is {buffer.dtype.name}, not Int32")
+
 
 def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
     return ", ".join(sorted(symbol.name for symbol in symbols))
@@ -482,14 +488,19 @@ def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
     _collective(v, stmt, stmt.thread_axes)
     v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
-    v.buffer(stmt.semaphore, Space.GLOBAL)
-    if stmt.semaphore.dtype is not DataType.Int32:
-        v.fail(f"the semaphore is {stmt.semaphore.dtype.name}, not Int32")
+    v.semaphore(stmt.semaphore)
+    if stmt.is_last is None:
+        return
     for loop in v.loops:
         # Blocks that run ahead would overwrite partial results which the last block still reads.
         if as_int(loop.extent) != 1:
             v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
     v.define(stmt.is_last, varies=False)
+
+
+def _grid_barrier(v: _Verifier, stmt: GridBarrier) -> None:
+    v.collective()
+    v.semaphore(stmt.semaphore)
 
 
 def _barrier(v: _Verifier, stmt: Barrier) -> None:
@@ -515,6 +526,7 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     BlockReduce: _block_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
 }

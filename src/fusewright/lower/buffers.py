@@ -50,7 +50,9 @@ class Buffers:
     def _make(self, tensor: TensorView) -> Buffer:
         align = self.alignment.get(tensor, 0)
         if tensor.memory is MemoryType.global_:
-            return Buffer(tensor.name, tensor.dtype.in_memory, Space.GLOBAL, self._span(tensor), align)
+            kind = tensor.dtype.in_memory
+            is_private = tensor in self._private
+            return Buffer(tensor.name, kind, Space.GLOBAL, self._span(tensor), align, private=is_private)
         size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
         storage = self._storage(tensor)
         if storage is not None:
@@ -246,15 +248,19 @@ class Buffers:
         return None
 
     def check_readers(
-        self, tensor: TensorView, reads: Sequence[tuple[int, NodeIndices]], used: set[ParallelType]
+        self,
+        tensor: TensorView,
+        reads: Sequence[tuple[int, NodeIndices]],
+        used: set[ParallelType],
+        is_output: bool,
     ) -> None:
-        """Notes whether each thread reads of a shared tensor only what it wrote, as it must of a global one.
+        """Notes whether each thread reads of a tensor in memory only what it wrote, as it must of an output.
 
         `reads`: the operand position and indices of every node that reads it. `used`: the axes of the kernel
         that share the tensor's memory; along one that the tensor lacks, one thread writes for all.
 
         Raises:
-            ScheduleError: other threads read a tensor in global memory, which no barrier orders.
+            ScheduleError: other threads read an output, which no barrier orders.
         """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before its readers were known"
         own = {
@@ -264,7 +270,7 @@ class Buffers:
         }
         if used <= own and all(self._read_elsewhere(tensor, position, i) is None for position, i in reads):
             self._private.add(tensor)
-        elif tensor.memory is MemoryType.global_:
+        elif is_output:
             raise ScheduleError(
                 f"{tensor.name} is an output, in global memory, that other threads than those that write it "
                 "read in the same kernel",

@@ -1,5 +1,5 @@
-"""Which results only one block holds: a grid reduction leaves its result in the block that arrives last, and
-all that is computed from it stands under that block's flag.
+"""Which results only one block holds: a grid reduction that not all blocks get (`TensorView.everywhere`)
+leaves its result in the block that arrives last, and all that is computed from it stands under its flag.
 
 Found in one pass over the nodes before any becomes statements, so that it depends on no rule of theirs.
 """
@@ -42,9 +42,10 @@ class LastBlock:
             for flag in flags:
                 _refuse_spread(node, flag, loops)
             _, grid = reduced_across(node, loops)
-            if grid:
+            if grid and not node.output.everywhere:
                 own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
                 flags = (*flags, own)
+            if grid:
                 scratch += len(node.outputs) + 1  # partial results of each state, and the semaphore
             if flags:
                 self._of_value.update(dict.fromkeys(node.outputs, flags))
@@ -55,7 +56,7 @@ class LastBlock:
         return tuple(dict.fromkeys(found))
 
     def set_by(self, node: Node) -> Flag:
-        """The flag of a grid reduction."""
+        """The flag of a grid reduction whose result the last block holds."""
         return self._set_by[node]
 
 
@@ -67,7 +68,8 @@ def _refuse_spread(node: Node, flag: Flag, loops: LoopMap) -> None:
                 "the last of these blocks alone holds",
                 expected=f"axes that are not bound to {loop.parallel.ir_name}",
                 given=str(axis),
-                hint="reduce across the threads of a block, or cut there into two kernels (segment_set)",
+                hint="all_reduce gives it to all blocks; or reduce across the threads of a block, or cut "
+                "there into two kernels (segment_set)",
             )
 
 

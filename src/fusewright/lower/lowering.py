@@ -189,9 +189,10 @@ def _check_readers(ctx: Context) -> None:
                 continue
             if value.definition is not None:
                 reads.setdefault(value, []).append((position, ctx.indices(node)))
+    outputs = set(ctx.fusion.output_tensors())
     for tensor, uses in reads.items():
         used = shared if tensor.memory is MemoryType.shared else everywhere
-        ctx.buffers.check_readers(tensor, uses, used)
+        ctx.buffers.check_readers(tensor, uses, used, is_output=tensor in outputs)
 
 
 def _allocations(ctx: Context) -> list[k.Stmt]:
@@ -216,6 +217,13 @@ def _global_tensors(ctx: Context) -> list[TensorView]:
     return list(
         dict.fromkeys((*inputs, *(t for t in ctx.fusion.output_tensors() if t.definition is not None)))
     )
+
+
+def _between_blocks(ctx: Context) -> list[TensorView]:
+    """Intermediate tensors in global memory, by which blocks pass results to one another."""
+    outputs = set(ctx.fusion.output_tensors())
+    made = [t for node in ctx.nodes for t in node.outputs if isinstance(t, TensorView)]
+    return [t for t in made if t.memory is MemoryType.global_ and t not in outputs]
 
 
 def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
@@ -248,9 +256,11 @@ def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
         k.TensorParam(ctx.buffers.of(t), t in outputs - updated, t in homes, t in updated)
         for t in _global_tensors(ctx)
     ]
-    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *(b for b, _ in ctx.partials)]
+    between = [ctx.buffers.of(t) for t in _between_blocks(ctx)]
+    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *(b for b, _ in ctx.partials)]
     params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]
     params += ctx.scalars.values()
+    params += [k.WorkspaceParam(buffer) for buffer in between]
     params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
     _check_parameters(params)
     return tuple(params)

@@ -159,11 +159,12 @@ def _collective_item(
                 f"the grid reduction {out.name} reads the result of another, which only one block holds",
                 hint="reduce all axes of blocks in one step: rfactor the others",
             )
-        if any(loop.is_real for loop in loops):
+        if any(loop.is_real for loop in loops) and not out.everywhere:
             raise ScheduleError(
                 f"the grid reduction {out.name} stands in a serial loop, "
                 "where its iterations would share scratch memory",
-                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis",
+                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis; "
+                "or all_reduce, whose iterations may follow one another",
             )
         statement = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
     else:
@@ -225,7 +226,9 @@ def _grid_reduce(
     blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
     kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
     groups = product(launched.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
-    flag = ctx.last_block.set_by(node).symbol
-    partials = tuple(ctx.global_scratch("partial", dtype, blocks * kept * width, False) for dtype in dtypes)
+    everywhere = node.output.everywhere
+    flag = None if everywhere else ctx.last_block.set_by(node).symbol
+    room = blocks * kept * width * (2 if everywhere else 1)
+    partials = tuple(ctx.global_scratch("partial", dtype, room, False) for dtype in dtypes)
     semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)
     return k.GridReduce(node.op, dst, src, grid, threads, pred, work, partials, semaphore, flag, width)

@@ -8,7 +8,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
 from fusewright.ir.fusion import Fusion, Output, copy_axes
-from fusewright.ir.node import Copy
+from fusewright.ir.node import Copy, Reduction
 from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
 
@@ -84,6 +84,7 @@ def cache_before(
         raise ScheduleError(f"cache_before: {tensor.name} is an input", hint="cache_after caches an input")
     new = fusion.new_tensor(tensor.logical, tensor.dtype, root=tensor.root)
     new.loop = tensor.loop
+    new.everywhere, tensor.everywhere = tensor.everywhere, False
     twins: dict[IterDomain, IterDomain] = {axis: fusion.copy_axis(axis) for axis in tensor.shape}
     reduces = len(twins) != len(tensor.logical) or tensor.root is not None
     if not reduces:
@@ -146,11 +147,23 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
                 hint="cache_after or cache_before gives a copy to place",
             )
         return
-    if memory not in (MemoryType.local, MemoryType.shared):
+    if memory not in (MemoryType.local, MemoryType.shared, MemoryType.global_):
         raise ScheduleError(
-            f"set_memory_type: {tensor.name} can be in local or shared memory", given=memory.name
+            f"set_memory_type: {tensor.name} can be in local, shared or global memory", given=memory.name
         )
     tensor.memory = memory
+
+
+def all_reduce(fusion: Fusion, tensor: TensorView) -> None:
+    """All blocks that a reduction is spread over get its result."""
+    if not isinstance(tensor.definition, Reduction):
+        raise ScheduleError(
+            f"all_reduce: {tensor.name} is no result of a reduction",
+            hint="the result of rfactor that is to be reduced across blocks is the tensor itself",
+        )
+    for sibling in tensor.definition.outputs:
+        if isinstance(sibling, TensorView):
+            sibling.everywhere = True
 
 
 def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding: int) -> None:

@@ -91,6 +91,7 @@ class Schedule:
         "set_allocation_as_loop",
         "prefetch",
         "accumulate_in_registers",
+        "all_reduce",
         "transform_like",
         "bounded_transform_backward",
         "parallelize_like",
@@ -264,7 +265,11 @@ class Schedule:
 
     @_primitive
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:
-        """Places an intermediate tensor in registers (local) or shared memory."""
+        """Places an intermediate tensor in registers (local), shared or global memory.
+
+        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
+        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
         caching.set_memory_type(self.fusion, tensor, memory_type)
 
     @_primitive
@@ -302,6 +307,15 @@ class Schedule:
         What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
         """
         return completion.accumulate_in_registers(self.fusion, tensor)
+
+    @_primitive
+    def all_reduce(self, tensor: TensorView) -> None:
+        """Gives the result of a reduction across blocks to all of them, which wait for each other.
+
+        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
+        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
+        caching.all_reduce(self.fusion, tensor)
 
     # ---- propagation
 

@@ -20,10 +20,12 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     BlockScan,
+    GridBarrier,
     GridReduce,
     Operand,
     Ref,
 )
+from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.machine import Machine
 from fusewright.sim.memory import LinearMemory, LocalMemory
@@ -39,6 +41,19 @@ def run_barrier(machine: Machine, stmt: Barrier) -> None:
     machine.pass_barrier()
 
 
+def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
+    launch = machine.program.launch
+    if machine.blocks != launch.blocks:
+        raise Fault(SimulationError, "a grid barrier needs all blocks at once")
+    present = machine.arrive("a grid barrier")
+    if not bool(present.all()):
+        block = int((~present).nonzero()[0])
+        problem = "a grid barrier is reached by other blocks but not this one"
+        raise Fault(SimulationError, problem, block * machine.threads)
+    machine.program.arguments.check_zero(stmt.semaphore, "at a grid barrier")
+    machine.pass_grid_barrier()
+
+
 def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     machine.arrive("a block reduction")
     use_workspace(machine, stmt)
@@ -46,10 +61,7 @@ def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     block = tuple(reversed(machine.program.launch.block))
     dims = tuple(THREAD_DIMS[axis] for axis in stmt.axes)
     reduced = _reduce(machine, stmt, contributions, (machine.blocks, *block), dims)
-    for k in range(stmt.width):
-        dst = [shifted(ref, k) for ref in stmt.dst]
-        into = tuple(machine.load(ref)[0] for ref in dst)
-        store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced))
+    _store_results(machine, stmt, reduced, machine.active)
 
 
 def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
@@ -67,20 +79,30 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
         *(_BLOCK_DIMS[axis] for axis in stmt.grid_axes),
     )
     reduced = _reduce(machine, stmt, contributions, (*grid, *block), dims)
+    if stmt.is_last is None:
+        _store_results(machine, stmt, reduced, machine.active)
+        return
     last = present[:, None] & _last_blocks(machine, stmt.grid_axes)
     only_block = last.numel() == 1
     machine.name_value(stmt.is_last, int(last) if only_block else last)
     active = machine.active.narrow(1 if only_block else last)
     assert active is not None  # every group that is present has a last block
     defined = last if machine.active.mask is None else last | ~machine.active.mask
+    _store_results(machine, stmt, reduced, active)
+    for ref in (shifted(ref, k) for k in range(stmt.width) for ref in stmt.dst):
+        memory = machine.memory(ref.buffer)
+        if isinstance(memory, LocalMemory) and not only_block:
+            memory.forget(machine.index(ref.index), defined, machine.active)
+
+
+def _store_results(
+    machine: Machine, stmt: BlockReduce | GridReduce, reduced: States, active: Activity
+) -> None:
+    """dst = combine(dst, reduced) in the active lanes."""
     for k in range(stmt.width):
         dst = [shifted(ref, k) for ref in stmt.dst]
         into = tuple(machine.load(ref, 1, active)[0] for ref in dst)
         store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced), active)
-        for ref in dst:
-            memory = machine.memory(ref.buffer)
-            if isinstance(memory, LocalMemory) and not only_block:
-                memory.forget(machine.index(ref.index), defined, machine.active)
 
 
 OperandT = TypeVar("OperandT", bound=Operand)
@@ -187,12 +209,13 @@ def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
     for buffer in stmt.partials:
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * launch.blocks * threads_left)
+        turns = 2 if stmt.is_last is None else 1
+        _check_room(memory, stmt.width * launch.blocks * threads_left * turns)
     semaphore = machine.memory(stmt.semaphore)
     assert isinstance(semaphore, LinearMemory)
     _check_room(semaphore, launch.blocks // group)
     machine.program.arguments.check_zero(stmt.semaphore, "when the reduction starts")
-    if group == 1:
+    if group == 1 or stmt.is_last is None:
         return
     for scratch in (*stmt.partials, stmt.semaphore):
         before = machine.published.get(scratch)

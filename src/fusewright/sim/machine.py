@@ -188,6 +188,11 @@ class Machine:
             raise Fault(SimulationError, f"more than {races.MAX_EPOCH} barriers in one block")
         self._access = None
 
+    def pass_grid_barrier(self) -> None:
+        """Order what all blocks did before against what they do from now on."""
+        self.pass_barrier()
+        self.program.arguments.forget_accesses()
+
     # ---- memory -------------------------------------------------------------------------------
 
     def access(self, active: Activity) -> Access:

@@ -94,6 +94,12 @@ class AccessLog:
         if self._read is not None:
             self._read[addresses] = _NONE
 
+    def clear_all(self) -> None:
+        """Forget all accesses."""
+        self._write.fill_(_NONE)
+        if self._read is not None:
+            self._read.fill_(_NONE)
+
     def on_write(self, addresses: Tensor, stamps: Tensor) -> Conflict | None:
         """Log writes, all at one time; returns the first that races, if any does."""
         conflict = _conflict(self._write[addresses], stamps, "wrote")

@@ -15,6 +15,7 @@ from fusewright.kernel.ir import (
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -27,7 +28,7 @@ from fusewright.kernel.ir import (
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
-from fusewright.sim.collectives import run_barrier, run_block_reduce, run_grid_reduce
+from fusewright.sim.collectives import run_barrier, run_block_reduce, run_grid_barrier, run_grid_reduce
 from fusewright.sim.launch import (
     Argument,
     Dim3,
@@ -70,6 +71,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     BlockReduce: run_block_reduce,
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
+    GridBarrier: run_grid_barrier,
     Barrier: run_barrier,
     Hold: run_hold,
 }

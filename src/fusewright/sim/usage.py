@@ -17,6 +17,7 @@ from fusewright.kernel.ir import (
     Bind,
     Buffer,
     For,
+    GridBarrier,
     GridReduce,
     Kernel,
     Let,
@@ -61,7 +62,7 @@ def usage_of(kernel: Kernel) -> Usage:
         written.update(written_buffers(stmt))
         if isinstance(stmt, Bind):
             names.append(stmt)
-        needs_whole_grid |= isinstance(stmt, GridReduce)
+        needs_whole_grid |= isinstance(stmt, (GridReduce, GridBarrier))
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
             shared_granule = min(shared_granule, stmt.buffer.dtype.values.itemsize)
     for bind in names:

@@ -29,7 +29,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 
-_COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.Barrier)
+_COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.GridBarrier, k.Barrier)
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
 _NONE: Conditions = frozenset()
