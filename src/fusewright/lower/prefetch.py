@@ -1,10 +1,10 @@
 """Loads that are issued an iteration ahead: `Schedule.prefetch`.
 
-                                    next = x[0]
-    for j in n:                     for j in n:
-      a = x[j]                ->      a = next
-      work(a)                         next = x[j + 1] if j + 1 < n
-                                      work(a)
+                                next = x[0]
+for j in n:                     for j in n:
+  a = x[j]                ->      a = next
+  work(a)                         next = x[j + 1] if j + 1 < n
+                                  work(a)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import zero
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ZERO, Expr, as_int, land, lt, substitute, symbol
+from fusewright.sym import ZERO, Expr, Symbol, as_int, land, lt, substitute, symbol
 
 
 def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
@@ -41,7 +41,7 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
     ahead = k.Buffer(f"{own.name}_next", own.dtype, own.space, own.size, own.align)
     ctx.registers.append(ahead)
     first = tuple(each for each in item.loops if each is not loop)
-    outer = tuple(each for each in item.loops if item.loops.index(each) <= item.loops.index(loop))
+    outer = item.loops[: item.loops.index(loop) + 1]
     return [
         _ahead(item, first, own, ahead, loop, ZERO, 0),
         Item(outer, [_moved(ahead, own)], item.reads, item.writes, item.order + 1),
@@ -59,20 +59,28 @@ def _moved(source: k.Buffer, target: k.Buffer) -> k.Stmt:
 
 
 def _ahead(
-    item: Item, loops: tuple[Loop, ...], own: k.Buffer, ahead: k.Buffer, loop: Loop, iteration: Expr, order: int
+    item: Item,
+    loops: tuple[Loop, ...],
+    own: k.Buffer,
+    ahead: k.Buffer,
+    loop: Loop,
+    iteration: Expr,
+    order: int,
 ) -> Item:
     """The load of an iteration of `loop` into the registers `ahead`."""
-    there = lt(iteration, loop.extent)
+    there, index = lt(iteration, loop.extent), loop.index
+    assert isinstance(index, Symbol)
 
     def load(stmt: k.Stmt) -> k.Stmt:
         if isinstance(stmt, k.For):
             return k.with_children(stmt, lambda body: tuple(map(load, body)))
         stmt = access.map_buffers(stmt, {own: ahead})
-        stmt = access.map_expressions(stmt, lambda e: substitute(e, {loop.index: iteration}))
-        is_load = isinstance(stmt, k.Copy) and isinstance(stmt.src, k.Ref) and stmt.src.buffer.space is k.Space.GLOBAL
-        if is_load:
-            fill = stmt.fill or zero(stmt.dst.buffer.dtype)
-            stmt = dataclasses.replace(stmt, pred=land(stmt.pred, there), fill=fill)
-        return stmt
+        stmt = access.map_expressions(stmt, lambda e: substitute(e, {index: iteration}))
+        if not (isinstance(stmt, k.Copy) and isinstance(stmt.src, k.Ref)):
+            return stmt
+        if stmt.src.buffer.space is not k.Space.GLOBAL:
+            return stmt
+        fill = stmt.fill or zero(stmt.dst.buffer.dtype)
+        return dataclasses.replace(stmt, pred=land(stmt.pred, there), fill=fill)
 
     return Item(loops, [load(stmt) for stmt in item.body], item.reads, item.writes, item.order + order)

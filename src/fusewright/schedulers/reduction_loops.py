@@ -79,8 +79,8 @@ def inline(
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
-    So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that loads feed
-    as well. `placed`: tensors that are inlined already.
+    So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that
+    loads feed as well. `placed`: tensors that are inlined already.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)

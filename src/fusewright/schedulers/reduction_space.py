@@ -212,7 +212,7 @@ def uncovered(
     after: set[TensorView],
     leave_out: Collection[TensorView] = (),
 ) -> str | None:
-    """Why a tensor does not fit the reference's loops, or None. Those of `leave_out` have loops of their own."""
+    """Why a tensor does not fit the reference's loops, or None. Those of `leave_out` have others."""
     iteration = [a for a in reference.logical if not a.is_reduction and not a.is_broadcast]
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, WHOLE_WARPS, launch
+from fusewright.schedulers.params.launch import REQUIRED, UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import counts
 
 # Numbers of blocks that a space tries: so many for each SM of GPUs that have 128 and more.
@@ -17,9 +17,9 @@ TRIED_BLOCKS = (128, 256, 512, 1024)
 class InnerOuterPersistentParams(HeuristicParams):
     """How a domain is cut up whose rows are reduced and read again, and whose columns are reduced as well.
 
-    lparams.gdimx blocks walk down the rows, each lparams.bdimz rows at a time. lparams.bdimx * lparams.bdimy threads
-    lie along a row, batches_per_block_inner_reduction vectors of vectorization_factor columns each, which a
-    thread holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
+    lparams.gdimx blocks walk down the rows, each lparams.bdimz rows at a time. lparams.bdimx * lparams.bdimy
+    threads lie along a row. Each has batches_per_block_inner_reduction vectors of vectorization_factor
+    columns, which it holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
     project_persistent_buffers: only inputs are held, what follows from them is computed again.
     prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
     """
