@@ -1618,10 +1618,9 @@ class SchedulingMethods:
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
     @overload
     def prefetch(self, tensor: Tensor) -> None:
-        """Loads a tensor in registers one iteration ahead of the innermost serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        So its load is in flight while the iteration before works. It takes twice the registers. Inlined, it
-        stands in that loop when the schedule is complete.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
     @overload
     def prefetch(self, arg: Tensor) -> None: ...
@@ -1907,10 +1906,9 @@ class TensorMethods:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
     def prefetch(self) -> Tensor:
-        """Loads a tensor in registers one iteration ahead of the innermost serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        So its load is in flight while the iteration before works. It takes twice the registers. Inlined, it
-        stands in that loop when the schedule is complete.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
     def accumulate_in_registers(self) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.

@@ -33,7 +33,7 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
     around = [loop for loop in ctx.loops.of(node)[: out.inline_at] if loop.is_real and not loop.unroll]
     if not around:
         raise ScheduleError(
-            f"prefetch: {out.name} is inlined into no serial loop, so there is no iteration to load it ahead of",
+            f"prefetch: {out.name} is inlined into no serial loop, whose iterations it could be ahead of",
             given=str(out),
             hint="inline_at places it in the loop over what it is loaded for",
         )

@@ -293,10 +293,9 @@ class Schedule:
 
     @_primitive
     def prefetch(self, tensor: TensorView) -> None:
-        """Loads a tensor in registers one iteration ahead of the innermost serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        So its load is in flight while the iteration before works. It takes twice the registers. Inlined, it
-        stands in that loop when the schedule is complete.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
         caching.prefetch(self.fusion, tensor)
 

@@ -5,8 +5,8 @@
     [I blocks, I threads z, I steps, R threads y, R threads x | R batches, R vector]
 
 As many blocks as fit the GPU walk down the rows. A block holds its row until the reductions along it are
-complete, then uses it again; what its threads find in their columns stays in registers until the last row. Then
-the grid combines what blocks have found in the columns.
+complete, then uses it again. What its threads find in their columns stays in registers until the last row.
+Then blocks store that, wait for each other, and each sums what all have found in its share of the columns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _BINDINGS = {
     _THREADS_X: ParallelType.block_x,
 }
 
-# The same of a reduction of columns, [I steps, I blocks, I threads x, R threads y, R threads z, R steps, R unroll].
+# The same of a reduction of columns in the end: [I steps, I blocks, I threads x, R threads y, R threads z,
+# R steps, R unroll].
 _LAST_STEPS = 5
 _LAST_BINDINGS = {
     1: ParallelType.grid_x,
@@ -60,7 +61,7 @@ _LAST_BINDINGS = {
 # Blocks whose partial results of a column a thread loads at once.
 PARTIALS_IN_FLIGHT = 32
 
-# A thread needs this many registers besides the row and its columns: addresses, partial results, work in flight.
+# A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
 # Registers come in steps of so many a thread.
 REGISTER_STEP = 8
@@ -77,7 +78,7 @@ MAX_GROWTH = 4
 
 
 class InnerOuterPersistentScheduler:
-    """Accepts reductions along memory whose results meet the row again, with reductions of columns beside them."""
+    """Accepts reductions along memory whose results meet the row again, beside reductions of columns."""
 
     type = SchedulerType.inner_outer_persistent
     params_type = InnerOuterPersistentParams
@@ -245,7 +246,7 @@ class _Exchange:
             schedule.merge(total, 0)
         down = max(1, extents.bdimy)
         each = ceil_div(extents.gdimx, down * extents.bdimz)
-        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, threads z, steps, unroll]
+        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll]
         schedule.split(total, 1, extents.bdimx)
         schedule.split(total, 1, extents.gdimx)
         schedule.split(total, 0, extents.bdimz)
@@ -259,7 +260,7 @@ class _Exchange:
 
 
 def _exchange(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> _Exchange:
-    """[R blocks, R threads z, R steps, I columns], in steps: that of a thread, of a block, and of the grid."""
+    """Makes a reduction [R blocks, R threads z, R steps, I columns] one of a thread, a block and the grid."""
     partial = of_block = schedule.rfactor(tensor, [_STEPS])
     if params.lparams.bdimz > 1:
         of_block = schedule.rfactor(tensor, [1])
@@ -270,7 +271,10 @@ def _exchange(schedule: Schedule, tensor: TensorView, params: InnerOuterPersiste
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Bytes to hold for each element of a row across any one reduction at most: all that is computed, or inputs."""
+    """The most bytes that are held for an element of a row across any one reduction.
+
+    everything: where what is computed before it and needed after it is held. inputs: where inputs alone are.
+    """
 
     everything: int
     inputs: int
@@ -356,6 +360,6 @@ class _Planner:
                 gdimx=blocks, bdimx=WARP_SIZE, bdimy=along if _is_one_size(self.space) else -1, bdimz=at_once
             ),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
-            reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, {along} warps a row, "
-            f"{batches} vectors of {width} a thread",
+            reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, {along} warps "
+            f"a row, {batches} vectors of {width} a thread",
         )

@@ -1,4 +1,6 @@
-"""The iteration space of a fusion that reduces rows, reads them again with the results, and reduces columns."""
+"""The iteration space of a fusion that reduces rows, reads them again with the results, and reduces columns
+of the same domain.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class InnerOuterPersistentSpace:
     """What all tensors of the fusion are iterated over.
 
     Attributes:
-        rows: the space of all that has an element for each point or each row: what it calls reductions are those of
-            rows, what it calls iteration are the rows, and reduction are the columns.
+        rows: the space of all that has an element for each point or each row. Its reductions are those of
+            rows, its axes of iteration are the rows, those of reduction the columns.
         column_reductions: the first output of every reduction of columns, producers first.
         of_columns: the tensors with one element for each column: those reductions, what follows from them,
             and what is computed for that alone.
@@ -77,9 +79,10 @@ def _with_sides(
     maps = reference_maps(reference, reference.logical)
     of_columns = _of_columns(fusion, column_reductions)
     after = computed_after(fusion, row_reductions) - of_columns
-    if not any(_is_full(reference, maps.get(tensor, {})) for tensor in after):
-        return "no row is read again with the results of its reductions"
-    problem = _meeting(fusion, of_columns) or contradiction(fusion, maps)
+    problem = _meeting(fusion, of_columns)
+    if problem is None and not any(_is_full(reference, maps.get(tensor, {})) for tensor in after):
+        problem = "no row is read again with the results of its reductions"
+    problem = problem or contradiction(fusion, maps)
     problem = problem or uncovered(fusion, reference, maps, after, leave_out=of_columns)
     problem = problem or _misfit(fusion, reference, maps, of_columns)
     if problem is not None:

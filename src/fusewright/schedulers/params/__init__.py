@@ -1,10 +1,11 @@
 """Params: what a scheduler decides for one kernel, as frozen dataclasses of plain fields.
 
 What lives here: one class family a file (`pointwise`, `transpose`, `reduction`, `inner_outer`,
-`inner_outer_persistent`, `scan`, `matmul`, and `hyper`, what a user tells a heuristic), `launch` (extents, and what the compiler is told),
-`heuristic` (their base), `decision` (how a class declares its fields, and what is checked by that), `legal`
-(the legal values of a field) and `space` (the points that sweeps and tuning try). Names and defaults are
-those of nvFuser's parameter objects (api.md section 7), so that scripts which edit them run.
+`inner_outer_persistent`, `scan`, `matmul`, and `hyper`, what a user tells a heuristic), `launch` (extents,
+and what the compiler is told), `heuristic` (their base), `decision` (how a class declares its fields, and
+what is checked by that), `legal` (the legal values of a field) and `space` (the points that sweeps and tuning
+try). Names and defaults are those of nvFuser's parameter objects (api.md section 7), so that scripts which
+edit them run.
 
 A class declares fields with `choice`, attributes that follow from fields with `derived`, and attributes that
 the reference has and nothing here reads with `unavailable`. From that come the check of what the constructor
