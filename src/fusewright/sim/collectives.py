@@ -191,7 +191,7 @@ def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) 
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * machine.threads)
+        _check_room(memory, stmt.width * machine.active.team_size)
         memory.clobber()
 
 

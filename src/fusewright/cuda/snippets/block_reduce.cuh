@@ -11,6 +11,8 @@ template <int X, int Y, int Z> struct block_shape {
   static __device__ __forceinline__ int x() { return X ? X : int(blockDim.x); }
   static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
   static __device__ __forceinline__ int z() { return Z ? Z : int(blockDim.z); }
+  // A barrier of all these threads.
+  static __device__ __forceinline__ void sync() { __syncthreads(); }
 };
 
 // Where a thread stands among those that reduce together. AXES: bit 0 for x, bit 1 for y, bit 2 for z.
@@ -38,19 +40,19 @@ template <int AXES, class Shape> struct block_group {
 };
 
 // Groups of `warps` whole warps, this thread's starting at warp `first`: one value a warp, through `workspace`.
-template <class State, int WIDTH>
+template <class Shape, class State, int WIDTH>
 __device__ __forceinline__ void reduce_across_warps(
     State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
   const int lane = thread & 31, warp = thread >> 5;
   int lanes = 1;
 #pragma unroll
   for (int i = 0; i < 5; ++i) lanes = lanes < warps ? 2 * lanes : lanes;
-  __syncthreads();
+  Shape::sync();
   if (lane == 0) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) workspace.store(warp * WIDTH + k, value[k]);
   }
-  __syncthreads();
+  Shape::sync();
   const int partner = lane & (lanes - 1);
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -61,16 +63,16 @@ __device__ __forceinline__ void reduce_across_warps(
 }
 
 // Any other group: all values through `workspace`, WIDTH * threads of them.
-template <class State, int WIDTH, class Group>
+template <class Shape, class State, int WIDTH, class Group>
 __device__ __forceinline__ void reduce_in_memory(
     State (&value)[WIDTH], const Group& group, typename State::Memory workspace) {
   constexpr int few = 8;  // so many values each thread adds up by itself, which saves the tree's barriers
   const int threads = group.size * group.columns;
   const int slot = group.rank * group.columns + group.column;
-  __syncthreads();
+  Shape::sync();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + slot, value[k]);
-  __syncthreads();
+  Shape::sync();
   int remaining = group.size;
   while (remaining > few) {
     const int half = (remaining + 1) / 2;
@@ -82,7 +84,7 @@ __device__ __forceinline__ void reduce_in_memory(
       }
     }
     remaining = half;
-    __syncthreads();
+    Shape::sync();
   }
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -102,9 +104,9 @@ __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename Sta
   } else if (group.dense && group.size % 32 == 0) {
     warp_reduce(value, 32, group.thread & 31);
     const int warps = group.size >> 5;
-    reduce_across_warps(value, group.thread, group.column * warps, warps, workspace);
+    reduce_across_warps<Shape>(value, group.thread, group.column * warps, warps, workspace);
   } else {
-    reduce_in_memory(value, group, workspace);
+    reduce_in_memory<Shape>(value, group, workspace);
   }
 }
 
