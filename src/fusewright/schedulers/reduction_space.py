@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -126,7 +126,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         if any(a.is_reduction != mapped[a].is_reduction for a in reference.logical):
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
     after = computed_after(fusion, reductions)
-    problem = _uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
+    problem = uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
     problem = problem or _misplaced(fusion, reference, maps)
     if problem is not None:
         return problem
@@ -212,10 +212,14 @@ def _is_reduced(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.is_reduction
 
 
-def _uncovered(
-    fusion: Fusion, reference: TensorView, maps: dict[TensorView, AxisMap], after: set[TensorView]
+def uncovered(
+    fusion: Fusion,
+    reference: TensorView,
+    maps: dict[TensorView, AxisMap],
+    after: set[TensorView],
+    leave_out: Collection[TensorView] = (),
 ) -> str | None:
-    """Why a tensor does not fit the reference's loops, or None."""
+    """Why a tensor does not fit the reference's loops, or None. Those of `leave_out` have others."""
     iteration = [a for a in reference.logical if not a.is_reduction and not a.is_broadcast]
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
@@ -223,7 +227,7 @@ def _uncovered(
     reductions = [n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction]
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
-            if not isinstance(tensor, TensorView):
+            if not isinstance(tensor, TensorView) or tensor in leave_out:
                 continue
             covered = maps.get(tensor)
             if covered is None:
