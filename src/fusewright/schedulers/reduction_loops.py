@@ -83,16 +83,19 @@ def inline(
     partials: Sequence[TensorView],
     width: int,
     load_position: int,
+    columns: Sequence[TensorView] = (),
+    placed: Sequence[TensorView] = (),
     side_by_side: bool = False,
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
-    So the loads of a whole unrolled stretch are in flight together. With `side_by_side` the partial results
-    of that stretch are made before one collective combines them all.
+    So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that
+    loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results of that
+    stretch are made before one collective combines them all.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
-    early = [load for load in loads if load not in space.after and _feeds(load, set(partials))]
+    early = [load for load in loads if load not in space.after and _feeds(load, {*partials, *columns})]
     if side_by_side:
         early += [tensor for partial in partials for tensor in _states(partial)]
     if early:
@@ -100,7 +103,7 @@ def inline(
     runs = _runs(partials, early) if width > 1 else []
     if runs:
         schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
-    inline_rest(schedule, {*early, *runs})
+    inline_rest(schedule, {*early, *runs, *placed})
 
 
 def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
