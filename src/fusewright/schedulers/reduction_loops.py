@@ -90,8 +90,8 @@ def inline(
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
     So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that
-    loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results of that
-    stretch are made before one collective combines them all.
+    loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results of
+    that stretch are made before one collective combines them all.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
