@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fusewright.core.errors import SimulationError as SimulationError
     from fusewright.core.errors import UserError as UserError
     from fusewright.core.options import Options as Options
+    from fusewright.frontend import DeviceMesh as DeviceMesh
     from fusewright.frontend import FusionCache as FusionCache
     from fusewright.frontend import FusionDefinition as FusionDefinition
     from fusewright.frontend import Scalar as Scalar
@@ -106,6 +107,7 @@ _EXPORTS = {
     "ConvertedGraph": "fusewright.torch_compile",
     "DataType": "fusewright.core.dtype",
     "DefinitionError": "fusewright.core.errors",
+    "DeviceMesh": "fusewright.frontend",
     "Facts": "fusewright.schedulers",
     "FusewrightError": "fusewright.core.errors",
     "FusionCache": "fusewright.frontend",

@@ -17,12 +17,13 @@ from fusewright.kernel.ir import (
     GridReduce,
     Ref,
 )
-from fusewright.sym import ZERO, as_int
+from fusewright.sym import ZERO
 from tests.readback.indices import Mismatch
 from tests.readback.operands import check_address, check_element
 from tests.readback.reader import Lines, Reader
 from tests.readback.structs import Struct
 from tests.readback.syntax import Expression
+from tests.readback.waits import team
 
 
 def _collective(
@@ -81,10 +82,6 @@ def _memory(reader: Reader, e: Expression, buffers: Sequence[Buffer | None]) -> 
             check_address(reader.names, part, Ref(buffer, ZERO))
 
 
-def _shape(reader: Reader) -> tuple[Any, ...]:
-    return "fw::block_shape", *(as_int(extent) or 0 for extent in reader.kernel.block)
-
-
 def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:
     return sum(2 ** of.index(axis) for axis in axes)
 
@@ -92,7 +89,7 @@ def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:
 def read_block_reduce(reader: Reader, stmt: BlockReduce, lines: Lines) -> None:
     def check(inner: Lines, partial: str, struct: Struct) -> None:
         [e] = inner.take("call").parts
-        template = struct.name, _bits(stmt.axes, THREAD_AXES), _shape(reader)
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader)
         if e[:3] != ("call", "fw::block_reduce", template) or e[3][0] != ("name", partial):
             raise Mismatch(f"no reduction of {partial} over {', '.join(a.name for a in stmt.axes)}")
         _memory(reader, e[3][1], stmt.workspace)
@@ -104,7 +101,7 @@ def read_cluster_reduce(reader: Reader, stmt: ClusterReduce, lines: Lines) -> No
     def check(inner: Lines, partial: str, struct: Struct) -> None:
         [e] = inner.take("call").parts
         blocks = reader.kernel.cluster
-        template = struct.name, _bits(stmt.axes, THREAD_AXES), _shape(reader), blocks
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader), blocks
         if e[:3] != ("call", "fw::cluster_reduce", template) or e[3][0] != ("name", partial):
             raise Mismatch(f"no reduction of {partial} over clusters of {blocks} blocks")
         _memory(reader, e[3][1], stmt.workspace)
@@ -137,7 +134,7 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
             for e, ref in zip(states[2], refs):
                 check_element(reader.names, e, ref, w)
     [e] = inner.take("call").parts
-    template = struct.name, _bits((stmt.axis,), THREAD_AXES), _shape(reader)
+    template = struct.name, _bits((stmt.axis,), THREAD_AXES), team(reader)
     if e[:3] != ("call", "fw::block_scan", template) or e[3][:2] != (("name", scanned), ("name", carried)):
         raise Mismatch(f"no scan along {stmt.axis.name}")
     _memory(reader, e[3][2], stmt.workspace)
@@ -167,7 +164,7 @@ def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
             if target != ("name", last):
                 raise Mismatch(f"{last} is not assigned")
         grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
-        template = struct.name, grid, threads, _shape(reader)
+        template = struct.name, grid, threads, team(reader)
         if e[:3] != ("call", function, template):
             raise Mismatch("no such reduction of the grid")
         values, workspace, partials, semaphore = e[3]

@@ -16,11 +16,13 @@ from fusewright.kernel.access import written_buffers
 from fusewright.kernel.ir import (
     TRUE,
     Alloc,
+    Arrive,
     Barrier,
     Bind,
     BlockReduce,
     BlockScan,
     Buffer,
+    BulkCopy,
     ClusterReduce,
     Combine,
     Compute,
@@ -31,13 +33,17 @@ from fusewright.kernel.ir import (
     Hold,
     If,
     Init,
+    InitMbarriers,
     Kernel,
     Let,
     LetValue,
     Ref,
+    Role,
+    Roles,
     ScalarParam,
     Scatter,
     Space,
+    Wait,
     operand_dtype,
     walk,
 )
@@ -62,6 +68,15 @@ from tests.readback.operands import (
 )
 from tests.readback.reader import Lines, Reader, Readers
 from tests.readback.syntax import Expression, SyntaxFault, parse_form
+from tests.readback.waits import (
+    read_arrive,
+    read_barrier,
+    read_bulk_copy,
+    read_init_mbarriers,
+    read_role,
+    read_roles,
+    read_wait,
+)
 
 _CACHES = {
     "": CacheOp.unspecified,
@@ -384,11 +399,6 @@ def _combine(reader: Reader, stmt: Combine, lines: Lines) -> None:
     )
 
 
-def _barrier(reader: Reader, stmt: Barrier, lines: Lines) -> None:
-    if lines.take("call").parts != (("call", "__syncthreads", (), ()),):
-        raise Mismatch("no barrier")
-
-
 def _hold(reader: Reader, stmt: Hold, lines: Lines) -> None:
     [e] = lines.take("call").parts
     if e[:3] != ("call", "fw::hold", ()) or len(e[3]) != 1:
@@ -413,6 +423,12 @@ STATEMENTS: Readers = {
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
     GridBarrier: read_grid_barrier,
-    Barrier: _barrier,
+    Barrier: read_barrier,
     Hold: _hold,
+    InitMbarriers: read_init_mbarriers,
+    BulkCopy: read_bulk_copy,
+    Arrive: read_arrive,
+    Wait: read_wait,
+    Roles: read_roles,
+    Role: read_role,
 }

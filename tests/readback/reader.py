@@ -20,6 +20,7 @@ from fusewright.kernel.ir import (
     Kernel,
     Operand,
     Ref,
+    Role,
     ScalarParam,
     Stmt,
     TensorParam,
@@ -82,6 +83,8 @@ class Reader:
         # Variables whose declaration comes with their first value.
         self.undeclared: set[Buffer] = set()
         self.has_arena = False
+        self.role: Role | None = None  # the one whose statements are read, and its number, from 1 on
+        self.role_number = 0
 
     # ---- the whole
 

@@ -26,6 +26,8 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS_PER_BLOCK = 1024
 WARP_SIZE = 32
+# Threads whose registers are moved together (PTX ISA, setmaxnreg).
+WARP_GROUP = 128
 # The widest access of one thread, in bytes, before sm_100 (PTX ISA, ld: .v4.b32).
 MAX_VECTOR_BYTES = 16
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.

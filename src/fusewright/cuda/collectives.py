@@ -12,6 +12,7 @@ from fusewright.core.code import conditional, member, primary, subscript
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.cuda.states import StateStruct
+from fusewright.cuda.waits import team_shape
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -23,7 +24,6 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
 )
-from fusewright.sym import as_int
 
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
@@ -60,8 +60,9 @@ def _bits(axes: Sequence[ParallelType], of: Sequence[ParallelType]) -> int:
 
 
 def _shape(printer: KernelPrinter) -> str:
-    extents = ", ".join(str(as_int(extent) or 0) for extent in printer.kernel.block)
-    return f"fw::block_shape<{extents}>"
+    if printer.role is not None:
+        printer.required.add("role")
+    return team_shape(printer.kernel, printer.role)
 
 
 def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:

@@ -3,7 +3,8 @@
 `print_kernel` walks the statements; each type of statement, operand and parameter has one function in a table
 (`STATEMENTS`, `OPERANDS`, `PARAMS`), so that a new node is one function and one line. Expressions are in
 expressions.py, spellings of types and constants in spelling.py, collective statements in collectives.py,
-copies in transfers.py, the reduction states that kernels define for their snippets in states.py.
+copies in transfers.py, mbarriers and roles in waits.py, the reduction states that kernels define for their
+snippets in states.py.
 
 The text depends on the kernel alone: the same kernel gives the same bytes in every process.
 """
@@ -20,7 +21,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
-from fusewright.cuda import collectives, snippets, transfers
+from fusewright.cuda import collectives, snippets, transfers, waits
 from fusewright.cuda.expressions import ExpressionPrinter
 from fusewright.cuda.spelling import (
     TYPE_SNIPPETS,
@@ -37,11 +38,13 @@ from fusewright.kernel.ir import (
     THREAD_AXES,
     TRUE,
     Alloc,
+    Arrive,
     Barrier,
     Bind,
     BlockReduce,
     BlockScan,
     Buffer,
+    BulkCopy,
     ClusterReduce,
     Combine,
     Compute,
@@ -54,18 +57,22 @@ from fusewright.kernel.ir import (
     Imm,
     IndexValue,
     Init,
+    InitMbarriers,
     Kernel,
     Let,
     LetValue,
     Operand,
     Param,
     Ref,
+    Role,
+    Roles,
     ScalarParam,
     ScalarRef,
     Scatter,
     Space,
     Stmt,
     TensorParam,
+    Wait,
     WorkspaceParam,
     index_name,
     operand_dtype,
@@ -120,6 +127,7 @@ class KernelPrinter:
         self.index_dtype = kernel.index_dtype
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
+        self.role: Role | None = None  # the one whose statements are printed
         self.written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
         self._names = {_ELEMENT.name: "w"}
         self._taken: set[str] = {identifier(kernel.name)}
@@ -511,10 +519,6 @@ def _combine(printer: KernelPrinter, stmt: Combine) -> None:
         printer.line(text + ";")
 
 
-def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
-    printer.line("__syncthreads();")
-
-
 def _hold(printer: KernelPrinter, stmt: Hold) -> None:
     printer.required.add("hold")
     printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
@@ -537,6 +541,12 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
     GridBarrier: collectives.grid_barrier,
-    Barrier: _barrier,
+    Barrier: waits.barrier,
     Hold: _hold,
+    InitMbarriers: waits.init_mbarriers,
+    BulkCopy: waits.bulk_copy,
+    Arrive: waits.arrive,
+    Wait: waits.wait,
+    Roles: waits.roles,
+    Role: waits.role,
 }

@@ -245,10 +245,14 @@ class Scheduled:
         """Opens a schedule for flat inputs."""
         if self._in_schedule:
             raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
+        self._open_schedule = self._schedule_for(inputs, device, views)
+        return self._open_schedule
+
+    def _schedule_for(self, inputs: Inputs, device: torch.device | None, views: bool = True) -> UserSchedule:
+        """A schedule for flat inputs, of which nothing is written yet."""
         hardware = hardware_for(place_of(inputs, device), self._options)
         planned = partial(self._planned_call, inputs, device, views)
-        self._open_schedule = UserSchedule(self._complete(), inputs, device, hardware, planned)
-        return self._open_schedule
+        return UserSchedule(self._complete(), inputs, device, hardware, planned)
 
     @explained
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:

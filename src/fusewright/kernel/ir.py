@@ -7,6 +7,7 @@ bound loops or guard statements are `sym.Expr`; values that the user computes ar
 Conventions
 - One `Buffer` is one linear array; `Ref(buffer, index)` is an element, index in elements.
 - A local buffer is private to a thread, a shared one to a block, a global one to the grid.
+- Copies in flight, what waits for them, and roles of threads are in waits.py.
 - `threadIdx.x`, `blockIdx.y`, ... are symbols named so (`thread_symbol`, `block_symbol`).
 - A condition is an `Expr` with value 0 or 1; `TRUE` guards nothing.
 """
@@ -23,9 +24,14 @@ from typing import TypeVar
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
-from fusewright.sym import Expr, Symbol, const, symbol
-
-TRUE: Expr = const(1)
+from fusewright.kernel.waits import Arrive as Arrive
+from fusewright.kernel.waits import BulkCopy as BulkCopy
+from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import Role as Role
+from fusewright.kernel.waits import Roles as Roles
+from fusewright.kernel.waits import Wait as Wait
+from fusewright.sym import TRUE as TRUE
+from fusewright.sym import Expr, Symbol, symbol
 
 THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -332,8 +338,8 @@ class BlockReduce:
     A collective: all threads of the block arrive, at the same iteration of every loop; a thread where
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
     side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
-    width values a thread. It begins with a barrier, so that a workspace may
-    serve several in turn (and nothing else), but orders no other memory.
+    width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
+    may serve several in turn (and nothing else), but orders no other memory.
     """
 
     op: ReductionOp
@@ -427,7 +433,10 @@ class GridBarrier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Barrier:
-    """All threads of the block arrive before any goes on; orders shared and global memory among them."""
+    """All threads of the block, or of the role that it stands in, arrive before any goes on.
+
+    It orders shared and global memory among them.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -458,7 +467,16 @@ Stmt = (
     | GridBarrier
     | Barrier
     | Hold
+    | InitMbarriers
+    | BulkCopy
+    | Arrive
+    | Wait
+    | Roles
+    | Role
 )
+
+#: The classes of statements that have a body.
+NESTING = (For, If, Bind, Roles, Role)
 
 
 # ---- the kernel -------------------------------------------------------------------------------
@@ -496,7 +514,7 @@ class Kernel:
 
 
 #: What statements stand in.
-BodyT = TypeVar("BodyT", bound=For | If | Bind | Kernel)
+BodyT = TypeVar("BodyT", bound=For | If | Bind | Roles | Role | Kernel)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
@@ -510,17 +528,18 @@ def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | Non
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements nested directly in `stmt`."""
-    return stmt.body if isinstance(stmt, (For, If, Bind)) else ()
+    return stmt.body if isinstance(stmt, NESTING) else ()
 
 
 def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """The statement with `change` applied to the statements nested directly in it, if there are any."""
-    return with_body(stmt, change(stmt.body)) if isinstance(stmt, (For, If, Bind)) else stmt
+    return with_body(stmt, change(stmt.body)) if isinstance(stmt, NESTING) else stmt
 
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
-    return outer if body is outer.body else dataclasses.replace(outer, body=body)
+    # Of roles only roles are made, which `verify` checks.
+    return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 
 
 def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]:

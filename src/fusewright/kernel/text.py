@@ -59,6 +59,7 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
+from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -271,6 +272,35 @@ def _hold(stmt: Hold) -> str:
     return f"hold {stmt.buffer.name}"
 
 
+def _init_mbarriers(stmt: InitMbarriers) -> str:
+    return f"begin mbarriers {stmt.buffer.name} of {to_text(stmt.arrivals)} arrivals"
+
+
+def _bulk_copy(stmt: BulkCopy) -> str:
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    count = to_text(stmt.count)
+    dst, src = (f"{ref.buffer.name}[{to_text(ref.index)}:+{count}]" for ref in (stmt.dst, stmt.src))
+    return f"start {dst} = {src}{pred} for {operand_text(stmt.mbarrier)}"
+
+
+def _arrive(stmt: Arrive) -> str:
+    return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
+
+
+def _wait(stmt: Wait) -> str:
+    return f"wait for phase {to_text(stmt.phase)} of {operand_text(stmt.mbarrier)}"
+
+
+def _roles(stmt: Roles) -> str:
+    return "roles:"
+
+
+def _role(stmt: Role) -> str:
+    registers = f" with {stmt.registers} registers" if stmt.registers else ""
+    end = stmt.first + stmt.count - 1
+    return f"role {stmt.name} of {stmt.axis.ir_name} {stmt.first} to {end}{registers}:"
+
+
 STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Alloc: _alloc,
     Let: _let,
@@ -290,4 +320,10 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
+    InitMbarriers: _init_mbarriers,
+    BulkCopy: _bulk_copy,
+    Arrive: _arrive,
+    Wait: _wait,
+    Roles: _roles,
+    Role: _role,
 }

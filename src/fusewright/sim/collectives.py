@@ -15,6 +15,7 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.op import ReductionOp, States, converted, selected
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -59,7 +60,7 @@ def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
 
 def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     machine.arrive("a block reduction")
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.axes)
     contributions = _contributions(machine, stmt)
     block = tuple(reversed(machine.program.launch.block))
     dims = tuple(THREAD_DIMS[axis] for axis in stmt.axes)
@@ -74,7 +75,7 @@ def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
     if bool(missing.any()):
         problem = "a cluster reduction is reached by other blocks of the cluster but not this one"
         raise Fault(SimulationError, problem, int(missing.nonzero()[0]) * machine.threads)
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.axes)
     block = dict(zip(THREAD_AXES, machine.program.launch.block))
     reduced = math.prod(block[axis] for axis in stmt.axes)
     # Where no warp is of one group alone, each group sends what it found.
@@ -93,7 +94,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     present = machine.arrive("a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     _check_groups(machine, stmt, present)
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.thread_axes)
     _use_partials(machine, stmt, present)
     contributions = _contributions(machine, stmt)
     dims = (
@@ -206,9 +207,15 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
     return tuple(state[..., 0] for state in states)
 
 
-def use_workspace(machine: Machine, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce) -> None:
-    """Check that the scratch in shared memory is large enough, and undefine it."""
-    _use_scratch(machine, stmt.workspace, stmt.width * machine.threads)
+def use_workspace(
+    machine: Machine,
+    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
+    axes: Sequence[ParallelType] = (),
+) -> None:
+    """Check that the scratch in shared memory is large enough, and undefine it. `axes`: of a reduction."""
+    of_block = machine.active.team is None
+    shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
+    _use_scratch(machine, stmt.workspace, stmt.width * machine.active.team_size // shared_by)
 
 
 def _use_scratch(machine: Machine, buffers: Sequence[Buffer | None], needed: int) -> None:

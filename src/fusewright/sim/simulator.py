@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from fusewright.core.hardware import HardwareInfo
 from fusewright.kernel.ir import (
     Alloc,
+    Arrive,
     Barrier,
     Bind,
     BlockReduce,
     BlockScan,
+    BulkCopy,
     ClusterReduce,
     Combine,
     Compute,
@@ -21,11 +23,15 @@ from fusewright.kernel.ir import (
     Hold,
     If,
     Init,
+    InitMbarriers,
     Kernel,
     Let,
     LetValue,
+    Role,
+    Roles,
     Scatter,
     Stmt,
+    Wait,
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
@@ -62,6 +68,14 @@ from fusewright.sim.statements import (
     run_scatter,
 )
 from fusewright.sim.usage import usage_of
+from fusewright.sim.waits import (
+    run_arrive,
+    run_bulk_copy,
+    run_init_mbarriers,
+    run_role,
+    run_roles,
+    run_wait,
+)
 
 HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
@@ -82,6 +96,12 @@ HANDLERS: dict[type[Stmt], Handler] = {
     GridBarrier: run_grid_barrier,
     Barrier: run_barrier,
     Hold: run_hold,
+    InitMbarriers: run_init_mbarriers,
+    BulkCopy: run_bulk_copy,
+    Arrive: run_arrive,
+    Wait: run_wait,
+    Roles: run_roles,
+    Role: run_role,
 }
 
 DEFAULT_OPTIONS = SimOptions()
@@ -109,6 +129,7 @@ def simulate(
 
     Raises:
         OutOfBoundsError, UninitializedReadError, RaceError, UnwrittenOutputError: see there.
+        DeadlockError: threads wait for what nobody will do; says who waits for what.
         SimulationError: anything else that is wrong on any GPU: misaligned vectors, a collective that only
             some threads reach, a launch beyond the limits, a size or pointer that the kernel is not for.
     """

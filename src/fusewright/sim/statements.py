@@ -32,7 +32,7 @@ from fusewright.kernel.ir import (
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
-from fusewright.sim.machine import Machine
+from fusewright.sim.machine import Machine, Steps
 from fusewright.sim.memory import Filled
 
 
@@ -71,14 +71,14 @@ def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tens
         raise Fault(OutOfBoundsError, problem, lane, index=index)
 
 
-def run_if(machine: Machine, stmt: If) -> None:
+def run_if(machine: Machine, stmt: If) -> Steps:
     active = machine.active.narrow(machine.index(stmt.cond))
     if active is not None:
         with machine.only(active), machine.scope():
-            machine.run(stmt.body)
+            yield from machine.steps(stmt.body)
 
 
-def run_for(machine: Machine, stmt: For) -> None:
+def run_for(machine: Machine, stmt: For) -> Steps:
     extent = _block_uniform(machine, machine.index(stmt.extent))
     count = int(extent.max()) if isinstance(extent, Tensor) else extent
     renewed = machine.program.usage.renewed.get(stmt, ())
@@ -91,10 +91,10 @@ def run_for(machine: Machine, stmt: For) -> None:
             for buffer in renewed:
                 machine.renew(buffer)
             with machine.only(active):
-                machine.run(stmt.body)
+                yield from machine.steps(stmt.body)
 
 
-def run_bind(machine: Machine, stmt: Bind) -> None:
+def run_bind(machine: Machine, stmt: Bind) -> Steps:
     """The blocks of each choice run the body by themselves."""
     position = machine.index(stmt.position)
     starts = [machine.index(start) for start in stmt.starts]
@@ -106,7 +106,7 @@ def run_bind(machine: Machine, stmt: Bind) -> None:
         with machine.only(active), machine.scope():
             for name, param in zip(stmt.names, choice):
                 machine.name_param(name, param)
-            machine.run(stmt.body)
+            yield from machine.steps(stmt.body)
 
 
 def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:

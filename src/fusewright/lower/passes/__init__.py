@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fusewright.kernel.ir import Kernel
+from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
@@ -31,6 +32,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
     ("gather guards", gather_guards),
+    ("approximate", approximate),
     ("hoist invariants", hoist_invariants),
     ("round in registers", round_in_registers),
     ("hold rows", hold_rows),
