@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     ScalarParam,
     ScalarRef,
     Space,
+    workspace_size,
 )
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.domains import Domains
@@ -194,9 +195,12 @@ class Context:
         extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
-        key = (tuple(dtypes), width)
+        block = [as_int(extent) for extent in extents]
+        key = (tuple(dtypes), tuple(axes), width)
         if key not in self.workspaces:
             size = product(extents) * width
+            if None not in block:
+                size = const(workspace_size(axes, [extent or 1 for extent in block], width))
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)

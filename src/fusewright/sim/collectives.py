@@ -20,10 +20,12 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     BlockScan,
+    Buffer,
     GridBarrier,
     GridReduce,
     Operand,
     Ref,
+    workspace_size,
 )
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
@@ -185,14 +187,51 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
 
 
 def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) -> None:
-    """Check that the scratch in shared memory is large enough, and undefine it."""
+    """Check that the scratch in shared memory is large enough, and that nothing uses it at the same time;
+    undefine it.
+    """
+    axes = (stmt.axis,) if isinstance(stmt, BlockScan) else _thread_axes(stmt)
+    needed = workspace_size(axes, _team(machine), stmt.width)
+    for buffer in filter(None, stmt.workspace):
+        if isinstance(stmt, BlockReduce) and stmt.ordered:
+            _check_ordered(machine, buffer)
+    machine.collectives[axes] += 1
     for buffer in stmt.workspace:
         if buffer is None:
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * machine.active.team_size)
+        _check_room(memory, needed)
         memory.clobber()
+        machine.scratch[buffer] = (axes, machine.collectives[axes], machine.epoch)
+
+
+def _check_ordered(machine: Machine, buffer: Buffer) -> None:
+    """A Fault unless all threads have passed a barrier since the buffer was last used as a workspace.
+
+    A collective along the same axes has one inside.
+    """
+    before = machine.scratch.get(buffer)
+    if before is None:
+        return
+    axes, count, epoch = before
+    if machine.collectives[axes] == count and int(torch.as_tensor(machine.epoch - epoch).min()) == 0:
+        raise Fault(
+            RaceError, f"race: threads may still read `{buffer.name}`, for the reduction before this one"
+        )
+
+
+def _team(machine: Machine) -> tuple[int, int, int]:
+    """The extents of the threads that a collective is of: the block's, or those of a role."""
+    x, y, z = machine.program.launch.block
+    if machine.active.team is None:
+        return x, y, z
+    size = machine.active.team_size
+    return (size, 1, 1) if y * z == 1 else (x, size // x, 1) if z == 1 else (x, y, size // (x * y))
+
+
+def _thread_axes(stmt: BlockReduce | GridReduce) -> tuple[ParallelType, ...]:
+    return stmt.axes if isinstance(stmt, BlockReduce) else stmt.thread_axes
 
 
 def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:

@@ -1,6 +1,7 @@
 // requires: warp_reduce
 // Reduction over the threads of a block along some of its axes; every thread gets the result of its group.
-// It begins with a barrier, so that it may use the same workspace as the one before it.
+// It begins with a barrier, so that it may use the same workspace as the one before it, unless it is ORDERED: then
+// all threads have passed a barrier since the workspace was last used.
 //
 // State is as in warp_reduce; State::Memory holds one pointer a state, with load(i) and store(i, state).
 
@@ -11,6 +12,7 @@ template <int X, int Y, int Z> struct block_shape {
   static __device__ __forceinline__ int x() { return X ? X : int(blockDim.x); }
   static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
   static __device__ __forceinline__ int z() { return Z ? Z : int(blockDim.z); }
+  static constexpr bool is_known = X && Y && Z;
   // A barrier of all these threads.
   static __device__ __forceinline__ void sync() { __syncthreads(); }
 };
@@ -40,19 +42,34 @@ template <int AXES, class Shape> struct block_group {
 };
 
 // Groups of `warps` whole warps, this thread's starting at warp `first`: one value a warp, through `workspace`.
-template <class Shape, class State, int WIDTH>
+template <class Shape, bool ORDERED, class State, int WIDTH>
 __device__ __forceinline__ void reduce_across_warps(
     State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+  constexpr int few = 8;  // so many warps' values each thread loads side by side, which saves rounds of shuffles
   const int lane = thread & 31, warp = thread >> 5;
   int lanes = 1;
 #pragma unroll
   for (int i = 0; i < 5; ++i) lanes = lanes < warps ? 2 * lanes : lanes;
-  Shape::sync();
+  if (!ORDERED) Shape::sync();
   if (lane == 0) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) workspace.store(warp * WIDTH + k, value[k]);
   }
   Shape::sync();
+  if (Shape::is_known && WIDTH == 1 && warps <= few) {
+    State of_warps[few];
+#pragma unroll
+    for (int i = 0; i < few; ++i) of_warps[i] = i < warps ? workspace.load(first + i) : State::identity();
+#pragma unroll
+    for (int step = 1; step < few; step *= 2) {
+#pragma unroll
+      for (int i = 0; i + step < few; i += 2 * step) {
+        if (i + step < warps) of_warps[i] = State::combine(of_warps[i], of_warps[i + step]);
+      }
+    }
+    value[0] = of_warps[0];
+    return;
+  }
   const int partner = lane & (lanes - 1);
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -63,13 +80,13 @@ __device__ __forceinline__ void reduce_across_warps(
 }
 
 // Any other group: all values through `workspace`, WIDTH * threads of them.
-template <class Shape, class State, int WIDTH, class Group>
+template <class Shape, bool ORDERED, class State, int WIDTH, class Group>
 __device__ __forceinline__ void reduce_in_memory(
     State (&value)[WIDTH], const Group& group, typename State::Memory workspace) {
   constexpr int few = 8;  // so many values each thread adds up by itself, which saves the tree's barriers
   const int threads = group.size * group.columns;
   const int slot = group.rank * group.columns + group.column;
-  Shape::sync();
+  if (!ORDERED) Shape::sync();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + slot, value[k]);
   Shape::sync();
@@ -95,7 +112,7 @@ __device__ __forceinline__ void reduce_in_memory(
   }
 }
 
-template <class State, int AXES, class Shape, int WIDTH>
+template <class State, int AXES, class Shape, bool ORDERED = false, int WIDTH>
 __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename State::Memory workspace) {
   const block_group<AXES, Shape> group;
   if (group.size == 1) return;
@@ -104,9 +121,9 @@ __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename Sta
   } else if (group.dense && group.size % 32 == 0) {
     warp_reduce(value, 32, group.thread & 31);
     const int warps = group.size >> 5;
-    reduce_across_warps<Shape>(value, group.thread, group.column * warps, warps, workspace);
+    reduce_across_warps<Shape, ORDERED>(value, group.thread, group.column * warps, warps, workspace);
   } else {
-    reduce_in_memory<Shape>(value, group, workspace);
+    reduce_in_memory<Shape, ORDERED>(value, group, workspace);
   }
 }
 
