@@ -15,7 +15,6 @@ Conventions
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from typing import TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
-from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
@@ -337,9 +335,9 @@ class BlockReduce:
     A collective: all threads of the block arrive, at the same iteration of every loop; a thread where
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
     side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
-    `workspace_size` elements. It begins with a barrier, so that a workspace may serve several in turn (and
-    nothing else), but orders no other memory. `ordered`: it needs no barrier to begin with, as all threads
-    have passed one since the workspace was last used.
+    width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
+    may serve several in turn (and nothing else), but orders no other memory. `ordered`: it
+    needs no barrier to begin with, as all threads have passed one since the workspace was last used.
     """
 
     op: ReductionOp
@@ -493,18 +491,6 @@ class Kernel:
 
 #: What statements stand in.
 BodyT = TypeVar("BodyT", bound=For | If | Bind | Roles | Role | Kernel)
-
-
-def workspace_size(axes: Sequence[ParallelType], block: Sequence[int], width: int) -> int:
-    """The elements of a workspace for a reduction or scan along `axes` of a block: `width` values of each
-    thread, or of each warp where the threads that reduce together are whole warps (block_reduce.cuh).
-    """
-    x, y, _ = block
-    has_x, has_y, has_z = (axis in axes for axis in THREAD_AXES)
-    group = math.prod(extent for axis, extent in zip(THREAD_AXES, block) if axis in axes)
-    dense = (has_x or x == 1 or not (has_y or has_z)) and (has_y or y == 1 or not has_z)
-    warps = dense and group % WARP_SIZE == 0
-    return math.prod(block) * width // (WARP_SIZE if warps else 1)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:

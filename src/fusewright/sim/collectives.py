@@ -14,6 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -25,7 +26,6 @@ from fusewright.kernel.ir import (
     GridReduce,
     Operand,
     Ref,
-    workspace_size,
 )
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
@@ -58,7 +58,7 @@ def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
 
 def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     machine.arrive("a block reduction")
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.axes)
     contributions = _contributions(machine, stmt)
     block = tuple(reversed(machine.program.launch.block))
     dims = tuple(THREAD_DIMS[axis] for axis in stmt.axes)
@@ -73,7 +73,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     present = machine.arrive("a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     _check_groups(machine, stmt, present)
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.thread_axes)
     _use_partials(machine, stmt, present)
     contributions = _contributions(machine, stmt)
     dims = (
@@ -186,24 +186,26 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
     return tuple(state[..., 0] for state in states)
 
 
-def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) -> None:
-    """Check that the scratch in shared memory is large enough, and that nothing uses it at the same time;
-    undefine it.
+def use_workspace(
+    machine: Machine, stmt: BlockReduce | BlockScan | GridReduce, axes: Sequence[ParallelType] = ()
+) -> None:
+    """Check that the scratch in shared memory is large enough, and that no reduction before this one may still
+    use it; undefine it. `axes`: of a reduction.
     """
-    axes = (stmt.axis,) if isinstance(stmt, BlockScan) else _thread_axes(stmt)
-    needed = workspace_size(axes, _team(machine), stmt.width)
+    of_block = machine.active.team is None or tuple(axes) == (ParallelType.block_x,)
+    shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
     for buffer in filter(None, stmt.workspace):
         if isinstance(stmt, BlockReduce) and stmt.ordered:
             _check_ordered(machine, buffer)
-    machine.collectives[axes] += 1
+    machine.collectives[tuple(axes)] += 1
     for buffer in stmt.workspace:
         if buffer is None:
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, needed)
+        _check_room(memory, stmt.width * machine.active.team_size // shared_by)
         memory.clobber()
-        machine.scratch[buffer] = (axes, machine.collectives[axes], machine.epoch)
+        machine.scratch[buffer] = (tuple(axes), machine.collectives[tuple(axes)], machine.epoch)
 
 
 def _check_ordered(machine: Machine, buffer: Buffer) -> None:
@@ -219,19 +221,6 @@ def _check_ordered(machine: Machine, buffer: Buffer) -> None:
         raise Fault(
             RaceError, f"race: threads may still read `{buffer.name}`, for the reduction before this one"
         )
-
-
-def _team(machine: Machine) -> tuple[int, int, int]:
-    """The extents of the threads that a collective is of: the block's, or those of a role."""
-    x, y, z = machine.program.launch.block
-    if machine.active.team is None:
-        return x, y, z
-    size = machine.active.team_size
-    return (size, 1, 1) if y * z == 1 else (x, size // x, 1) if z == 1 else (x, y, size // (x * y))
-
-
-def _thread_axes(stmt: BlockReduce | GridReduce) -> tuple[ParallelType, ...]:
-    return stmt.axes if isinstance(stmt, BlockReduce) else stmt.thread_axes
 
 
 def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
