@@ -189,8 +189,8 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
 def use_workspace(
     machine: Machine, stmt: BlockReduce | BlockScan | GridReduce, axes: Sequence[ParallelType] = ()
 ) -> None:
-    """Check that the scratch in shared memory is large enough, and that no reduction before this one may still
-    use it; undefine it. `axes`: of a reduction.
+    """Check that the scratch in shared memory is large enough, and that no reduction before may still use it;
+    undefine it. `axes`: of a reduction.
     """
     of_block = machine.active.team is None or tuple(axes) == (ParallelType.block_x,)
     shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
