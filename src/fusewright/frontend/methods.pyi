@@ -25,6 +25,7 @@ from fusewright.schedulers import (
     GemmTile,
     HeuristicParams,
     InnerOuterParams,
+    InnerOuterPersistentParams,
     LaunchParams,
     MatmulParams,
     MatMulTileOptions,
@@ -1616,6 +1617,14 @@ class SchedulingMethods:
     @overload
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
     @overload
+    def prefetch(self, tensor: Tensor) -> None:
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+
+        Its load is in flight while the iteration before works. It takes twice the registers.
+        """
+    @overload
+    def prefetch(self, arg: Tensor) -> None: ...
+    @overload
     def accumulate_in_registers(self, tensor: Tensor) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
 
@@ -1896,6 +1905,11 @@ class TensorMethods:
 
         An output lies as its definition says: its loops have to go over its memory in order.
         """
+    def prefetch(self) -> Tensor:
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+
+        Its load is in flight while the iteration before works. It takes twice the registers.
+        """
     def accumulate_in_registers(self) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
 
@@ -2107,6 +2121,27 @@ class EditableInnerOuterParams:
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> InnerOuterParams: ...
 
+class EditableInnerOuterPersistentParams:
+    """A InnerOuterPersistentParams whose fields may be assigned."""
+
+    @property
+    def lparams(self) -> EditableLaunchParams: ...
+    @lparams.setter
+    def lparams(self, value: LaunchParams | EditableLaunchParams) -> None: ...
+    @property
+    def cparams(self) -> EditableCompileParams: ...
+    @cparams.setter
+    def cparams(self, value: CompileParams | EditableCompileParams) -> None: ...
+    reason: str
+    vectorization_factor: int
+    batches_per_block_inner_reduction: int
+    project_persistent_buffers: bool
+    prefetch_rows: bool
+    @property
+    def elements_a_warp(self) -> int: ...
+    def update(self, fields: Mapping[str, Any]) -> None: ...
+    def freeze(self) -> InnerOuterPersistentParams: ...
+
 class EditableGemmTile:
     """A GemmTile whose fields may be assigned."""
 
@@ -2261,6 +2296,7 @@ class EditableReductionParams:
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
     assumed_reduction_sizes: tuple[int, ...]
+    streams_inputs: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

@@ -198,7 +198,7 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
     if root is not None:
         iteration, found = _axes_form(root, at_border)
         text, expressions = f"{text} over {iteration}", [*expressions, *found]
-    is_scheduled = tensor.root is not None and not tensor.is_placed
+    is_scheduled = tensor.prefetched or (tensor.root is not None and not tensor.is_placed)
     is_scheduled |= (
         tensor.storage is not None
         or tensor.inline_at > 0

@@ -86,7 +86,8 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
         lines.append(f" allocation domain : ({axes_text(tensor.allocation)})")
     lines.append(f" contiguity: {' '.join('n' if c is None else 'tf'[not c] for c in tensor.contiguity)}")
     lines += [f"  {t}" for t in transforms_between(tensor.logical, tensor.loop)]
-    lines.append(f" loop domain : ({axes_text(tensor.loop)})")
+    ahead = ", loaded an iteration ahead" if tensor.prefetched else ""
+    lines.append(f" loop domain : ({axes_text(tensor.loop)}){ahead}")
     if tensor.storage is not None:
         axes, padding = tensor.storage.axes, tensor.storage.padding
         lines.append(f" stored along : ({axes_text(axes)}), padding {padding}")

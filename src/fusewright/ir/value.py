@@ -33,6 +33,7 @@ class Storage:
 class TensorView:
     """A tensor and how it is iterated over and stored.
 
+    prefetched: whether it is loaded an iteration ahead of the loop that it is inlined into.
     root: the axes that its definition produces, when a transform (rfactor) made others logical; else None.
     logical: its dimensions, reduced ones included.
     maybe_root: the axes that its definition produces.
@@ -54,6 +55,7 @@ class TensorView:
         "label",
         "dtype",
         "memory",
+        "prefetched",
         "root",
         "logical",
         "maybe_root",
@@ -86,6 +88,7 @@ class TensorView:
         self.label = label
         self.dtype = dtype
         self.memory = memory
+        self.prefetched = False
         self.redefine(logical, root)
         self.loop: list[IterDomain] = list(logical)
         self.allocation = tuple(allocation) if allocation is not None else self.logical

@@ -335,8 +335,8 @@ class BlockReduce:
     A collective: all threads of the block arrive, at the same iteration of every loop; a thread where
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
     side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
-    width values a thread. It begins with a barrier, so that a workspace may
-    serve several in turn (and nothing else), but orders no other memory.
+    width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
+    may serve several in turn (and nothing else), but orders no other memory.
     """
 
     op: ReductionOp

@@ -12,6 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -30,7 +31,7 @@ from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, as_int, const, eq, lt, maximum, product
+from fusewright.sym import ONE, Expr, as_int, const, eq, floordiv, lt, maximum, product
 
 
 @dataclass(eq=False)
@@ -185,18 +186,20 @@ class Context:
     # ---- scratch memory
 
     def workspace(
-        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, scans: bool = False
     ) -> tuple[Buffer, ...]:
-        """Shared memory for a reduction across the threads of a block, reused by all of its kind.
+        """Shared memory for a reduction or scan across the threads of a block, reused by all of its size.
 
-        None where the threads are a power of two within a warp, which shuffles serve.
+        None where the threads are a power of two within a warp, which shuffles serve. A scan brings the
+        values of all threads there, a reduction perhaps fewer.
         """
         extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
-        key = (tuple(dtypes), width)
+        shared_by = 1 if scans else threads_a_value(extents, axes)
+        size = floordiv(product(extents) * width, const(shared_by))
+        key = (tuple(dtypes), size)
         if key not in self.workspaces:
-            size = product(extents) * width
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)

@@ -140,7 +140,8 @@ class Item:
     """Statements of one node (or part of one), the loops around them, and what they read and write.
 
     Axes of threads and blocks, and of extent 1, are no loops: work under them need not stand together.
-    `reduces` are those loops that have to end before what the item writes is a result.
+    `reduces` are those loops that have to end before what the item writes is a result. `barriers`: the grid
+    barriers that it comes after.
     """
 
     loops: tuple[Loop, ...]
@@ -150,6 +151,7 @@ class Item:
     order: int
     reduces: tuple[Loop, ...] = ()
     depends: set[int] = field(default_factory=set)
+    barriers: int = 0
 
     def __post_init__(self) -> None:
         self.loops = tuple(loop for loop in self.loops if loop.is_real)
@@ -180,8 +182,9 @@ def link(items: Sequence[Item]) -> None:
 def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
     """The statements of `items` inside their common outer `depth` loops.
 
-    Items that share their next loop form one cluster, clusters are ordered by dependence and then by
-    first item. ScheduleError if two clusters need each other: something is inlined too far.
+    Items that share their next loop form one cluster. Clusters are ordered by dependence, then by the grid
+    barriers before them, so that one serves all that blocks pass on at a time, and then by first item.
+    ScheduleError if two clusters need each other: something is inlined too far.
     """
     clusters: dict[object, list[Item]] = {}
     for item in items:
@@ -196,7 +199,9 @@ def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
     for key, needs in waiting.items():
         for need in needs:
             users.setdefault(need, []).append(key)
-    rank = {key: members[0].order for key, members in clusters.items()}
+    rank = {
+        key: (max([item.barriers for item in members]), members[0].order) for key, members in clusters.items()
+    }
     ready = [(rank[key], i, key) for i, (key, needs) in enumerate(waiting.items()) if not needs]
     heapq.heapify(ready)
     position = {key: i for i, key in enumerate(clusters)}

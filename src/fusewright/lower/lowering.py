@@ -38,6 +38,7 @@ from fusewright.lower.interface import (
 from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
+from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
 from fusewright.sym import Expr, Symbol, as_int, const, divides, product
 
@@ -67,6 +68,17 @@ def _compute_nodes(fusion: Fusion) -> list[Node]:
     return [node for node in fusion.ordered_nodes() if not node.is_scalar]
 
 
+def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, int]:
+    """How many grid barriers each node comes after: one for each time that blocks pass tensors to others."""
+    outputs = set(fusion.output_tensors())
+    before: dict[Node, int] = {}
+    for node in nodes:
+        made = ((t, before[t.definition]) for t in node.tensor_inputs if t.definition in before)
+        passed = (n + (t.memory is MemoryType.global_ and t not in outputs) for t, n in made)
+        before[node] = max(passed, default=0)
+    return before
+
+
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
@@ -82,8 +94,13 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     ctx = Context(fusion, nodes, domains, loops, buffers, dims)
     _check_readers(ctx)
     items: list[Item] = []
+    barriers = _grid_barriers_before(nodes, fusion)
     for position, node in enumerate(nodes):
-        items += node_items(ctx, node, position * _ORDER_STEP)
+        own = node_items(ctx, node, position * _ORDER_STEP)
+        own = prefetched(ctx, node, own) if node.output.prefetched else own
+        for item in own:
+            item.barriers = barriers[node]
+        items += own
     link(items)
     nest = build_nest(items)
     body = (*_allocations(ctx), *nest)

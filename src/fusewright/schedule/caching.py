@@ -194,6 +194,23 @@ def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding
     tensor.storage = Storage(tuple(tensor.loop[position] for position in positions), padding)
 
 
+def prefetch(fusion: Fusion, tensor: TensorView) -> None:
+    """The tensor is loaded one iteration ahead of the loop that it is inlined into."""
+    node = tensor.definition
+    loads = node is not None and (node.traits.move or node.traits.indexed)
+    if node is None or not loads or not fusion.is_input(node.inputs[0]) or len(node.tensor_inputs) > 1:
+        raise ScheduleError(
+            f"prefetch: {tensor.name} is not copied from an input", hint="cache_after makes such a copy"
+        )
+    if tensor.memory is not MemoryType.local:
+        raise ScheduleError(
+            f"prefetch: {tensor.name} is in {tensor.memory.name} memory",
+            expected=MemoryType.local.name,
+            given=tensor.memory.name,
+        )
+    tensor.prefetched = True
+
+
 def set_allocation_as_loop(fusion: Fusion, tensor: TensorView) -> None:
     """The order of a tensor's elements: along its loops. An output has to lie so already."""
     _check_lies_along_loops("set_allocation_as_loop", fusion, tensor)

@@ -89,6 +89,7 @@ class Schedule:
         "set_memory_type",
         "store_along",
         "set_allocation_as_loop",
+        "prefetch",
         "accumulate_in_registers",
         "all_reduce",
         "transform_like",
@@ -289,6 +290,14 @@ class Schedule:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
         caching.set_allocation_as_loop(self.fusion, tensor)
+
+    @_primitive
+    def prefetch(self, tensor: TensorView) -> None:
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+
+        Its load is in flight while the iteration before works. It takes twice the registers.
+        """
+        caching.prefetch(self.fusion, tensor)
 
     @_primitive
     def accumulate_in_registers(self, tensor: TensorView) -> TensorView:

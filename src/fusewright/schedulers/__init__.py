@@ -36,6 +36,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler, key_of, untuned
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
+from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import (
@@ -47,6 +48,7 @@ from fusewright.schedulers.params import (
     GemmTile,
     HeuristicParams,
     InnerOuterParams,
+    InnerOuterPersistentParams,
     LaunchParams,
     Legal,
     MatmulParams,
@@ -99,6 +101,8 @@ __all__ = [
     "Heuristic",
     "HeuristicParams",
     "InnerOuterParams",
+    "InnerOuterPersistentParams",
+    "InnerOuterPersistentScheduler",
     "InnerOuterScheduler",
     "InnerPersistentScheduler",
     "LaunchParams",

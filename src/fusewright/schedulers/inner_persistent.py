@@ -112,7 +112,7 @@ class InnerPersistentScheduler:
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:
             length.check(original)
-        ports = cache_inputs_and_outputs(schedule)
+        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         if holds:

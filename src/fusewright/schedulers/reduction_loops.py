@@ -69,21 +69,28 @@ def distribute(
 
 
 def inline(
-    schedule: Schedule, space: ReductionSpace, partials: Sequence[TensorView], width: int, load_position: int
+    schedule: Schedule,
+    space: ReductionSpace,
+    partials: Sequence[TensorView],
+    width: int,
+    load_position: int,
+    columns: Sequence[TensorView] = (),
+    placed: Sequence[TensorView] = (),
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
-    So the loads of a whole unrolled stretch are in flight together.
+    So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that
+    loads feed as well. `placed`: tensors that are inlined already.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
-    early = [load for load in loads if load not in space.after and _feeds(load, set(partials))]
+    early = [load for load in loads if load not in space.after and _feeds(load, {*partials, *columns})]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
     runs = _runs(partials, early) if width > 1 else []
     if runs:
         schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
-    inline_rest(schedule, {*early, *runs})
+    inline_rest(schedule, {*early, *runs, *placed})
 
 
 def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:

@@ -14,6 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -56,7 +57,7 @@ def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
 
 def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     machine.arrive("a block reduction")
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.axes)
     contributions = _contributions(machine, stmt)
     block = tuple(reversed(machine.program.launch.block))
     dims = tuple(THREAD_DIMS[axis] for axis in stmt.axes)
@@ -71,7 +72,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     present = machine.arrive("a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     _check_groups(machine, stmt, present)
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.thread_axes)
     _use_partials(machine, stmt, present)
     contributions = _contributions(machine, stmt)
     dims = (
@@ -184,14 +185,18 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
     return tuple(state[..., 0] for state in states)
 
 
-def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) -> None:
-    """Check that the scratch in shared memory is large enough, and undefine it."""
+def use_workspace(
+    machine: Machine, stmt: BlockReduce | BlockScan | GridReduce, axes: Sequence[ParallelType] = ()
+) -> None:
+    """Check that the scratch in shared memory is large enough, and undefine it. `axes`: of a reduction."""
+    of_block = machine.active.team is None
+    shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
     for buffer in stmt.workspace:
         if buffer is None:
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * machine.active.team_size)
+        _check_room(memory, stmt.width * machine.active.team_size // shared_by)
         memory.clobber()
 
 

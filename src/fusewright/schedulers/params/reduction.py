@@ -47,6 +47,8 @@ class ReductionParams(HeuristicParams):
     lparams.gdimy blocks down the columns. A persistent kernel gives each thread
     batches_per_block_inner_reduction rows of its columns to hold.
 
+    streams_inputs: what is read at every point is marked to leave the caches first.
+
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
     fastest_dim and lparams.
     """
@@ -72,6 +74,7 @@ class ReductionParams(HeuristicParams):
     pad_inner_reduction_to_warp: bool = choice(False, when=_INNER)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    streams_inputs: bool = choice(False)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -178,4 +181,5 @@ class ReductionParams(HeuristicParams):
         else:
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
+            self.expect("streams_inputs", False, "where no batches are held")
             self.expect("assumed_reduction_sizes", (), "where no batches are held")
