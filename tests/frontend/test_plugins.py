@@ -128,7 +128,7 @@ def test_a_block_registers_and_a_definition_with_a_registry_of_its_own_is_not_co
 
 
 def test_a_plugin_is_a_scheduler_in_all_that_uses_one(tmp_path: Path) -> None:
-    """It is not asked about what torch computes; its kernels replay, take dicts, are swept, called by torch."""
+    """It is not asked about what torch computes; its kernels replay, take dicts, are swept, and called."""
 
     def made() -> FusionDefinition:
         with FusionDefinition() as fd:
