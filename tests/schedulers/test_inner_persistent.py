@@ -16,6 +16,7 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
+from fusewright.schedulers.inner_persistent import _part_of_a_warp
 from fusewright.sym import evaluate
 from tests.lower.running import run
 from tests.schedulers.banks import shared_accesses
@@ -97,3 +98,44 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     kept = x * mask
     expected = kept - y * (kept * y).sum(dims, keepdim=True) - kept.sum(dims, keepdim=True)
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
+    """Rows of which a part of a warp holds each, in registers."""
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=4,
+        vectorize_inner_reduction=True,
+        batches_per_block_inner_reduction=batches,
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        lparams=LaunchParams(bdimx=threads, bdimy=rows),
+    )
+
+
+@pytest.mark.parametrize("params", [short_rows(4, 2, 8, 3), short_rows(8, 1, 4, 1)])
+def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device) -> None:
+    """Several rows in flight, of which the last overrun the tensor; a chain of reductions with two states."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        variance, mean = fd.ops.var_mean(x, dims=[-1], correction=0, keepdim=True)
+        e = fd.ops.exp((x - mean) * fd.ops.rsqrt(variance + 1e-5))
+        fd.add_output(e / fd.ops.sum(e, dims=[-1], keepdim=True))
+    x = torch.randn(41, 28, device=target)
+    (result,) = fd.execute([x], schedules={0: params})
+    expected = torch.softmax(torch.nn.functional.layer_norm(x.double(), (28,), eps=1e-5), -1)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_short_rows_take_parts_of_warps() -> None:
+    """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
+    assert [_part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (4, 3),
+        (8, 2),
+        (16, 3),
+        (32, 2),
+    ]

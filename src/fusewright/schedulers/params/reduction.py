@@ -22,6 +22,10 @@ from fusewright.schedulers.params.legal import GIVEN, counts, each
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_ROWS_OR_OUTER = When(
+    lambda params: params.holds_batches or not params.fastest_dim,
+    "in an inner kernel that does not hold its rows",
+)
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
 _THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim")
@@ -35,8 +39,11 @@ class ReductionParams(HeuristicParams):
 
     Inner: a block reduces lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share
     one reduction. unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the
-    row and unroll_factor_top_of_vectorization the vectors a thread has in flight. A persistent kernel
-    gives each thread batches_per_block_inner_reduction vectors to hold; 0 batches: it holds none and reads
+    row and unroll_factor_top_of_vectorization the vectors a thread has in flight. bdimx threads are padded to
+    whole warps by pad_inner_reduction_to_warp, or, where they are fewer than a warp, are a part of one that
+    has a row for itself. A persistent kernel
+    gives each thread batches_per_block_inner_reduction vectors to hold, of unroll_factor_iter_dom rows at a
+    time; 0 batches: it holds none and reads
     the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
     inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
     reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
@@ -75,7 +82,7 @@ class ReductionParams(HeuristicParams):
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     streams_inputs: bool = choice(False)
-    unroll_factor_iter_dom: int = choice(1, UNROLLING, _OUTER)
+    unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
     # ---- what follows
@@ -84,6 +91,20 @@ class ReductionParams(HeuristicParams):
     def holds_batches(self) -> bool:
         """Whether threads hold a row, so that its length says how many there are."""
         return self.persistent_kernel and self.batches_per_block_inner_reduction > 0
+
+    @property
+    def rows_in_flight(self) -> int:
+        """The rows that a thread of an inner kernel loads before it reduces the first."""
+        return self.unroll_factor_iter_dom if self.fastest_dim else 1
+
+    @property
+    def padded_threads(self) -> int:
+        """What the threads of a row are a multiple of: a warp, or the part of one that has the row."""
+        if not self.pad_inner_reduction_to_warp:
+            return 1
+        threads = self.lparams.bdimx
+        is_part = 0 < threads < WARP_SIZE and threads & (threads - 1) == 0
+        return threads if is_part else WARP_SIZE
 
     @property
     def _is_bound(self) -> bool:
@@ -160,11 +181,13 @@ class ReductionParams(HeuristicParams):
             WIDTHS.check("unroll_factor_inner_reduction", self.unroll_factor_inner_reduction, hardware)
         if self.vectorize_iter_dom:
             WIDTHS.check("unroll_factor_iter_dom", self.unroll_factor_iter_dom, hardware)
-        if self.pad_inner_reduction_to_warp and self.lparams.bdimx > 0 and self.lparams.bdimx % WARP_SIZE:
+        threads = self.lparams.bdimx
+        if self.pad_inner_reduction_to_warp and threads > 0 and threads % self.padded_threads:
             raise ParamsError(
                 path="lparams.bdimx",
-                expected=f"a multiple of {WARP_SIZE} with pad_inner_reduction_to_warp",
-                given=self.lparams.bdimx,
+                expected=f"a multiple of {WARP_SIZE} or a power of two below, with "
+                "pad_inner_reduction_to_warp",
+                given=threads,
             )
 
     def _validate_persistent(self) -> None:
