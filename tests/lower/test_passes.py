@@ -209,6 +209,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
     result = kernel(twice, exchange, k.If(SMALL, (STORE,)), k.If(SMALL, (LOAD,)), allocs=(S, R))
     idle = {
         "approximate",
+        "fill rings",
         "fill with neutral elements",
         "bring loads forward",
         "read repeated registers",
