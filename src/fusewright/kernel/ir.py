@@ -27,6 +27,7 @@ from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
@@ -474,7 +475,7 @@ class Kernel:
 
     `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
     index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown); `max_registers` are
-    those that a thread may use (0: as many as `max_threads` allow).
+    those that a thread may use (0: as many as `max_threads` allow). `rings` are yet to be filled.
     """
 
     name: str
@@ -487,6 +488,7 @@ class Kernel:
     max_threads: int = 0
     alignments: tuple[Alignment, ...] = ()
     max_registers: int = 0
+    rings: tuple[Ring, ...] = ()
 
 
 #: What statements stand in.

@@ -102,10 +102,11 @@ class Program:
 
 @dataclass(eq=False)
 class Turn:
-    """What is a role's own while others go on: the statements that it runs, its lanes, its scopes."""
+    """What is a role's own while others go on: its lanes, loops and scopes, the statements it runs."""
 
     role: int | None
     active: Activity
+    index: IndexEvaluator
     scopes: list[dict[Symbol | Buffer, None]]
     steps: Steps | None = None
 
@@ -199,7 +200,7 @@ class Machine:
 
     def take_turn(self, turn: Turn) -> Blocked | None:
         """Let a role go on until it waits or ends; returns what it waits for."""
-        outer = Turn(self.role, self.active, self._scopes)
+        outer = Turn(self.role, self.active, self.index, self._scopes)
         self._take(turn)
         assert turn.steps is not None, "whose turn it is has something to do"
         blocked = next(turn.steps, None)
@@ -208,7 +209,8 @@ class Machine:
         return blocked
 
     def _take(self, turn: Turn) -> None:
-        self.role, self.active, self._scopes = turn.role, turn.active, turn.scopes
+        self.role, self.active = turn.role, turn.active
+        self.index, self._scopes = turn.index, turn.scopes
         self._access = None
 
     def name_value(self, symbol: Symbol, value: Lanes) -> None:

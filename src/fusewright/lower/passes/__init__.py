@@ -21,6 +21,7 @@ from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.repeated import read_repeated_registers
+from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
@@ -38,6 +39,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("hoist invariants", hoist_invariants),
     ("round in registers", round_in_registers),
     ("hold rows", hold_rows),
+    ("fill rings", fill_rings),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),
 )
