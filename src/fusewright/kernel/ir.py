@@ -27,6 +27,7 @@ from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
@@ -339,7 +340,8 @@ class BlockReduce:
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
     side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
     width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
-    may serve several in turn (and nothing else), but orders no other memory.
+    may serve several in turn (and nothing else), but orders no other memory. `ordered`: it
+    needs no barrier to begin with, as all threads have passed one since the workspace was last used.
     """
 
     op: ReductionOp
@@ -349,6 +351,7 @@ class BlockReduce:
     pred: Expr
     workspace: tuple[Buffer, ...]
     width: int = 1
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -498,6 +501,7 @@ class Kernel:
     other's shared memory. `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or
     Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown);
     `max_registers` are those that a thread may use (0: as many as `max_threads` allow).
+    `rings` are yet to be filled.
     """
 
     name: str
@@ -511,6 +515,7 @@ class Kernel:
     alignments: tuple[Alignment, ...] = ()
     max_registers: int = 0
     cluster: int = 1
+    rings: tuple[Ring, ...] = ()
 
 
 #: What statements stand in.

@@ -239,7 +239,7 @@ def _reduction(stmt: BlockReduce | ClusterReduce | GridReduce, how: str, axes: S
 
 
 def _block_reduce(stmt: BlockReduce) -> str:
-    return _reduction(stmt, "block", stmt.axes)
+    return _reduction(stmt, "block", stmt.axes) + (" ordered" if stmt.ordered else "")
 
 
 def _cluster_reduce(stmt: ClusterReduce) -> str:

@@ -47,6 +47,8 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
+    #: guards that loops keep by ending early
+    implied: frozenset[Expr] = frozenset()
     #: registers that no tensor has: what scans carry, what is on its way to an operation
     registers: list[Buffer] = field(default_factory=list)
     #: which block holds the results of grid reductions
@@ -107,6 +109,13 @@ class Context:
 
     def thread_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """That an element of `node` is the thread's to compute."""
+        found = self.element_guards(node, indices)
+        if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
+            found += self._write_once(node, indices)
+        return necessary(found)
+
+    def element_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
+        """That there is an element of `node` where the loops stand."""
         guarded = node in self.guarded
         # Shared memory has room for all points of the loops, and readers go over those of a broadcast.
         fills = node.output.memory is MemoryType.shared
@@ -125,9 +134,7 @@ class Context:
                 found.append(lt(loop.index, loop.extent))
             elif loop.parallel in THREAD_AXES or loop.parallel in self.partly_used:
                 found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
-        if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
-            found += self._write_once(node, indices)
-        return necessary(found)
+        return necessary([guard for guard in found if guard not in self.implied])
 
     def _axes_with_room(self, node: Node, indices: NodeIndices) -> frozenset[IterDomain]:
         """Axes beyond whose extents shared memory has room, where `node` copies registers to it.

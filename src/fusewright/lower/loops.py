@@ -17,6 +17,7 @@ from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, floordiv, maximum, m
 
 _LOWERED = {p for p in ParallelType if p.is_thread} | {
     ParallelType.serial,
+    ParallelType.tma,
     ParallelType.unroll,
     ParallelType.unswitch,
     ParallelType.vectorize,
@@ -29,7 +30,8 @@ _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 @dataclass(eq=False)
 class Loop:
     """A loop of a class of axes. `place` is where it stands in an iteration: its variable, or a thread's or
-    block's position; None until `name_loops` has given it one.
+    block's position; None until `name_loops` has given it one. `trips`: how many iterations there are where a
+    block has fewer than `extent`.
     """
 
     extent: Expr
@@ -37,6 +39,7 @@ class Loop:
     padded: int
     place: Expr | None = None
     unroll: bool = False
+    trips: Expr | None = None
 
     @property
     def index(self) -> Expr:
@@ -272,4 +275,5 @@ def _emit(key: object, members: list[Item], depth: int) -> list[Stmt]:
         return list(key.body)
     assert isinstance(key, Loop)
     assert isinstance(key.index, Symbol)
-    return [For(key.index, key.extent, tuple(build_nest(members, depth + 1)), key.unroll)]
+    trips = key.extent if key.trips is None else key.trips
+    return [For(key.index, trips, tuple(build_nest(members, depth + 1)), key.unroll)]

@@ -48,6 +48,7 @@ from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
+from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_nodes
 from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product
 
 # An item list numbers each node's items from here on, so that a node may have several.
@@ -90,16 +91,20 @@ def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, i
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
+    bulk = ring_nodes(nodes)
     assumed = refine((), fusion.ranges, fusion.multiples)
     whole = [node for node in vectors if not _is_merged_run(node, assumed)]
-    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {}))
+    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {})) + _bulk_facts(bulk)
     domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
     _align_buffers(vectors, domains, buffers)
+    for node in bulk:
+        buffers.need_vectors(node.tensor_inputs[0], elements_of_unit(node.output))
     loops = LoopMap(nodes, domains)
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
-    ctx = Context(fusion, nodes, domains, loops, buffers, dims)
+    implied = end_with_grid(nodes, loops, domains)
+    ctx = Context(fusion, nodes, domains, loops, buffers, dims, implied=implied)
     _check_readers(ctx)
     items: list[Item] = []
     barriers = _grid_barriers_before(nodes, fusion)
@@ -111,8 +116,8 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         items += own
     link(items)
     nest = build_nest(items)
-    body = (*cluster_places(dims), *_allocations(ctx), *nest)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
+    body = (*cluster_places(dims), *_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
     cluster = cluster_size(dims)
     blocks[0] = blocks[0] if cluster == 1 else maximum(blocks[0], 1) * cluster
@@ -131,6 +136,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
             if t.memory is MemoryType.global_
         ),
         cluster=cluster,
+        rings=tuple(stages.as_ring() for stages in buffers.stages.values()),
     )
     return dataclasses.replace(kernel, params=_params(ctx, kernel)), ctx
 
@@ -171,6 +177,20 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
             sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
         unproved = (size for size in sizes if not divides(width, size))
         facts.update(((divisor, width), None) for size in unproved for divisor in divisors(size) or ())
+    return list(facts)
+
+
+def _bulk_facts(nodes: list[Node]) -> list[tuple[Expr, int]]:
+    """(size, multiple): sizes that bulk copies need to be multiples of so many elements."""
+    facts: dict[tuple[Expr, int], None] = {}
+    for node in nodes:
+        out = node.output
+        unit = elements_of_unit(out)
+        axis = out.loop[-1]
+        while axis not in out.maybe_root and axis.definition is not None:
+            axis = axis.definition.inputs[-1]
+        if not divides(unit, axis.extent):
+            facts.update(((divisor, unit), None) for divisor in divisors(axis.extent) or ())
     return list(facts)
 
 
