@@ -1,0 +1,138 @@
+"""Every automatic schedule that a test makes, printed and pasted, gives the same kernel: asked for by `--replay`.
+
+Kernels are checked where the compiler makes them, so those of fusions that tests build without a definition
+count, too; and again where a definition executes, where the text is the definition's and uses its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from fusewright import FusionDefinition, Schedule
+from fusewright.core.tracing import SILENT
+from fusewright.frontend.workbench import schedule_text
+from fusewright.host import FinishedSchedule, SegmentSchedules
+from fusewright.ir import Fusion
+from fusewright.kernel.text import kernel_text
+from fusewright.lower import LowerOptions, lower
+from fusewright.runtime.compiled_kernel import CompiledKernel, printed
+from fusewright.runtime.compiler import KernelCompiler
+
+
+class ReplayCheck:
+    """Compares each kernel with what its printed schedule makes.
+
+    Attributes:
+        kernels, definitions: how many schedules were replayed, of kernels and of whole calls.
+        differs: the first that gave something else in this test.
+    """
+
+    def __init__(self) -> None:
+        self.kernels = self.definitions = 0
+        self.differs: AssertionError | None = None
+        self._seen: WeakSet[Schedule] = WeakSet()
+        self._called: set[tuple[str, ...]] = set()
+        self._active = False
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """While this lasts, what compilers and definitions make is checked."""
+        compile_kernel, execute = KernelCompiler.compile, FusionDefinition._execute
+
+        def compiled(compiler: KernelCompiler, fusion: Fusion, *args: Any, **options: Any) -> CompiledKernel:
+            kernel = compile_kernel(compiler, fusion, *args, **options)
+            if kernel.schedule is not None and kernel.schedule not in self._seen:
+                self._seen.add(kernel.schedule)
+                self._run(lambda: self._check_kernel(fusion, kernel))
+            return kernel
+
+        def executed(fd: FusionDefinition, inputs: Any, *args: Any, **options: Any) -> Any:
+            outputs = execute(fd, inputs, *args, **options)
+            given = signature(execute).bind(fd, inputs, *args, **options)
+            given.apply_defaults()
+            asks = given.arguments
+            # What is scheduled here is scheduled for all outputs, under the definition's own options.
+            is_plain = asks["views"] and not (asks["enable"] or asks["disable"] or asks["schedules"])
+            if is_plain and not (fd.segments or fd._is_scheduled):
+                self._run(lambda: self._check_call(fd, inputs))
+            return outputs
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KernelCompiler, "compile", compiled)
+            patch.setattr(FusionDefinition, "_execute", executed)
+            yield
+
+    def raise_differing(self) -> None:
+        """AssertionError if a schedule of this test did not give its kernel again."""
+        differs, self.differs = self.differs, None
+        if differs is not None:
+            raise differs
+
+    def _run(self, check: Callable[[], None]) -> None:
+        if self._active:  # what a check itself makes
+            return
+        self._active = True
+        try:
+            check()
+        except Exception as error:
+            if self.differs is None:
+                self.differs = AssertionError(f"a printed schedule is not what made its kernel: {error}")
+                self.differs.__cause__ = error
+        finally:
+            self._active = False
+
+    def _check_kernel(self, fusion: Fusion, kernel: CompiledKernel) -> None:
+        again = Schedule(fusion)
+        pasted(kernel.schedule_text)(SimpleNamespace(sched=again))
+        assert again.to_python() == kernel.schedule_text
+        same_kernel(again, kernel)
+        self.kernels += 1
+
+    def _check_call(self, fd: FusionDefinition, inputs: Any) -> None:
+        program = None if fd._ran is None else fd._ran.last_program
+        if program is None or not program.launches:
+            return
+        leaf = fd._complete()
+        text = schedule_text(leaf, program.launches)
+        call = text, *(kernel.name for kernel in program.kernels)
+        if call in self._called:
+            return
+        self._called.add(call)
+        twin = fd._plain_twin()
+        twin._registry, twin._options = fd._registry, fd._options
+        twin._setup_schedule(inputs)
+        pasted(text)(twin)
+        assert twin.sched.to_python() == text
+        assert twin._open_schedule is not None
+        written = twin._open_schedule.finished()
+        assert isinstance(written, SegmentSchedules)
+        kernels = {part.op.segment: part.op.kernel for launch in program.launches for part in launch.parts}
+        assert [index for index, _ in written.by_index] == sorted(kernels)
+        for index, own in written.by_index:
+            assert isinstance(own, FinishedSchedule)
+            same_kernel(own.schedule, kernels[index])
+        self.definitions += 1
+
+
+def pasted(text: str) -> Callable[[Any], None]:
+    """The `schedule(fd)` of a printed text, run as a user's file that imports the public names."""
+    names: dict[str, Any] = {}
+    exec("from fusewright import *", names)
+    exec(text, names)
+    return names["schedule"]  # type: ignore[no-any-return]
+
+
+def same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
+    """AssertionError if a schedule is lowered to another kernel, its name and limit of registers aside."""
+    lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), SILENT).kernel
+    found = replace(lowered, max_registers=kernel.kernel.max_registers)
+    assert kernel_text(found) == kernel_text(kernel.kernel)
+    assert printed(found, kernel.hardware, SILENT).text == kernel.full_text
