@@ -20,7 +20,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, WARP_SIZE
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_rows import held_tensors, recompute, times_computed
 from fusewright.schedulers.inner_outer_persistent_space import (
@@ -77,7 +77,7 @@ MAX_ELEMENTS = 64
 MAX_GROWTH = 4
 
 
-class InnerOuterPersistentScheduler:
+class InnerOuterPersistentScheduler(BuiltInScheduler):
     """Accepts reductions along memory whose results meet the row again, beside reductions of columns."""
 
     type = SchedulerType.inner_outer_persistent
