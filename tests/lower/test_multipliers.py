@@ -20,7 +20,7 @@ from tests.lower.statements import N, T, X, Y, copy, kernel
 
 
 def test_products_give_the_quotients():
-    """As snippets/quotient.cuh computes, for the largest dividends and those next to multiples of a divisor."""
+    """As snippets/quotient.cuh computes, for the largest dividends and those beside multiples of divisors."""
     rng = random.Random(1)
     top = 2**31 - 1
     divisors = [1, 2, 3, 7, 2**30, 2**30 + 1, top - 1, top, *(rng.randrange(1, top) for _ in range(200))]

@@ -146,8 +146,8 @@ class TensorParam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarParam:
-    """A value argument: with `symbol`, an index quantity (a size or stride); with `divisor`, what quotients by
-    that are multiplied with (`multiplier`); else a user's scalar.
+    """A value argument: with `symbol`, an index quantity (a size or stride); with `divisor`, what gives the
+    quotients by that as a product (`multiplier`); else a user's scalar.
     """
 
     name: str

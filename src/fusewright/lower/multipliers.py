@@ -1,9 +1,9 @@
-"""Division of indices by sizes that only a call brings: multiplication with what the host computes from a size.
+"""Division of indices by sizes that only a call brings: a product with what the host computes from a size.
 
-The GPU has no integer division. The CUDA compiler's takes some twenty instructions, among them a reciprocal and
-two conversions, and each vector of a permutation, or of a normalization over two dimensions, needs one or two. A
-product and a shift take three (snippets/quotient.cuh). A divisor qualifies if it follows from sizes, so that the
-host knows it, and if indices have 32 bits.
+The GPU has no integer division. The CUDA compiler's takes some twenty instructions, among them a reciprocal
+and two conversions, and each vector of a permutation, or of a normalization over two dimensions, needs one or
+two. A product and a shift take three (snippets/quotient.cuh). A divisor qualifies if it follows from sizes, so
+that the host knows it, and if indices have 32 bits.
 """
 
 from __future__ import annotations
