@@ -84,7 +84,8 @@ def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:
 def read_block_reduce(reader: Reader, stmt: BlockReduce, lines: Lines) -> None:
     def check(inner: Lines, partial: str, struct: Struct) -> None:
         [e] = inner.take("call").parts
-        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader)
+        ordered = (1,) if stmt.ordered else ()
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader), *ordered
         if e[:3] != ("call", "fw::block_reduce", template) or e[3][0] != ("name", partial):
             raise Mismatch(f"no reduction of {partial} over {', '.join(a.name for a in stmt.axes)}")
         _memory(reader, e[3][1], stmt.workspace)

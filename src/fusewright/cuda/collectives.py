@@ -69,7 +69,8 @@ def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:
 def block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
     printer.required.add("block_reduce")
     struct = printer.state_struct(stmt.op, stmt.dst)
-    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}"
+    ordered = ", 1" if stmt.ordered else ""
+    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}{ordered}"
     workspace = _memory(printer, stmt.workspace)
     _reduce_collectively(
         printer, stmt, struct, lambda partial: f"fw::block_reduce<{template}>({partial}, {workspace})"

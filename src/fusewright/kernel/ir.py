@@ -337,7 +337,8 @@ class BlockReduce:
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
     side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
     width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
-    may serve several in turn (and nothing else), but orders no other memory.
+    may serve several in turn (and nothing else), but orders no other memory. `ordered`: it
+    needs no barrier to begin with, as all threads have passed one since the workspace was last used.
     """
 
     op: ReductionOp
@@ -347,6 +348,7 @@ class BlockReduce:
     pred: Expr
     workspace: tuple[Buffer, ...]
     width: int = 1
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

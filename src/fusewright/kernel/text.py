@@ -237,7 +237,7 @@ def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[Parallel
 
 
 def _block_reduce(stmt: BlockReduce) -> str:
-    return _reduction(stmt, "block", stmt.axes)
+    return _reduction(stmt, "block", stmt.axes) + (" ordered" if stmt.ordered else "")
 
 
 def _block_scan(stmt: BlockScan) -> str:

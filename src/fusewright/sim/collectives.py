@@ -21,6 +21,7 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     BlockScan,
+    Buffer,
     GridBarrier,
     GridReduce,
     Operand,
@@ -188,9 +189,15 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
 def use_workspace(
     machine: Machine, stmt: BlockReduce | BlockScan | GridReduce, axes: Sequence[ParallelType] = ()
 ) -> None:
-    """Check that the scratch in shared memory is large enough, and undefine it. `axes`: of a reduction."""
-    of_block = machine.active.team is None
+    """Check that the scratch in shared memory is large enough, and that no reduction before may still use it;
+    undefine it. `axes`: of a reduction.
+    """
+    of_block = machine.active.team is None or tuple(axes) == (ParallelType.block_x,)
     shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
+    for buffer in filter(None, stmt.workspace):
+        if isinstance(stmt, BlockReduce) and stmt.ordered:
+            _check_ordered(machine, buffer)
+    machine.collectives[tuple(axes)] += 1
     for buffer in stmt.workspace:
         if buffer is None:
             continue
@@ -198,6 +205,22 @@ def use_workspace(
         assert isinstance(memory, LinearMemory)
         _check_room(memory, stmt.width * machine.active.team_size // shared_by)
         memory.clobber()
+        machine.scratch[buffer] = (tuple(axes), machine.collectives[tuple(axes)], machine.epoch)
+
+
+def _check_ordered(machine: Machine, buffer: Buffer) -> None:
+    """A Fault unless all threads have passed a barrier since the buffer was last used as a workspace.
+
+    A collective along the same axes has one inside.
+    """
+    before = machine.scratch.get(buffer)
+    if before is None:
+        return
+    axes, count, epoch = before
+    if machine.collectives[axes] == count and int(torch.as_tensor(machine.epoch - epoch).min()) == 0:
+        raise Fault(
+            RaceError, f"race: threads may still read `{buffer.name}`, for the reduction before this one"
+        )
 
 
 def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
