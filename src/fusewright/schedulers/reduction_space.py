@@ -184,8 +184,8 @@ def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) ->
 def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]:
     """The reference's axes as the main load lies in memory, outermost first.
 
-    Outside of those that it lies along are those that it is a broadcast along. Of several that an index is made
-    of, as those that a reshape splits, that along which it is contiguous is the innermost.
+    Outside of those that it lies along are those that it is a broadcast along. Of several that an index is
+    made of, as those that a reshape splits, that along which it is contiguous is the innermost.
     """
     order = list(reference.logical)
     if main is None:

@@ -50,8 +50,8 @@ class Access:
             the indices.
         dims: for an access by index, the dimension of its map's positions that each of the reference's axes
             is.
-        strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along each
-            of the reference's.
+        strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along
+            each of the reference's.
     """
 
     tensor: TensorView
