@@ -2474,6 +2474,7 @@ class EditableReductionParams:
     vectorize_inner_reduction: bool
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
+    blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
     unroll_factor_iter_dom: int
