@@ -2374,6 +2374,9 @@ class EditableReductionParams:
     batches_per_block_inner_reduction: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
+    circular_stages: int
+    warp_specialized: bool
+    persistent_blocks: int
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
