@@ -95,7 +95,7 @@ def _check_copied(rings: Iterable[TensorView], params: ReductionParams) -> None:
 
 
 def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -> list[TensorView]:
-    """[rows, BIDx, chunks, batches, TIDx, vector] -> [rows, BIDx, chunks, run]; returns what reads the ring."""
+    """[.., chunks, batches, TIDx, vector] -> [.., chunks, run]; returns what reads the ring."""
     schedule.set_memory_type(ring, MemoryType.shared)
     reads = [schedule.cache_after(ring, cached_uses=[use.output]) for use in list(ring.uses)]
     for position in range(_ROW + 1, _ROW + 4):
