@@ -77,8 +77,20 @@ def is_of(copy: k.Copy, buffers: set[str]) -> bool:
         ((1,), (5, 500), params_of(4, rows=2)),
         ((1,), (3, 500), params_of(4, sizes=(500,))),
         ((0, 2, 3), (2, 3, 6, 24), params_of(4)),
+        ((1,), (5, 900), replace(params_of(4, rows=2), blocks_per_cluster=3)),
+        ((0, 2, 3), (2, 3, 6, 24), replace(params_of(4), blocks_per_cluster=2)),
+        ((1,), (3, 900), replace(params_of(4, sizes=(900,)), blocks_per_cluster=4)),
     ],
-    ids=["vectors", "elements", "two rows a block", "constant length", "several dimensions"],
+    ids=[
+        "vectors",
+        "elements",
+        "two rows a block",
+        "constant length",
+        "several dimensions",
+        "two rows a cluster",
+        "several dimensions in a cluster",
+        "constant length in a cluster",
+    ],
 )
 def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], params: ReductionParams) -> None:
     fusion, inputs = masked_rows(dims), inputs_of(*shape)

@@ -74,6 +74,17 @@ class HardwareInfo:
     max_block: tuple[int, int, int] = MAX_BLOCK
 
     @property
+    def max_cluster(self) -> int:
+        """The most blocks of a cluster: of those that share their memory; 1 where there are no clusters.
+
+        CUDA C++ Programming Guide, "Thread Block Clusters": 8 on every GPU since sm_90; the data-center chips
+        allow 16 to a kernel that asks for it.
+        """
+        if self.compute_capability < (9, 0):
+            return 1
+        return 16 if self.compute_capability[0] in (9, 10) else 8
+
+    @property
     def arch(self) -> str:
         """The architecture to compile for, as NVRTC names it.
 

@@ -1,7 +1,7 @@
 """Written by `./dev stubs`, for type checkers: what is made from tables at run time."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, Literal, NoReturn, overload
 
 import torch
 
@@ -16,7 +16,9 @@ from fusewright.core.enums import (
     MemoryType,
     MmaMacroArch,
     ParallelType,
+    SchedulerType,
 )
+from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Scalar, Tensor, Vector
 from fusewright.schedulers import (
     CircularBufferOptions,
@@ -1850,6 +1852,106 @@ class SchedulingMethods:
     @overload
     def reduction_factor(self, arg: Tensor, axes: Sequence[int]) -> Tensor: ...
 
+class HeuristicMethods:
+    """What depends on the type of a scheduler."""
+
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.reduction, "reduction"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_outer, "inner_outer"],
+    ) -> EditableInnerOuterParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.transpose, "transpose"],
+    ) -> EditableTransposeParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.pointwise, "pointwise"],
+    ) -> EditablePointwiseParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
+    ) -> EditableHeuristicParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.scan, "scan"],
+    ) -> EditableScanParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: SchedulerType | str,
+    ) -> Any: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.reduction, "reduction"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_outer, "inner_outer"],
+        inputs: Sequence[Any],
+    ) -> EditableInnerOuterParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.transpose, "transpose"],
+        inputs: Sequence[Any],
+    ) -> EditableTransposeParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.pointwise, "pointwise"],
+        inputs: Sequence[Any],
+    ) -> EditablePointwiseParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
+        inputs: Sequence[Any],
+    ) -> EditableHeuristicParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.scan, "scan"],
+        inputs: Sequence[Any],
+    ) -> EditableScanParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: SchedulerType | str,
+        inputs: Sequence[Any],
+    ) -> Any: ...
+
 class TensorMethods:
     """Operators, and primitives on the tensor."""
 
@@ -2372,6 +2474,7 @@ class EditableReductionParams:
     vectorize_inner_reduction: bool
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
+    blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
     circular_stages: int

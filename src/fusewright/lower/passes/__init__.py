@@ -25,9 +25,11 @@ from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
+from fusewright.lower.passes.workspaces import order_reductions
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
+    ("order reductions", order_reductions),
     ("unroll", unroll_register_loops),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
