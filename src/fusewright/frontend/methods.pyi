@@ -2474,8 +2474,12 @@ class EditableReductionParams:
     vectorize_inner_reduction: bool
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
+    blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
+    circular_stages: int
+    warp_specialized: bool
+    persistent_blocks: int
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

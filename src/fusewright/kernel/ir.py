@@ -42,6 +42,9 @@ _INDEX_NAME = dict(
         ("threadIdx.x", "threadIdx.y", "threadIdx.z", "blockIdx.x", "blockIdx.y", "blockIdx.z"),
     )
 )
+#: What a kernel with clusters calls a block's position in its cluster, and the number of that along x. They
+#: are no built-ins: the kernel names them.
+CLUSTER_RANK, CLUSTER_INDEX = "clusterRank.x", "clusterIdx.x"
 
 
 def index_name(axis: ParallelType) -> str:
@@ -360,6 +363,26 @@ class BlockReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ClusterReduce:
+    """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
+
+    All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
+    each warp of each block of the cluster, or for each thread of them where the threads that differ in `axes`
+    are no whole warps. The other blocks store to it. It may serve several cluster reductions in turn, and
+    nothing else.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Operand, ...]
+    axes: tuple[ParallelType, ...]
+    pred: Expr
+    workspace: tuple[Buffer, ...]
+    exchange: tuple[Buffer, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockScan:
     """dst = combine(carry, src of the threads before along `axis`); then carry = combine(carry, src of all).
 
@@ -449,6 +472,7 @@ Stmt = (
     | Init
     | Combine
     | BlockReduce
+    | ClusterReduce
     | BlockScan
     | GridReduce
     | GridBarrier
@@ -481,9 +505,11 @@ class Alignment:
 class Kernel:
     """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
 
-    `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
-    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown); `max_registers` are
-    those that a thread may use (0: as many as `max_threads` allow). `rings` are yet to be filled.
+    `cluster` blocks along x, which divide the grid, are a cluster: on the GPU at once, they reach each
+    other's shared memory. `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or
+    Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown);
+    `max_registers` are those that a thread may use (0: as many as `max_threads` allow).
+    `rings` are yet to be filled.
     """
 
     name: str
@@ -496,6 +522,7 @@ class Kernel:
     max_threads: int = 0
     alignments: tuple[Alignment, ...] = ()
     max_registers: int = 0
+    cluster: int = 1
     rings: tuple[Ring, ...] = ()
 
 

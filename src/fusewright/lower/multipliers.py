@@ -2,8 +2,8 @@
 
 The GPU has no integer division. The CUDA compiler's takes some twenty instructions, among them a reciprocal
 and two conversions, and each vector of a permutation, or of a normalization over two dimensions, needs one or
-two. A product and a shift take three (snippets/quotient.cuh). A divisor qualifies if it follows from sizes, so
-that the host knows it, and if indices have 32 bits.
+two. A product and a shift take three (snippets/quotient.cuh). A divisor qualifies if it follows from sizes,
+which the host knows, and if indices have 32 bits.
 """
 
 from __future__ import annotations
