@@ -1,9 +1,9 @@
 """Kernels of many schedules under compute-sanitizer: out-of-bounds accesses, races, misplaced barriers.
 
-For each of some small operations, its automatic kernels and kernels of other legal params, a stratified sample
-of their space, run under the tools, and are checked against torch. Params that a scheduler refuses for these
-sizes count as refused. Schedules that otherwise take large inputs (clusters, rings, cooperative grids) are among
-the samples, at small sizes.
+For each of some small operations, its automatic kernels and kernels of other legal params, a stratified
+sample of their space, run under the tools, and are checked against torch. Params that a scheduler refuses
+for these sizes count as refused. Schedules that otherwise take large inputs (clusters, rings, cooperative
+grids) are among the samples, at small sizes.
 """
 
 from __future__ import annotations
