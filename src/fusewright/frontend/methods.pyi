@@ -2137,6 +2137,7 @@ class EditableInnerOuterPersistentParams:
     batches_per_block_inner_reduction: int
     project_persistent_buffers: bool
     prefetch_rows: bool
+    assumed_reduction_sizes: tuple[int, ...]
     @property
     def elements_a_warp(self) -> int: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
+from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import held_tensors, recompute, times_computed
 from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
@@ -37,7 +37,6 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.reduction_loops import inline, merge_to_rows_and_reduction
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
-from fusewright.sym import Const, Symbol, as_int
 
 # Loop positions of the reference, and what they are bound to.
 _BLOCKS, _THREADS_Z, _STEPS, _THREADS_Y, _THREADS_X, _BATCHES, _VECTOR = range(7)
@@ -90,12 +89,13 @@ class InnerOuterPersistentScheduler:
 
     def apply(self, schedule: Schedule, params: InnerOuterPersistentParams) -> None:
         original = accepted(self, _space(schedule.fusion))
-        _check_threads(original, params)
+        length = _length_of(params)
+        length.check(original.rows)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, inner_outer_persistent_space(schedule.fusion))
         rows = space.rows
         reference = merge_to_rows_and_reduction(schedule, rows)
-        _assume_row_length(schedule, space, params)
+        length.assume(schedule, rows)
         _cut_rows(schedule, reference, params)
         schedule.transform_like(reference)
         sums = [_exchange(schedule, tensor, params) for tensor in space.column_reductions]
@@ -151,49 +151,16 @@ def _space(fusion: Fusion) -> InnerOuterPersistentSpace | str:
     return space
 
 
-def _check_threads(space: InnerOuterPersistentSpace, params: InnerOuterPersistentParams) -> None:
-    """Raises ParamsError unless lparams.bdimy is what the row needs, as far as its length is known."""
-    threads = params.lparams.bdimy
-    if threads < 1:
-        return
-    length = _constant_length(space)
-    if length is not None:
-        needed = ceil_div(length, params.elements_a_warp)
-        if threads != needed:
-            raise ParamsError(
-                path="lparams.bdimy", expected=f"-1 or {needed}, for rows of {length}", given=threads
-            )
-    elif not _is_one_size(space):
-        row = " * ".join(str(axis.extent) for axis in space.rows.reduction)
-        raise ParamsError(path="lparams.bdimy", expected=f"-1, as it follows from {row}", given=threads)
-
-
-def _constant_length(space: InnerOuterPersistentSpace) -> int | None:
-    length = 1
-    for axis in space.rows.reduction:
-        size = as_int(axis.extent)
-        if size is None:
-            return None
-        length *= size
-    return length
-
-
-def _is_one_size(space: InnerOuterPersistentSpace) -> bool:
-    """Whether a row is as long as one dimension of an input, of which something may be assumed."""
-    axes = space.rows.reduction
-    return len(axes) == 1 and isinstance(axes[0].extent, (Symbol, Const))
-
-
-def _assume_row_length(
-    schedule: Schedule, space: InnerOuterPersistentSpace, params: InnerOuterPersistentParams
-) -> None:
-    """The sizes that lparams.bdimy warps just cover, so that the block is constant."""
-    threads, each = params.lparams.bdimy, params.elements_a_warp
-    tensor = space.rows.reference
-    if threads > 0 and _is_one_size(space):
-        (axis,) = space.rows.reduction
-        if as_int(axis.extent) is None:
-            schedule.assume(tensor, tensor.logical.index(axis), each * (threads - 1) + 1, each * threads)
+def _length_of(params: InnerOuterPersistentParams) -> HeldLength:
+    """How the warps of a row cover it."""
+    return HeldLength(
+        what="rows",
+        path="lparams.bdimy",
+        threads=params.lparams.bdimy,
+        elements=params.elements_a_warp,
+        step=1,
+        sizes=params.assumed_reduction_sizes,
+    )
 
 
 def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
@@ -357,7 +324,10 @@ class _Planner:
             batches_per_block_inner_reduction=batches,
             project_persistent_buffers=project,
             lparams=LaunchParams(
-                gdimx=blocks, bdimx=WARP_SIZE, bdimy=along if _is_one_size(self.space) else -1, bdimz=at_once
+                gdimx=blocks,
+                bdimx=WARP_SIZE,
+                bdimy=along if is_one_size(self.space.rows) else -1,
+                bdimz=at_once,
             ),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
             reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, {along} warps "
