@@ -98,7 +98,7 @@ class InnerOuterPersistentScheduler:
         length.assume(schedule, rows)
         _cut_rows(schedule, reference, params)
         schedule.transform_like(reference)
-        sums = [_exchange(schedule, tensor, params) for tensor in space.column_reductions]
+        sums = [_exchange(schedule, tensor, space, params) for tensor in space.column_reductions]
         last = {*space.of_columns, *(each.read for each in sums)}
         others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
         ahead = _loads_of_rows(schedule.fusion, space) if params.prefetch_rows else []
@@ -226,13 +226,27 @@ class _Exchange:
         return of_thread
 
 
-def _exchange(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> _Exchange:
-    """Makes a reduction [R blocks, R threads z, R steps, I columns] one of a thread, a block and the grid."""
+def _exchange(
+    schedule: Schedule,
+    tensor: TensorView,
+    space: InnerOuterPersistentSpace,
+    params: InnerOuterPersistentParams,
+) -> _Exchange:
+    """Makes a reduction [R blocks, R threads z, R steps, I columns] one of a thread, a block and the grid.
+
+    Between blocks the columns lie in memory as those of the inputs, those that a block found side by side.
+    """
+    own = space.rows.maps[tensor]
+    place = {own[axis]: i for i, axis in enumerate(space.rows.reduction)}
+    places = [place[axis] for axis in tensor.logical if axis in place]
     partial = of_block = schedule.rfactor(tensor, [_STEPS])
     if params.lparams.bdimz > 1:
         of_block = schedule.rfactor(tensor, [1])
+    of_rows = [dim for dim, axis in enumerate(of_block.shape) if axis.rfactor]
+    of_columns = [dim for dim, axis in enumerate(of_block.shape) if not axis.rfactor]
     stored = schedule.cache_after(of_block)
     schedule.set_memory_type(stored, MemoryType.global_)
+    schedule.store_along(stored, [*of_rows, *(dim for _, dim in sorted(zip(places, of_columns)))])
     return _Exchange(partial, of_block, stored, schedule.cache_after(stored), tensor)
 
 
