@@ -1601,10 +1601,10 @@ class SchedulingMethods:
     def store_along(self, tensor: Tensor, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
@@ -1895,10 +1895,10 @@ class TensorMethods:
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
     def set_allocation_as_loop(self) -> Tensor:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.

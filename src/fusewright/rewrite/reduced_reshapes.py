@@ -3,9 +3,9 @@
     sum(reshape(x, [b * s, h]), [0])         becomes    sum(x, [0, 1])
     sum(cast(reshape(x, [b * s, h])), [0])   becomes    sum(cast(x), [0, 1])
 
-So what reads x and what reduces it have the same dimensions, unless other elementwise work goes on in those after
-the reshape. The order of elements changes, which no reduction states. One whose states are positions has them as a
-second operand, and stays.
+So what reads x and what reduces it have the same dimensions, unless other elementwise work goes on in those
+after the reshape. The order of elements changes, which no reduction states. One whose states are positions
+has them as a second operand, and stays.
 """
 
 from __future__ import annotations

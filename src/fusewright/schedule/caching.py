@@ -169,8 +169,8 @@ def all_reduce(fusion: Fusion, tensor: TensorView) -> None:
 def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding: int) -> None:
     """The order of a tensor's elements: along these of its loop axes as they are now, outermost first.
 
-    Loops of a shared tensor may be transformed further; the order stays. One that blocks pass to one another is
-    stored along its dimensions. Others have one order only.
+    Loops of a shared tensor may be transformed further; the order stays. One that blocks pass to one another
+    is stored along its dimensions. Others have one order only.
     """
     positions = [wrap(dim, len(tensor.loop)) for dim in dims]
     is_border = fusion.is_input(tensor) or tensor in fusion.output_tensors()

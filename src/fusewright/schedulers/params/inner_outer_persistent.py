@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import REQUIRED, UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import counts, each
 
+# Threads x of a row: a warp or a part of it.
+LANES = (8, 16, 32)
 # Numbers of blocks that a space tries: so many for each SM of GPUs that have 128 and more.
 TRIED_BLOCKS = (128, 256, 512, 1024)
 
@@ -28,7 +30,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     lparams: LaunchParams = launch(
         from_sizes=(),
         gdimx=Extent(required=lambda params: True, tried=TRIED_BLOCKS),
-        bdimx=Extent(required=lambda params: True, tried=WHOLE_WARPS[:1]),
+        bdimx=Extent(required=lambda params: True, tried=LANES),
         bdimy=Extent(tried=(UNSET,)),
         bdimz=REQUIRED,
     )
