@@ -53,12 +53,13 @@ AnyT = TypeVar("AnyT")
 def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
     """The block that a kernel shares with those that it may be combined with; None if with none.
 
-    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid.
+    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid,
+    and all of a launch has clusters of one size.
     """
     x, y, z = map(as_int, kernel.block)
     if x is None or y is None or z is None:
         return None
-    if any(isinstance(param, WorkspaceParam) for param in kernel.params):
+    if any(isinstance(param, WorkspaceParam) for param in kernel.params) or kernel.cluster > 1:
         return None
     return x, y, z
 

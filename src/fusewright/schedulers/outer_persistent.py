@@ -84,7 +84,7 @@ class OuterPersistentScheduler:
         original = accepted(self, _space(schedule.fusion))
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule)
+        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
