@@ -1883,6 +1883,11 @@ class HeuristicMethods:
     @overload
     def compute_heuristics(
         self,
+        scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
+    ) -> EditableInnerOuterPersistentParams: ...
+    @overload
+    def compute_heuristics(
+        self,
         scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
     ) -> EditableHeuristicParams: ...
     @overload
@@ -1930,6 +1935,13 @@ class HeuristicMethods:
         scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
         inputs: Sequence[Any],
     ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableInnerOuterPersistentParams: ...
     @overload
     def compute_heuristics(
         self,
