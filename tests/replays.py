@@ -1,6 +1,6 @@
 """What `--replay` asks for: every automatic schedule of a test, printed and pasted, gives the same kernel.
 
-Kernels are checked where the compiler makes them, schedules of tests that lower them themselves where they are
+Kernels are checked where the compiler makes them, schedules that tests lower themselves where these are
 complete, and calls of definitions once more: their text is the definition's, and uses its names.
 """
 
@@ -32,8 +32,8 @@ class ReplayCheck:
     """Compares each kernel with what its printed schedule makes.
 
     Attributes:
-        kernels, schedules, definitions: how many were replayed: of the compiler's kernels, of other schedules,
-            of whole calls.
+        kernels, schedules, definitions: how many were replayed: kernels of the compiler, other schedules,
+            whole calls.
         differs: the first that gave something else in this test.
     """
 
