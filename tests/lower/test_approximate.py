@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
         lambda fd, x: x / fd.ops.cast(fd.ops.size(x, 0), DataType.Float) / 3.0,
         lambda x: x / x.shape[0] / 3.0,
         {"reciprocal"},
-        {"div", "truediv"},
+        {"div"},
     ),
     "silu": (swish, torch_swish, {"logistic2", "exp2_of_product"}, {"silu", "sigmoid", "exp"}),
 }
