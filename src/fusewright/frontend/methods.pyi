@@ -2297,6 +2297,8 @@ class EditableReductionParams:
     batches_per_block_inner_reduction: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
+    schedule_3d: bool
+    lanes_down_columns: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
@@ -2306,7 +2308,6 @@ class EditableReductionParams:
     grid_dim_inner_reduction: ParallelType
     block_dim_iter_dom: ParallelType
     grid_dim_iter_dom: ParallelType
-    schedule_3d: bool
     flip_grid: bool
     split_grid_dim_inner_reduction: bool
     split_grid_dim_iter_dom_inner: bool
@@ -2329,6 +2330,8 @@ class EditableReductionParams:
     block_dim_inner_reduction_extra: ParallelType
     @property
     def _is_bound(self) -> bool: ...
+    @property
+    def _reduces_x(self) -> bool: ...
     @property
     def holds_batches(self) -> bool: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...

@@ -98,6 +98,26 @@ class ReductionSpace:
         """The reference's axes that are no broadcasts."""
         return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
 
+    def side_by_side(self, facts: Facts) -> int:
+        """Of how many columns the elements follow one another in memory."""
+        count = 1
+        for axis in reversed(memory_order(self.reference, self.main)):
+            if axis.is_reduction:
+                break
+            count *= facts.value(axis.extent)
+        return count
+
+    @property
+    def reduced_axes_inside(self) -> tuple[IterDomain, ...]:
+        """The reduced axes that no other stands inside of, in the memory order of the main load."""
+        order = memory_order(self.reference, self.main)
+        kept = [i for i, axis in enumerate(order) if not axis.is_reduction]
+        return tuple(order[kept[-1] + 1 :] if kept else order)
+
+    def reduced_inside(self, facts: Facts) -> int:
+        """Elements that follow one another in memory and are reduced together."""
+        return prod(facts.value(axis.extent) for axis in self.reduced_axes_inside)
+
     def iteration_size(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.iteration)
 

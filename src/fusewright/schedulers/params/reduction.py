@@ -22,9 +22,17 @@ from fusewright.schedulers.params.legal import GIVEN, counts, each
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_WHOLE = When(
+    lambda params: params.fastest_dim and not params.schedule_3d,
+    "with fastest_dim False, or with schedule_3d",
+)
+_SPLIT = When(
+    lambda params: params.fastest_dim and not params.persistent_kernel,
+    "in a persistent kernel, and with fastest_dim False",
+)
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
-_THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim")
+_THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim", "lanes_down_columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +50,13 @@ class ReductionParams(HeuristicParams):
     reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
     () where it serves all that its threads can hold.
 
+    schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
+    each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
+
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns. A persistent kernel gives each thread
+    lparams.gdimy blocks down the columns. lanes_down_columns: lparams.bdimx threads go down the columns,
+    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each thread
     batches_per_block_inner_reduction rows of its columns to hold.
 
     streams_inputs: what is read at every point is marked to leave the caches first.
@@ -71,10 +83,12 @@ class ReductionParams(HeuristicParams):
     unroll_factor_inner_reduction: int = choice(1, UNROLLING)
     unroll_factor_top_of_vectorization: int = choice(1, UNROLLING, _INNER)
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
-    pad_inner_reduction_to_warp: bool = choice(False, when=_INNER)
+    pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     streams_inputs: bool = choice(False)
+    schedule_3d: bool = choice(False, when=_SPLIT)
+    lanes_down_columns: bool = choice(False, when=_OUTER)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -86,6 +100,10 @@ class ReductionParams(HeuristicParams):
         return self.persistent_kernel and self.batches_per_block_inner_reduction > 0
 
     @property
+    def _reduces_x(self) -> bool:
+        return self.fastest_dim or self.lanes_down_columns
+
+    @property
     def _is_bound(self) -> bool:
         """Whether there are threads. Params that say nothing read as the reference's: all is serial."""
         return self.persistent_kernel or self.lparams.bdimx != UNSET
@@ -93,7 +111,7 @@ class ReductionParams(HeuristicParams):
     @derived(*_THREADS)
     def cross_block_inner_reduction(self) -> bool:
         """Whether the threads of a block share a reduction."""
-        threads = self.lparams.bdimx if self.fastest_dim else self.lparams.bdimy
+        threads = self.lparams.bdimx if self._reduces_x else self.lparams.bdimy
         return self._is_bound and threads != 1
 
     @derived("lparams.gdimy")
@@ -110,7 +128,7 @@ class ReductionParams(HeuristicParams):
     def block_dim_inner_reduction(self) -> ParallelType:
         if not self._is_bound:
             return ParallelType.serial
-        return ParallelType.block_x if self.fastest_dim else ParallelType.block_y
+        return ParallelType.block_x if self._reduces_x else ParallelType.block_y
 
     @derived("lparams.gdimy")
     def grid_dim_inner_reduction(self) -> ParallelType:
@@ -122,7 +140,7 @@ class ReductionParams(HeuristicParams):
             return ParallelType.serial
         if self.fastest_dim:
             return ParallelType.block_y if self.multiple_reds_per_blk else ParallelType.serial
-        return ParallelType.block_x
+        return ParallelType.block_y if self.lanes_down_columns else ParallelType.block_x
 
     @derived("lparams.bdimx")
     def grid_dim_iter_dom(self) -> ParallelType:
@@ -130,7 +148,6 @@ class ReductionParams(HeuristicParams):
 
     # ---- what the reference has and no scheduler reads
 
-    schedule_3d = unavailable(False, _NO_SCHEDULER)
     flip_grid = unavailable(False, _NO_SCHEDULER)
     split_grid_dim_inner_reduction = unavailable(False, _NO_SCHEDULER)
     split_grid_dim_iter_dom_inner = unavailable(False, _NO_SCHEDULER)
@@ -170,6 +187,7 @@ class ReductionParams(HeuristicParams):
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
             self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
+            self.expect("lanes_down_columns", False, "where batches of columns are held")
             if not self.holds_batches:
                 raise ParamsError(
                     path="batches_per_block_inner_reduction",
