@@ -2299,6 +2299,7 @@ class EditableReductionParams:
     streams_inputs: bool
     schedule_3d: bool
     lanes_down_columns: bool
+    prefetches_tiles: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

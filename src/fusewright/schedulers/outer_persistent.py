@@ -10,7 +10,7 @@ columns too long for both are left to other schedulers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -42,7 +42,7 @@ from fusewright.schedulers.held_rows import (
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -84,7 +84,9 @@ class OuterPersistentScheduler:
         original = accepted(self, _space(schedule.fusion))
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
+        read_once = original.read_once
+        ports = cache_inputs_and_outputs(schedule, read_once if params.streams_inputs else ())
+        ahead = _copies_of_loads(schedule, ports, read_once) if params.prefetches_tiles else {}
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
@@ -92,14 +94,35 @@ class OuterPersistentScheduler:
         width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         partials = distribute(schedule, space, reference, ports, [batches], width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
-        recompute(schedule, space, everything=params.project_persistent_buffers, loads=False)
+        project = params.project_persistent_buffers
+        recompute(schedule, space, everything=project, loads=False, kept=ahead.values())
         if params.persistent_in_shared_memory:
-            hold_in_shared(schedule, held_tensors(schedule.fusion, space))
-        inline(schedule, space, partials, width, batches)
+            held = held_tensors(schedule.fusion, space)
+            for load, copy in ahead.items():
+                if load.loop[-1].parallel is ParallelType.vectorize:
+                    schedule.parallelize(copy, -1, ParallelType.vectorize)
+            hold_in_shared(schedule, held, first=batches)
+        if ahead:
+            schedule.inline_at(partials[0], batches, best_effort=True, selected=list(ahead))
+            for load in ahead:
+                schedule.prefetch(load)
+        inline(schedule, space, partials, width, batches, placed=list(ahead))
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps."""
         return variance_in_two_passes(part)
+
+
+def _copies_of_loads(
+    schedule: Schedule, ports: Ports, read_once: Collection[TensorView]
+) -> dict[TensorView, TensorView]:
+    """The loads of what is read at every point, with copies that can be held while the next are on their way."""
+    found = {}
+    for load in ports.loads:
+        assert load.definition is not None
+        if load.definition.inputs[0] in read_once:
+            found[load] = schedule.cache_after(load)
+    return found
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:
@@ -269,8 +292,8 @@ def _length_of(params: ReductionParams) -> HeldLength:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, R TIDy, I TIDx | R batches | I vector]; returns the position of the batches."""
-    if length.sizes:
+    """[I, R] -> [I BIDx, (I steps,) R TIDy, I TIDx | R batches | I vector]; the position of the batches."""
+    if length.sizes and not params.prefetches_tiles:
         # All threads have a row of all batches but the last, which alone has a guard.
         schedule.split(tensor, 1, length.threads_needed(prod(length.sizes)))
     else:
@@ -280,9 +303,14 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     schedule.split(tensor, 0, params.lparams.bdimx)
     # now [I blocks, I threads, I vector, R batches, R threads]
     schedule.reorder(tensor, {1: 2, 2: 4, 3: 3, 4: 1})
+    first = 0
+    if params.prefetches_tiles:
+        schedule.split(tensor, 0, params.lparams.gdimx)
+        schedule.reorder(tensor, {1: 0})
+        first = 1
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
-    schedule.parallelize(tensor, 1, ParallelType.block_y, length.step)
-    schedule.parallelize(tensor, 2, ParallelType.block_x)
+    schedule.parallelize(tensor, first + 1, ParallelType.block_y, length.step)
+    schedule.parallelize(tensor, first + 2, ParallelType.block_x)
     if params.unroll_factor_iter_dom > 1:
-        schedule.parallelize(tensor, 4, ParallelType.unroll)
-    return 3
+        schedule.parallelize(tensor, first + 4, ParallelType.unroll)
+    return first + 3

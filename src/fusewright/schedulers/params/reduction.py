@@ -26,6 +26,10 @@ _WHOLE = When(
     lambda params: params.fastest_dim and not params.schedule_3d,
     "with fastest_dim False, or with schedule_3d",
 )
+_HELD_COLUMNS = When(
+    lambda params: params.persistent_in_shared_memory and not params.fastest_dim,
+    "unless columns are held in shared memory",
+)
 _SPLIT = When(
     lambda params: params.fastest_dim and not params.persistent_kernel,
     "in a persistent kernel, and with fastest_dim False",
@@ -56,8 +60,9 @@ class ReductionParams(HeuristicParams):
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
     lparams.gdimy blocks down the columns. lanes_down_columns: lparams.bdimx threads go down the columns,
-    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each thread
-    batches_per_block_inner_reduction rows of its columns to hold.
+    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each
+    thread batches_per_block_inner_reduction rows of its columns to hold; with prefetches_tiles lparams.gdimx
+    blocks go through all columns, and load the next ones while they work on those that they hold.
 
     streams_inputs: what is read at every point is marked to leave the caches first.
 
@@ -66,6 +71,10 @@ class ReductionParams(HeuristicParams):
     """
 
     lparams: LaunchParams = launch(
+        from_sizes=(),
+        gdimx=Extent(
+            read=lambda params: params.prefetches_tiles, required=lambda params: params.prefetches_tiles
+        ),
         bdimx=Extent(
             required=lambda params: not (params.holds_batches and params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
@@ -89,6 +98,7 @@ class ReductionParams(HeuristicParams):
     streams_inputs: bool = choice(False)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
+    prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
