@@ -37,11 +37,15 @@ def test_a_row_of_one_vector_has_its_neighbours_in_the_next_lanes(shape: Sequenc
     assert params.lanes_down_columns and params.lparams.bdimx > params.lparams.bdimy
 
 
-@pytest.mark.parametrize("columns, width", [(16, 8), (7, 1), (33, 1)])
-def test_narrow_tiles_are_as_wide_as_a_row(columns: int, width: int) -> None:
-    params = proposed((4, 200_000, columns), (1,))
-    assert params.lparams.bdimx * params.unroll_factor_iter_dom == columns
-    assert params.unroll_factor_iter_dom == width
+def test_a_narrow_tile_is_as_wide_as_a_row_of_memory() -> None:
+    params = proposed((4, 200_000, 16), (1,))
+    assert params.lparams.bdimx * params.unroll_factor_iter_dom == 16
+    assert params.unroll_factor_iter_dom == 8
+
+
+def test_columns_without_vectors_have_more_rows_in_flight() -> None:
+    params = proposed((1024, 1024, 33), (1,))
+    assert params.lparams.bdimx == 128 and params.unroll_factor_inner_reduction == 32
 
 
 def test_threads_go_along_a_short_contiguous_dimension_alone() -> None:

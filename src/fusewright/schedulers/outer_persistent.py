@@ -116,7 +116,7 @@ class OuterPersistentScheduler:
 def _copies_of_loads(
     schedule: Schedule, ports: Ports, read_once: Collection[TensorView]
 ) -> dict[TensorView, TensorView]:
-    """The loads of what is read at every point, with copies that can be held while the next are on their way."""
+    """The loads of what is read at every point, with copies that can be held while the next are loaded."""
     found = {}
     for load in ports.loads:
         assert load.definition is not None

@@ -24,7 +24,10 @@ MIN_LOADS_PER_THREAD = 4
 # a backward pass), and two with an output.
 COLUMNS = 4
 OUTER_BYTES_IN_FLIGHT = 64
-MAX_ROWS_IN_FLIGHT = 32
+USUAL_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 32
+# Columns a block sums one by one, no vectors, if there are so many for each SM: its threads have more rows in
+# flight.
+SINGLE_COLUMNS = 128
 # The same where memory has a short row of a few columns only: vectors as wide as can be, and fewer blocks.
 NARROW_BYTES_IN_FLIGHT = 128
 # Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
@@ -36,12 +39,17 @@ BLOCK_ROW_BYTES = 256
 # trip: at least so many times that all of a block's loads in flight are issued.
 OUTER_BLOCKS_A_SM = 4
 MIN_OUTER_STEPS = 2
+# More blocks share the work where SMs would be idle for more than this share of the time.
+IDLE_SHARE = 0.12
 # Columns so short that each thread sums all of theirs, all loads in flight at once, if there are this many
 # threads for each SM (an H200: [1024, 3, 4096] over 1 takes 0.54 times as long as with two threads a column).
 SHORT_COLUMN, SHORT_COLUMN_THREADS = 16, 256
 # Vectors of a contiguous reduced dimension up to which threads go along it alone, not along all that are
 # reduced: no division by its size for every load.
 SHORT_INNER = 64
+MAX_SPLIT_UNROLL = 16
+# Bytes of a line of the L1 and L2 caches.
+LINE_BYTES = 128
 # Rows that each of the threads down a short column sums, where these are neighbours in memory.
 ROWS_A_LANE = 4
 
@@ -106,12 +114,9 @@ def split_params(
     vectors = max(1, ceil_div(inner, width))
     row_threads = max(1, min(rows, OUTER_BLOCK // vectors))
     most = max(1, NARROW_BYTES_IN_FLIGHT // max(1, width * element_bytes))
-    unroll = max(1, min(most, MAX_ROWS_IN_FLIGHT, outer))
-    blocks = max(1, ceil_div(rows, row_threads))
-    wanted = OUTER_BLOCKS_A_SM * OUTER_BYTES_IN_FLIGHT // NARROW_BYTES_IN_FLIGHT * hardware.sm_count
-    grid = 1
-    if blocks < wanted:
-        grid = min(max(1, wanted // blocks), max(1, outer // (unroll * MIN_OUTER_STEPS)))
+    unroll = max(1, min(most, MAX_SPLIT_UNROLL, outer))
+    in_flight = unroll * width * element_bytes
+    grid = _blocks_down(ceil_div(rows, row_threads), outer // unroll, in_flight, hardware)
     return ReductionParams(
         fastest_dim=True,
         schedule_3d=True,
@@ -127,73 +132,87 @@ def split_params(
 def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     """How columns are reduced."""
     chunks = ceil_div(columns.count, columns.width)
+    row_bytes = columns.side_by_side * columns.element_bytes
     if columns.length <= SHORT_COLUMN and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
-        return _short_columns(columns, hardware)
-    if columns.side_by_side < columns.count:
+        return _short_columns(columns)
+    if columns.side_by_side < columns.count and columns.width > 1:
         beside = ceil_div(columns.side_by_side, columns.width)
         if beside == 1:
             return _lanes_down(columns, hardware)
-        is_narrow = columns.side_by_side * columns.element_bytes < BLOCK_ROW_BYTES
-        if is_narrow and columns.length >= ROWS_A_LANE * OUTER_BLOCK // beside:
-            return _tiles(
-                columns, columns.width, beside, OUTER_BLOCK // beside, hardware, NARROW_BYTES_IN_FLIGHT
-            )
+        if row_bytes < BLOCK_ROW_BYTES and columns.length >= ROWS_A_LANE * OUTER_BLOCK // beside:
+            in_flight = NARROW_BYTES_IN_FLIGHT
+            return _tiles(columns, columns.width, beside, OUTER_BLOCK // beside, in_flight, hardware)
+    if columns.width == 1 and columns.count >= SINGLE_COLUMNS * hardware.sm_count:
+        threads_y = OUTER_BLOCK // SINGLE_COLUMNS
+        return _tiles(columns, 1, SINGLE_COLUMNS, threads_y, NARROW_BYTES_IN_FLIGHT, hardware)
     width = columns.width if columns.stores else min(columns.width, COLUMNS)
     chunks = max(1, ceil_div(columns.count, width))
-    row_bytes = max(1, width * columns.element_bytes)
-    across = max(WARP_SIZE, power_of_two_at_most(BLOCK_ROW_BYTES // row_bytes))
-    threads_x = min(across, power_of_two_at_least(chunks))
+    threads_x = min(WARP_SIZE, power_of_two_at_least(chunks))
     block = OUTER_BLOCK if chunks > WARP_SIZE else OUTER_BLOCK_OF_FEW_COLUMNS
     # At least two elements of a column for each thread, as long as it has as many.
     threads_y = max(1, min(block // threads_x, power_of_two_at_least(columns.length) // 2))
-    return _tiles(columns, width, threads_x, threads_y, hardware)
+    in_flight = min(OUTER_BYTES_IN_FLIGHT, USUAL_ROWS_IN_FLIGHT * width * columns.element_bytes)
+    return _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
 
 
-def _rows_in_flight(columns: Columns, width: int, in_flight: int) -> int:
-    return max(1, min(MAX_ROWS_IN_FLIGHT, in_flight // max(1, width * columns.element_bytes)))
-
-
-def _short_columns(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
-    """Each thread sums whole columns: no threads have results to exchange."""
-    wide = columns.side_by_side >= columns.width * OUTER_BLOCK
-    threads = OUTER_BLOCK // 2 if wide else WARP_SIZE
-    return _params(columns, columns.width, LaunchParams(bdimx=threads, bdimy=1, gdimy=1), columns.length)
+def _short_columns(columns: Columns) -> ReductionParams:
+    """Each thread sums whole columns, with nothing to exchange, unless rows are shorter than a line of
+    memory, of which threads down the columns then read the rest.
+    """
+    threads_x, threads_y = OUTER_BLOCK // 2, 1
+    if columns.side_by_side < columns.width * OUTER_BLOCK:
+        threads_x = WARP_SIZE
+    if columns.side_by_side * columns.element_bytes < LINE_BYTES:
+        threads_x, threads_y = WARP_SIZE // 2, max(1, columns.length // ROWS_A_LANE)
+    launch = LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=1)
+    return _params(columns, columns.width, launch, ceil_div(columns.length, threads_y))
 
 
 def _tiles(
-    columns: Columns,
-    width: int,
-    threads_x: int,
-    threads_y: int,
-    hardware: HardwareInfo,
-    in_flight: int = OUTER_BYTES_IN_FLIGHT,
+    columns: Columns, width: int, threads_x: int, threads_y: int, in_flight: int, hardware: HardwareInfo
 ) -> ReductionParams:
-    """Blocks of `threads_x` along rows and `threads_y` down columns. `in_flight`: bytes of a thread."""
-    unroll = max(1, min(_rows_in_flight(columns, width, in_flight), columns.length // threads_y))
-    wanted = OUTER_BLOCKS_A_SM * OUTER_BYTES_IN_FLIGHT // in_flight * hardware.sm_count
-    grid = _blocks_down(columns, width * threads_x, threads_y * unroll, wanted)
+    """Blocks of `threads_x` along rows and `threads_y` down columns, with `in_flight` bytes a thread."""
+    unroll = _rows_in_flight(columns, width, in_flight, threads_y)
+    blocks = ceil_div(columns.count, width * threads_x)
+    grid = _blocks_down(blocks, columns.length // (threads_y * unroll), in_flight, hardware)
     return _params(columns, width, LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid), unroll)
 
 
 def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     """One vector holds a row: neighbouring threads go down the columns, as memory does."""
-    down = min(OUTER_BLOCK, power_of_two_at_most(max(1, columns.length // ROWS_A_LANE)))
-    along = OUTER_BLOCK // down
-    unroll = max(
-        1, min(_rows_in_flight(columns, columns.width, NARROW_BYTES_IN_FLIGHT), columns.length // down)
-    )
-    wanted = OUTER_BLOCKS_A_SM * OUTER_BYTES_IN_FLIGHT // NARROW_BYTES_IN_FLIGHT * hardware.sm_count
-    grid = _blocks_down(columns, columns.width * along, down * unroll, wanted)
-    launch = LaunchParams(bdimx=down, bdimy=along, gdimy=grid)
-    return _params(columns, columns.width, launch, unroll, lanes_down=True)
+    width, in_flight = columns.width, NARROW_BYTES_IN_FLIGHT
+    down = min(OUTER_BLOCK_OF_FEW_COLUMNS, power_of_two_at_most(max(1, columns.length // ROWS_A_LANE)))
+    along = max(1, OUTER_BLOCK // down)
+    unroll = _rows_in_flight(columns, width, in_flight, down)
+    blocks = ceil_div(columns.count, width * along)
+    grid = _blocks_down(blocks, columns.length // (down * unroll), in_flight, hardware)
+    return _params(columns, width, LaunchParams(bdimx=down, bdimy=along, gdimy=grid), unroll, lanes_down=True)
 
 
-def _blocks_down(columns: Columns, tile: int, rows: int, wanted: int) -> int:
-    """Blocks that share `tile` columns, each with `rows` in flight: `wanted` in all, with steps enough."""
-    blocks = ceil_div(columns.count, tile)
-    if blocks >= wanted:
+def _rows_in_flight(columns: Columns, width: int, in_flight: int, threads_y: int) -> int:
+    """Of a thread, which has `in_flight` bytes at most."""
+    most = min(MAX_ROWS_IN_FLIGHT, in_flight // max(1, width * columns.element_bytes))
+    return max(1, min(most, columns.length // threads_y))
+
+
+def _blocks_down(blocks: int, steps: int, in_flight: int, hardware: HardwareInfo) -> int:
+    """How many blocks share the work of each of `blocks`, whose threads go `steps` times through memory with
+    `in_flight` bytes each: as many as fill the GPU's SMs, and evenly.
+    """
+    full = OUTER_BLOCKS_A_SM * hardware.sm_count * OUTER_BYTES_IN_FLIGHT
+    wanted = full // max(OUTER_BYTES_IN_FLIGHT, in_flight)
+    most = max(1, steps // MIN_OUTER_STEPS)
+    if blocks >= wanted or most == 1:
         return 1
-    return min(max(1, wanted // max(1, blocks)), max(1, columns.length // (rows * MIN_OUTER_STEPS)))
+    grid = min(wanted // max(1, blocks), most)
+    while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
+        grid += 1
+    return grid
+
+
+def _idle_share(blocks: int, hardware: HardwareInfo) -> float:
+    """Of the SMs' time, if each block takes as long and all SMs have as many as the last to finish."""
+    return 1 - blocks / (ceil_div(blocks, hardware.sm_count) * hardware.sm_count)
 
 
 def _params(
