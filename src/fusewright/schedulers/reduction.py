@@ -148,7 +148,7 @@ class _Planner:
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if space.is_inner or not space.iteration:
             inner = space.reduced_inside(facts)
-            if space.iteration and inner < length and ceil_div(inner, width) <= SHORT_INNER:
+            if _is_split(space) and ceil_div(inner, width) <= SHORT_INNER:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
             else:
@@ -234,8 +234,13 @@ def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
 
 def _check_split(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError for schedule_3d where no dimension lies between two that are reduced."""
-    if params.schedule_3d and not (space.iteration and len(space.reduced_axes_inside) < len(space.reduction)):
+    if params.schedule_3d and not _is_split(space):
         params.expect("schedule_3d", False, "where all reduced dimensions are neighbours in memory")
+
+
+def _is_split(space: ReductionSpace) -> bool:
+    """Whether a dimension that is kept lies between reduced ones, of which one is the innermost."""
+    return 0 < len(space.reduced_axes_inside) < len(space.reduction)
 
 
 def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> list[int]:

@@ -50,6 +50,8 @@ SHORT_INNER = 64
 MAX_SPLIT_UNROLL = 16
 # Bytes of a line of the L1 and L2 caches.
 LINE_BYTES = 128
+# Rows of memory so long that as many threads sum whole columns, however long those are.
+LONG_ROW_BYTES, LONG_ROW_THREADS = 1 << 16, 64
 # Rows that each of the threads down a short column sums, where these are neighbours in memory.
 ROWS_A_LANE = 4
 
@@ -135,6 +137,10 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     row_bytes = columns.side_by_side * columns.element_bytes
     if columns.length <= SHORT_COLUMN and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
         return _short_columns(columns)
+    is_long_row = columns.side_by_side * columns.element_bytes >= LONG_ROW_BYTES
+    if is_long_row and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
+        launch = LaunchParams(bdimx=LONG_ROW_THREADS, bdimy=1, gdimy=1)
+        return _params(columns, columns.width, launch, SHORT_COLUMN)
     if columns.side_by_side < columns.count and columns.width > 1:
         beside = ceil_div(columns.side_by_side, columns.width)
         if beside == 1:
