@@ -190,6 +190,6 @@ def test_the_command_lists_what_a_plugin_registers(tmp_path: Path, capsys: Any) 
     finally:
         fusewright.unregister_op("softsign")
     assert main(["ops", "--typed", str(typed)]) == 1
-    assert "expected one that registers operations" in capsys.readouterr().err.lower()
+    assert "there is no registered operation to declare" in capsys.readouterr().err
     assert main(["ops", "--plugin", "no_such_module"]) == 1
     assert "no_such_module (ModuleNotFoundError" in capsys.readouterr().err

@@ -93,12 +93,6 @@ def test_a_call_of_the_direct_front_end(number: int) -> None:
     assert text in loops(fd, fd.sums)
 
 
-def test_what_waits_for_asynchronous_copies_is_not_there() -> None:
-    fd: Any = opened()
-    with pytest.raises(AttributeError, match="is not available"):
-        fd.sched.warp_specialize(fd.sums, 2, 1, ParallelType.block_y)
-
-
 def test_meshes_are_of_one_device() -> None:
     fd, mesh = opened(), DeviceMesh([0])
     assert mesh == DeviceMesh(torch.tensor([0])) and (mesh.size, mesh.shape) == (1, (1,))

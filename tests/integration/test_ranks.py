@@ -99,8 +99,8 @@ def _inputs(fd: FusionDefinition, rank: int) -> list[Tensor]:
 
 def _calls(work: Callable[[], object]) -> int:
     """How many Python functions `work` calls."""
-    forget_proofs()
     FusionCache.reset()
+    forget_proofs()
     before = sys.getprofile()
     sys.setprofile(None)
     counter = cProfile.Profile(builtins=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
@@ -45,27 +45,19 @@ from fusewright.schedulers import (
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
     from fusewright.frontend.methods import (
-        EditableInnerOuterParams,
         EditablePointwiseParams,
         EditableReductionParams,
-        EditableScanParams,
-        EditableTransposeParams,
+        HeuristicMethods,
     )
-
-    Pointwise = Literal[SchedulerType.pointwise, "pointwise"]
-    OfReductions = Literal[
-        SchedulerType.reduction, SchedulerType.inner_persistent, "reduction", "inner_persistent"
-    ]
-    InnerOuter = Literal[SchedulerType.inner_outer, "inner_outer"]
-    Transpose = Literal[SchedulerType.transpose, "transpose"]
-    Scan = Literal[SchedulerType.scan, "scan"]
+else:
+    HeuristicMethods = object
 
 __all__ = ["AutomaticOperators"]
 
 AnyType = SchedulerType | str
 
 
-class AutomaticOperators:
+class AutomaticOperators(HeuristicMethods):
     """What `fd.sched` has of automatic schedulers."""
 
     if TYPE_CHECKING:  # SchedOperators'
@@ -166,38 +158,27 @@ class AutomaticOperators:
         self._open()
         return [s.type for s in self._registry() if self.can_schedule(s.type)[0]]
 
-    @overload
-    def compute_heuristics(self, scheduler_type: Pointwise) -> EditablePointwiseParams: ...
-    @overload
-    def compute_heuristics(self, scheduler_type: OfReductions) -> EditableReductionParams: ...
-    @overload
-    def compute_heuristics(self, scheduler_type: InnerOuter) -> EditableInnerOuterParams: ...
-    @overload
-    def compute_heuristics(self, scheduler_type: Transpose) -> EditableTransposeParams: ...
-    @overload
-    def compute_heuristics(self, scheduler_type: Scan) -> EditableScanParams: ...
-    @overload
-    def compute_heuristics(self, scheduler_type: AnyType) -> Any: ...
-    @overload
-    def compute_heuristics(
-        self, fusion: FusionDefinition, scheduler_type: AnyType, inputs: Inputs
-    ) -> Any: ...
-    @explained  # type: ignore[misc]  # the type may come first
-    def compute_heuristics(
-        self, fusion: Any = None, scheduler_type: AnyType | None = None, inputs: Inputs | None = None
-    ) -> Any:
-        """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
+    if not TYPE_CHECKING:  # HeuristicMethods'
 
-        `(scheduler_type)`: for what is being scheduled. `(fusion, scheduler_type, inputs)`: for this
-        definition.
+        @explained
+        def compute_heuristics(
+            self, fusion: Any = None, scheduler_type: AnyType | None = None, inputs: Inputs | None = None
+        ) -> EditableParams:
+            """The params that a scheduler chooses for these inputs, open to changes.
 
-        Raises:
-            RejectedError: the scheduler does not take the fusion. ScheduleError: there are params already.
-        """
-        if self._is_direct("compute_heuristics", fusion, scheduler_type, inputs):
-            with self._asking("compute_heuristics", inputs):
-                return self.compute_heuristics(cast(AnyType, scheduler_type))
-        scheduler_type = fusion if scheduler_type is None else scheduler_type
+            `(scheduler_type)`: for what is being scheduled; `schedule()` applies them. `(fusion,
+            scheduler_type, inputs)`: for this definition.
+
+            Raises:
+                RejectedError: the scheduler does not take the fusion.
+                ScheduleError: there are params already.
+            """
+            if self._is_direct("compute_heuristics", fusion, scheduler_type, inputs):
+                with self._asking("compute_heuristics", inputs):
+                    return self._computed(scheduler_type)
+            return self._computed(fusion if scheduler_type is None else scheduler_type)
+
+    def _computed(self, scheduler_type: AnyType) -> EditableParams:
         bench = self._open().current
         if bench.editing is not None:
             raise ScheduleError("heuristics were computed for this schedule already")
@@ -214,7 +195,7 @@ class AutomaticOperators:
         return self.compute_heuristics(SchedulerType.reduction)
 
     def compute_matmul_heuristics(self) -> EditableParams:
-        return cast(EditableParams, self.compute_heuristics(SchedulerType.matmul))
+        return self._computed(SchedulerType.matmul)
 
     def schedule_hyperparameters(self) -> EditableParams:
         """What schedulers of reductions along rows and along columns are asked for, open to changes.

@@ -1,7 +1,7 @@
 """Written by `./dev stubs`, for type checkers: what is made from tables at run time."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, Literal, NoReturn, overload
 
 import torch
 
@@ -16,7 +16,9 @@ from fusewright.core.enums import (
     MemoryType,
     MmaMacroArch,
     ParallelType,
+    SchedulerType,
 )
+from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Scalar, Tensor, Vector
 from fusewright.schedulers import (
     CircularBufferOptions,
@@ -1601,13 +1603,70 @@ class SchedulingMethods:
     def store_along(self, tensor: Tensor, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
+    @overload
+    def circular_buffer(
+        self,
+        tensor: Tensor,
+        stages: int,
+        prefetch_distance: int = -1,
+        pos: int = -1,
+    ) -> None:
+        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+
+        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
+        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
+        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
+        many less than stages) are on their way, or there, beyond those that are read no more.
+        """
+    @overload
+    def circular_buffer(
+        self,
+        arg: Tensor,
+        stages: int,
+        prefetch_distance: int = -1,
+        pos: int = -1,
+    ) -> None: ...
+    @overload
+    def warp_specialize(
+        self,
+        tensor: Tensor,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None:
+        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+
+        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        """
+    @overload
+    def warp_specialize(
+        self,
+        arg: Tensor,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None: ...
+    @overload
+    def warp_specialize(
+        self,
+        tv: Tensor,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None: ...
     @overload
     def set_allocation_as_loop(self, tensor: Tensor) -> None:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
@@ -1793,6 +1852,118 @@ class SchedulingMethods:
     @overload
     def reduction_factor(self, arg: Tensor, axes: Sequence[int]) -> Tensor: ...
 
+class HeuristicMethods:
+    """What depends on the type of a scheduler."""
+
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.reduction, "reduction"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_outer, "inner_outer"],
+    ) -> EditableInnerOuterParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.transpose, "transpose"],
+    ) -> EditableTransposeParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.pointwise, "pointwise"],
+    ) -> EditablePointwiseParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
+    ) -> EditableInnerOuterPersistentParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
+    ) -> EditableHeuristicParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.scan, "scan"],
+    ) -> EditableScanParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: SchedulerType | str,
+    ) -> Any: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.reduction, "reduction"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_outer, "inner_outer"],
+        inputs: Sequence[Any],
+    ) -> EditableInnerOuterParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.transpose, "transpose"],
+        inputs: Sequence[Any],
+    ) -> EditableTransposeParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.pointwise, "pointwise"],
+        inputs: Sequence[Any],
+    ) -> EditablePointwiseParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableInnerOuterPersistentParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
+        inputs: Sequence[Any],
+    ) -> EditableHeuristicParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.scan, "scan"],
+        inputs: Sequence[Any],
+    ) -> EditableScanParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: SchedulerType | str,
+        inputs: Sequence[Any],
+    ) -> Any: ...
+
 class TensorMethods:
     """Operators, and primitives on the tensor."""
 
@@ -1895,10 +2066,30 @@ class TensorMethods:
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
+        """
+    def circular_buffer(self, stages: int, prefetch_distance: int = -1, pos: int = -1) -> Tensor:
+        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+
+        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
+        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
+        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
+        many less than stages) are on their way, or there, beyond those that are read no more.
+        """
+    def warp_specialize(
+        self,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> Tensor:
+        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+
+        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
         """
     def set_allocation_as_loop(self) -> Tensor:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
@@ -2137,6 +2328,7 @@ class EditableInnerOuterPersistentParams:
     batches_per_block_inner_reduction: int
     project_persistent_buffers: bool
     prefetch_rows: bool
+    assumed_reduction_sizes: tuple[int, ...]
     @property
     def elements_a_warp(self) -> int: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...
@@ -2295,8 +2487,12 @@ class EditableReductionParams:
     vectorize_inner_reduction: bool
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
+    blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
+    circular_stages: int
+    warp_specialized: bool
+    persistent_blocks: int
     schedule_3d: bool
     lanes_down_columns: bool
     prefetches_tiles: bool
@@ -2335,6 +2531,10 @@ class EditableReductionParams:
     def _reduces_x(self) -> bool: ...
     @property
     def holds_batches(self) -> bool: ...
+    @property
+    def padded_threads(self) -> int: ...
+    @property
+    def rows_in_flight(self) -> int: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> ReductionParams: ...
 

@@ -35,7 +35,7 @@ from fusewright.frontend.signatures import user_signature, user_type, without_fi
 from fusewright.ops import OPS, REGISTERED, OpDef
 from fusewright.ops import registry as kinds
 from fusewright.schedule import Schedule
-from fusewright.schedulers import HeuristicParams
+from fusewright.schedulers import HeuristicParams, default_registry, is_built_in, type_name
 
 __all__ = ["STUB", "registered_text", "stub_text"]
 
@@ -358,6 +358,21 @@ def _editable(cls: type) -> Iterator[list[str]]:
     yield [f"    def freeze(self) -> {cls.__name__}: ..."]
 
 
+def _heuristics() -> Iterator[list[str]]:
+    """`compute_heuristics`, by the type of the scheduler, in both forms."""
+    rows = [
+        (f'Literal[SchedulerType.{name}, "{name}"]', f"Editable{scheduler.params_type.__name__}")
+        for scheduler in default_registry()
+        if is_built_in(scheduler) and (name := type_name(scheduler.type))
+    ]
+    rows.append(("SchedulerType | str", "Any"))
+    for before, after in (([], []), (["fusion: FusionDefinition"], ["inputs: Sequence[Any]"])):
+        for taken, made in rows:
+            parameters = ["self", *before, f"scheduler_type: {taken}", *after]
+            broken = [f"        {parameter}," for parameter in parameters]
+            yield ["    @overload", "    def compute_heuristics(", *broken, f"    ) -> {made}: ..."]
+
+
 # ---- the file ----------------------------------------------------------------------------------------------
 
 
@@ -381,11 +396,12 @@ def _imports(body: str) -> Iterator[str]:
     used = _names_in(body)
     names = ("Callable", "Collection", "Mapping", "Sequence")
     yield from _import("collections.abc", used.intersection(names))
-    yield from _import("typing", used.intersection(("Any", "NoReturn", "overload")))
+    yield from _import("typing", used.intersection(("Any", "Literal", "NoReturn", "overload")))
     yield from ["", *(["import torch"] if "torch" in used else []), ""]
     yield from _import("fusewright.core.dtype", used.intersection(["DataType"]))
     members = {name for name, value in vars(enums).items() if isinstance(value, type)}
     yield from _import("fusewright.core.enums", used & members)
+    yield from _import("fusewright.frontend.definition", used.intersection(["FusionDefinition"]))
     yield from _import("fusewright.frontend.handles", used.intersection(["Scalar", "Tensor", "Vector"]))
     yield from _import("fusewright.schedulers", used.intersection(cls.__name__ for cls in _params_classes()))
     yield ""
@@ -398,6 +414,7 @@ def stub_text() -> str:
     lines += _class(
         "SchedulingMethods", "The primitives: methods of `fd.sched`.", _primitives(SchedOperators)
     )
+    lines += _class("HeuristicMethods", "What depends on the type of a scheduler.", _heuristics())
     own = [*_operators(Tensor), *_primitives(Tensor)]
     lines += _class("TensorMethods", "Operators, and primitives on the tensor.", own)
     lines += _class("ScalarMethods", "Operators.", _operators(Scalar))
@@ -446,7 +463,7 @@ def registered_text(name: str = "Definition") -> str:
     """
     rows = [row for row in OPS.values() if row.key in REGISTERED]
     if not rows:
-        raise OptionError(option="plugin", given="none that does", expected="one that registers operations")
+        raise OptionError("there is no registered operation to declare", hint="--plugin names what has some")
     methods = [_method(row.name, _row_signatures(row), row.doc) for row in rows]
     operations = "\n".join(_class("RegisteredOperations(Protocol)", "Those that are registered.", methods))
     imports = [line for line in _imports(operations) if line]

@@ -516,21 +516,19 @@ class FusionExecutor:
         proposals: dict[Segment, Proposal] = {}
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
+            own = None if schedule is None else schedule.of(segment)
+            if own is not None:
+                return steps.scheduled(segment, own)
             proposals[segment] = proposal
             return steps.of(segment, proposal.params)
 
         question = self._question(setting, binding, memory, stable)
-        views, empty = question.views, question.empty
+        views, empty, uncomputed = question.views, question.empty, question.uncomputed
         if schedule is not None:
-            views, empty = schedule.planned.outputs_in(question)
-            question.call.start(schedule.planned.segments)
-            plans = steps.rescheduled(schedule, make)
-            try:
-                return use(Chosen(plans, views, empty, proposals))
-            except LaunchError as error:
-                raise error.cause from None
-        partitions = self._partitions_without(question.uncomputed)
-        selection = Selection(partitions, question.call, make, repro, tracer, question.required)
+            schedule.check()
+            (views, empty), uncomputed = schedule.planned.outputs_in(question), schedule.planned.uncomputed
+        partitions = self._partitions_without(uncomputed)
+        selection = Selection(partitions, question.call, make, repro, tracer, question.required, schedule)
         while True:
             plans, launches = selection.plans()
             plans = place.bundles.joined(plans, launches, memory, tracer)
@@ -539,6 +537,8 @@ class FusionExecutor:
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if selection.is_users(segment):
+                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None

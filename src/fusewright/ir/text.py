@@ -91,6 +91,13 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
     if tensor.storage is not None:
         axes, padding = tensor.storage.axes, tensor.storage.padding
         lines.append(f" stored along : ({axes_text(axes)}), padding {padding}")
+    if (ring := tensor.circular) is not None:
+        by = f", by warps along {ring.parallel.name}" if ring.parallel is not None else ""
+        registers = f", registers {ring.registers}" if ring.registers else ""
+        lines.append(
+            f" circular : {ring.stages} stages counted by {ring.position} loops, {ring.prefetch} ahead"
+            f"{by}{registers}"
+        )
     if tensor.everywhere:
         lines.append(" reduced everywhere")
     return lines

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import MemoryType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.sym import Expr
 
@@ -30,6 +30,25 @@ class Storage:
     padding: int
 
 
+@dataclass(frozen=True, slots=True)
+class CircularBuffer:
+    """How a tensor in shared memory is filled ahead of its readers, by bulk copies.
+
+    Attributes:
+        stages: how many stages it has room for. A stage is what lies inside the loops left of `position`,
+            which count the stages.
+        prefetch: how many stages are filled ahead of the one that is read.
+        parallel: the axis of the block along which a warp of its own fills them; None: a thread of the block.
+        registers: of a thread of the warps that fill, and of those that compute; None: as they are.
+    """
+
+    stages: int
+    prefetch: int
+    position: int
+    parallel: ParallelType | None = None
+    registers: tuple[int, int] | None = None
+
+
 class TensorView:
     """A tensor and how it is iterated over and stored.
 
@@ -44,6 +63,7 @@ class TensorView:
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
         of the extents inside it, None for a broadcast.
     storage: the order of its elements in shared memory; None: that of the loops.
+    circular: how it is filled ahead of its readers; None: where its loops stand.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
     everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
         the last one alone holds it.
@@ -64,6 +84,7 @@ class TensorView:
         "allocation",
         "contiguity",
         "storage",
+        "circular",
         "inline_at",
         "everywhere",
         "is_cpu",
@@ -98,6 +119,7 @@ class TensorView:
             else tuple(None if a.is_broadcast else True for a in self.allocation if not a.is_reduction)
         )
         self.storage: Storage | None = None
+        self.circular: CircularBuffer | None = None
         self.inline_at = 0
         self.everywhere = False
         self.is_cpu = is_cpu

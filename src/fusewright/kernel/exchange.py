@@ -15,9 +15,12 @@ SERIAL_ROWS = 8
 def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
     """How many threads of a block (x, y, z) share a place in the workspace of a reduction along `axes`.
 
-    One each, but where groups along y are every x-th lane of whole warps: shuffles combine a warp's first.
+    One each, but where groups are whole warps, or along y every x-th lane of whole warps: shuffles combine a
+    warp's first.
     """
     x, y = as_int(block[0]), as_int(block[1])
+    if tuple(axes) == (ParallelType.block_x,) and x is not None and x % WARP_SIZE == 0:
+        return WARP_SIZE
     if tuple(axes) != (ParallelType.block_y,) or x is None or y is None:
         return 1
     interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * y % WARP_SIZE and y > SERIAL_ROWS

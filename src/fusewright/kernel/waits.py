@@ -71,6 +71,33 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ring:
+    """A buffer in shared memory of which bulk copies fill stage after stage, ahead of its readers.
+
+    Until the pass that fills rings has made waits, arrivals and roles of it, the kernel has the block start
+    the copies of a stage where its loops stand.
+
+    Attributes:
+        buffer: room for `stages`. `full` and `empty`: an mbarrier a stage.
+        ahead: how many stages are filled ahead of the one that is read.
+        filled: the number of the stage that the copies fill, from 0, in terms of the loops around them.
+        read: the numbers of the stages that statements read, each in terms of the loops around them.
+        axis: along which warps of their own fill it; None: a thread of the block does.
+        registers: of a thread that fills and one that computes; None: as launched.
+    """
+
+    buffer: Buffer
+    full: Buffer
+    empty: Buffer
+    stages: int
+    ahead: int
+    filled: Expr
+    read: tuple[Expr, ...]
+    axis: ParallelType | None = None
+    registers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Role:
     """`body` is what the threads at first .. first + count - 1 along `axis` of the block do, in a `Roles`.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import lane_axes, lane_axis, lane_run, merged_run
-from fusewright.core.enums import MemoryType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_PARAMETER_BYTES, MAX_THREADS_PER_BLOCK
 from fusewright.core.passes import PassManager
@@ -35,12 +35,22 @@ from fusewright.lower.interface import (
     TensorArgument,
     WorkspaceArgument,
 )
-from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
+from fusewright.lower.loops import (
+    Item,
+    LoopMap,
+    build_nest,
+    cluster_places,
+    cluster_size,
+    link,
+    name_loops,
+)
+from fusewright.lower.multipliers import with_multipliers
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
-from fusewright.sym import Expr, Symbol, as_int, const, divides, product
+from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_nodes
+from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product, substitute
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -61,7 +71,7 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         _MANAGER.check(kernel, "nest", tracer)
     kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
-        return _bind(kernel, context)
+        return _bind(with_multipliers(kernel, context.buffers.stride_symbols), context)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -82,16 +92,20 @@ def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, i
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
+    bulk = ring_nodes(nodes)
     assumed = refine((), fusion.ranges, fusion.multiples)
     whole = [node for node in vectors if not _is_merged_run(node, assumed)]
-    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {}))
+    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {})) + _bulk_facts(bulk)
     domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
     _align_buffers(vectors, domains, buffers)
+    for node in bulk:
+        buffers.need_vectors(node.tensor_inputs[0], elements_of_unit(node.output))
     loops = LoopMap(nodes, domains)
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
-    ctx = Context(fusion, nodes, domains, loops, buffers, dims)
+    implied = end_with_grid(nodes, loops, domains)
+    ctx = Context(fusion, nodes, domains, loops, buffers, dims, implied=implied)
     _check_readers(ctx)
     items: list[Item] = []
     barriers = _grid_barriers_before(nodes, fusion)
@@ -103,9 +117,11 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         items += own
     link(items)
     nest = build_nest(items)
-    body = (*_allocations(ctx), *nest)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
+    body = (*cluster_places(dims), *_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
+    cluster = cluster_size(dims)
+    blocks[0] = blocks[0] if cluster == 1 else maximum(blocks[0], 1) * cluster
     kernel = k.Kernel(
         options.name,
         (),
@@ -120,6 +136,8 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
             for t, bytes_ in buffers.alignment.items()
             if t.memory is MemoryType.global_
         ),
+        cluster=cluster,
+        rings=tuple(stages.as_ring() for stages in buffers.stages.values()),
     )
     return dataclasses.replace(kernel, params=_params(ctx, kernel)), ctx
 
@@ -163,6 +181,20 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
     return list(facts)
 
 
+def _bulk_facts(nodes: list[Node]) -> list[tuple[Expr, int]]:
+    """(size, multiple): sizes that bulk copies need to be multiples of so many elements."""
+    facts: dict[tuple[Expr, int], None] = {}
+    for node in nodes:
+        out = node.output
+        unit = elements_of_unit(out)
+        axis = out.loop[-1]
+        while axis not in out.maybe_root and axis.definition is not None:
+            axis = axis.definition.inputs[-1]
+        if not divides(unit, axis.extent):
+            facts.update(((divisor, unit), None) for divisor in divisors(axis.extent) or ())
+    return list(facts)
+
+
 def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> None:
     """Records what vector accesses need of the buffers on both sides before any buffer is made."""
     for node in vectors:
@@ -196,7 +228,8 @@ def _check_readers(ctx: Context) -> None:
     Outputs that are read in the kernel have to.
     """
     shared = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
-    everywhere = shared | {p for p in k.BLOCK_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+    blocks = (*k.BLOCK_AXES, ParallelType.cluster_x)
+    everywhere = shared | {p for p in blocks if as_int(ctx.dims.get(p, const(1))) != 1}
     reads: dict[TensorView, list[tuple[int, NodeIndices]]] = {}
     for node in ctx.nodes:
         for position, value in enumerate(node.inputs):
@@ -319,6 +352,9 @@ def _bind(kernel: k.Kernel, ctx: Context) -> Lowered:
         elif param.symbol is not None:
             arguments.append(symbol_argument(param.symbol))
             exprs.append(param.symbol)
+        elif param.divisor is not None:
+            sizes = {s: ctx.domains.size_of(s) for s in param.divisor.free_symbols}
+            arguments.append(SizeArgument(k.multiplier(substitute(param.divisor, sizes))))
         else:
             arguments.append(ScalarArgument(scalars[param]))
     for expr in exprs:

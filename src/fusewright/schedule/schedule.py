@@ -11,7 +11,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, Parallel
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
-from fusewright.schedule import caching, completion, inlining, propagate, transforms
+from fusewright.schedule import caching, circular, completion, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.text import ROLES, call_text, to_python
@@ -88,6 +88,8 @@ class Schedule:
         "assume_multiple",
         "set_memory_type",
         "store_along",
+        "circular_buffer",
+        "warp_specialize",
         "set_allocation_as_loop",
         "prefetch",
         "accumulate_in_registers",
@@ -276,12 +278,43 @@ class Schedule:
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
         caching.store_along(self.fusion, tensor, dims, padding)
+
+    @_primitive
+    def circular_buffer(
+        self, tensor: TensorView, stages: int, prefetch_distance: int = -1, pos: int = -1
+    ) -> None:
+        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+
+        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
+        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
+        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
+        many less than stages) are on their way, or there, beyond those that are read no more.
+        """
+        circular.circular_buffer(self.fusion, tensor, stages, prefetch_distance, pos)
+
+    @_primitive
+    def warp_specialize(
+        self,
+        tensor: TensorView,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None:
+        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+
+        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        """
+        circular.warp_specialize(
+            self.fusion, tensor, number_of_stages, prefetch_distance, parallel_type, num_registers, pos
+        )
 
     @_primitive
     def set_allocation_as_loop(self, tensor: TensorView) -> None:

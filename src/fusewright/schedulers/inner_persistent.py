@@ -2,7 +2,7 @@
 
 A block holds its row (or rows) while reductions over it complete, and then uses it again:
 
-    [I, R] -> [I blocks, I threads y, R threads x | batches, vector]
+    [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
 memory, or, for rows too long for both, nowhere: the row is loaded again for each use.
@@ -57,6 +57,7 @@ from fusewright.schedulers.reduction_loops import (
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -69,6 +70,9 @@ REGISTERS_TO_WORK = 32
 REGISTERS_TO_HOLD = 64
 # Vectors that a thread holds of a row: enough loads in flight, few enough registers.
 BATCHES = 4
+# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
+# to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
+BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 # Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
 BUSY_SHARE = 4
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
@@ -109,6 +113,9 @@ class InnerPersistentScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        if params.circular_stages:
+            stream_rows(schedule, params)
+            return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:
             length.check(original)
@@ -119,13 +126,15 @@ class InnerPersistentScheduler:
             length.assume(schedule, space)
         moved = _cut(schedule, reference, params, length, bool(space.iteration))
         position = moved[0] if holds else moved[0] + 1
+        if params.rows_in_flight > 1:
+            position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
             hold_in_shared(schedule, held_tensors(schedule.fusion, space))
-        inline(schedule, space, partials, width, position)
+        inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
@@ -182,7 +191,7 @@ class _Planner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
-        blocks = ceil_div(rows, params.lparams.bdimy)
+        blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
@@ -190,7 +199,7 @@ class _Planner:
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
-        held = params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
+        held = _length_of(params).elements * params.rows_in_flight
         if params.persistent_in_shared_memory:
             bytes_a_block = threads * held * self.projected.in_all
             resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
@@ -272,7 +281,9 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
-    threads, batches = _threads_and_batches(rows, vectors, hardware)
+    in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
+    most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
+    threads, batches = _threads_and_batches(rows, vectors, most, hardware)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -324,12 +335,18 @@ def _longest_chain(fusion: Fusion) -> int:
     return max(depth.values(), default=0)
 
 
-def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int]:
-    """Threads for each of `rows` of `vectors`, whole warps, and the vectors that each thread holds.
+def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
+    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
 
-    Up to BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in
-    flight are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
+    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
+    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
+    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
     """
+    if rows >= hardware.sm_count * ROWS_AN_SM:
+        if vectors <= WARP_SIZE * BATCHES // 2:
+            return _part_of_a_warp(vectors)
+        if vectors <= WARP_SIZE * most:
+            return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
         batches += 1
@@ -343,6 +360,16 @@ def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tup
     return _whole_warps(ceil_div(vectors, batches)), batches
 
 
+def _part_of_a_warp(vectors: int) -> tuple[int, int]:
+    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
+    and as few loads in vain as there can be.
+    """
+    lanes = [1 << i for i in range(6)]
+    found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
+    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
+    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
+
+
 def _whole_warps(threads: int) -> int:
     return ceil_div(threads, WARP_SIZE) * WARP_SIZE
 
@@ -353,8 +380,10 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="rows",
         path="lparams.bdimx",
         threads=params.lparams.bdimx,
-        elements=params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction,
-        step=WARP_SIZE if params.pad_inner_reduction_to_warp else 1,
+        elements=params.unroll_factor_inner_reduction
+        * params.batches_per_block_inner_reduction
+        * params.blocks_per_cluster,
+        step=params.padded_threads,
         sizes=params.assumed_reduction_sizes,
     )
 
@@ -362,21 +391,25 @@ def _length_of(params: ReductionParams) -> HeldLength:
 def _cut(
     schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength, has_rows: bool
 ) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, TIDx | batches, vector], or [.. | serial, unroll, vector] if none is held.
+    """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
+    [.. | serial, unroll, vector] if none is held.
 
     Returns the positions after the bar.
     """
     schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
-    batches = params.batches_per_block_inner_reduction
+    batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
     serial = 2
-    if batches and length.sizes:
-        # All threads have an element of all batches but the last, which alone has a guard.
-        schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)))
+    if batches:
+        if length.sizes:
+            # All threads have an element of all batches but the last, which alone has a guard.
+            schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * cluster)
+        else:
+            # batches is constant, so that registers hold them; the threads follow from the size of the row
+            schedule.split(tensor, -2, batches, inner_split=False)
         schedule.reorder(tensor, {-2: -3})
-    elif batches:
-        # batches is constant, so that registers hold them; the threads follow from the size of the row
-        schedule.split(tensor, -2, batches, inner_split=False)
-        schedule.reorder(tensor, {-2: -3})
+        if cluster > 1:
+            schedule.split(tensor, -3, cluster, inner_split=False)
+            schedule.parallelize(tensor, -4, ParallelType.cluster_x)
     else:
         schedule.split(tensor, -2, params.lparams.bdimx)
         schedule.reorder(tensor, {-2: -3})
@@ -385,6 +418,6 @@ def _cut(
         serial = 3
     schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, length.step)
     if has_rows:
-        bind_rows(schedule, tensor, params)
+        bind_rows(schedule, tensor, params, serial)
     end = len(tensor.loop)
     return list(range(end - serial, end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fusewright.core.dtype import DataType
+from fusewright.core.enums import ParallelType
 from fusewright.core.errors import DeadlockError, OutOfBoundsError, SimulationError
 from fusewright.core.op import CombineSpelling
 from fusewright.kernel.ir import (
@@ -100,10 +102,11 @@ class Program:
 
 @dataclass(eq=False)
 class Turn:
-    """What is a role's own while others go on: the statements that it runs, its lanes, its scopes."""
+    """What is a role's own while others go on: its lanes, loops and scopes, the statements it runs."""
 
     role: int | None
     active: Activity
+    index: IndexEvaluator
     scopes: list[dict[Symbol | Buffer, None]]
     steps: Steps | None = None
 
@@ -117,6 +120,8 @@ class Machine:
         index: values of index expressions. active: the lanes that execute now.
         epoch: barriers passed, an int or one number a block (blocks, 1).
         published: by scratch buffer of grid reductions, the blocks (bool) that have used it.
+        collectives: how many reductions and scans of the block there were, by their axes.
+        scratch: for each workspace the axes of what used it last, its number, and the epoch then.
         clocks: what happens before what, where mbarriers and roles order it; None where barriers alone do.
         role: the number of the role that has its turn; None: the whole block goes on together.
         mbarriers: those that have begun.
@@ -131,6 +136,8 @@ class Machine:
             self.index.bind(symbol, value)
         self.epoch: int | Tensor = 0
         self.published: dict[Buffer, Tensor] = {}
+        self.collectives: Counter[tuple[ParallelType, ...]] = Counter()
+        self.scratch: dict[Buffer, tuple[tuple[ParallelType, ...], int, int | Tensor]] = {}
         roles = program.usage.roles
         self.clocks = None if roles is None else Clocks(first_block, blocks, roles(program.launch.block))
         self.role: int | None = None
@@ -193,7 +200,7 @@ class Machine:
 
     def take_turn(self, turn: Turn) -> Blocked | None:
         """Let a role go on until it waits or ends; returns what it waits for."""
-        outer = Turn(self.role, self.active, self._scopes)
+        outer = Turn(self.role, self.active, self.index, self._scopes)
         self._take(turn)
         assert turn.steps is not None, "whose turn it is has something to do"
         blocked = next(turn.steps, None)
@@ -202,7 +209,8 @@ class Machine:
         return blocked
 
     def _take(self, turn: Turn) -> None:
-        self.role, self.active, self._scopes = turn.role, turn.active, turn.scopes
+        self.role, self.active = turn.role, turn.active
+        self.index, self._scopes = turn.index, turn.scopes
         self._access = None
 
     def name_value(self, symbol: Symbol, value: Lanes) -> None:

@@ -119,7 +119,7 @@ def run_roles(machine: Machine, stmt: Roles) -> None:
     for position, role in enumerate(stmt.body):
         team = number == position
         active = Activity(machine.blocks, machine.threads, whole[:, None] & team, team)
-        turn = Turn(position, active, [{}])
+        turn = Turn(position, active, machine.index.copy(), [{}])
         turn.steps = machine.steps(role.body)
         waiting[turn] = None
     while waiting:

@@ -1,6 +1,7 @@
 // requires: warp_reduce
 // Reduction over the threads of a block along some of its axes; every thread gets the result of its group.
-// It begins with a barrier, so that it may use the same workspace as the one before it.
+// It begins with a barrier, so that it may use the same workspace as the one before it, unless it is ORDERED: then
+// all threads have passed a barrier since the workspace was last used.
 //
 // State is as in warp_reduce; State::Memory holds one pointer a state, with load(i) and store(i, state).
 
@@ -16,6 +17,7 @@ template <int X, int Y, int Z> struct block_shape {
   static __device__ __forceinline__ int x() { return X ? X : int(blockDim.x); }
   static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
   static __device__ __forceinline__ int z() { return Z ? Z : int(blockDim.z); }
+  static constexpr bool is_known = X && Y && Z;
   // A barrier of all these threads.
   static __device__ __forceinline__ void sync() { __syncthreads(); }
 };
@@ -45,19 +47,34 @@ template <int AXES, class Shape> struct block_group {
 };
 
 // Groups of `warps` whole warps, this thread's starting at warp `first`: one value a warp, through `workspace`.
-template <class Shape, class State, int WIDTH>
+template <class Shape, bool ORDERED, class State, int WIDTH>
 __device__ __forceinline__ void reduce_across_warps(
     State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+  constexpr int few = 8;  // so many warps' values each thread loads side by side, which saves rounds of shuffles
   const int lane = thread & 31, warp = thread >> 5;
   int lanes = 1;
 #pragma unroll
   for (int i = 0; i < 5; ++i) lanes = lanes < warps ? 2 * lanes : lanes;
-  Shape::sync();
+  if (!ORDERED) Shape::sync();
   if (lane == 0) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) workspace.store(warp * WIDTH + k, value[k]);
   }
   Shape::sync();
+  if (Shape::is_known && WIDTH == 1 && warps <= few) {
+    State of_warps[few];
+#pragma unroll
+    for (int i = 0; i < few; ++i) of_warps[i] = i < warps ? workspace.load(first + i) : State::identity();
+#pragma unroll
+    for (int step = 1; step < few; step *= 2) {
+#pragma unroll
+      for (int i = 0; i + step < few; i += 2 * step) {
+        if (i + step < warps) of_warps[i] = State::combine(of_warps[i], of_warps[i + step]);
+      }
+    }
+    value[0] = of_warps[0];
+    return;
+  }
   const int partner = lane & (lanes - 1);
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -70,7 +87,7 @@ __device__ __forceinline__ void reduce_across_warps(
 // Groups that are every X-th lane of `warps` whole warps, X a power of two up to 32; this thread's group starts at
 // warp `first`. Lanes of a column exchange halves of their values until each holds few, of which all warps' meet in
 // `workspace`: X * WIDTH values a warp.
-template <class Shape, class State, int X, int WIDTH>
+template <class Shape, bool ORDERED, class State, int X, int WIDTH>
 __device__ __forceinline__ void reduce_every_xth_lane(
     State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
   constexpr int columns = X * WIDTH;
@@ -99,7 +116,7 @@ __device__ __forceinline__ void reduce_every_xth_lane(
       }
     }
   }
-  Shape::sync();
+  if (!ORDERED) Shape::sync();
   if (writes) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
@@ -121,13 +138,13 @@ __device__ __forceinline__ void reduce_every_xth_lane(
 }
 
 // Any other group: all values through `workspace`, WIDTH * threads of them.
-template <class Shape, class State, int WIDTH, class Group>
+template <class Shape, bool ORDERED, class State, int WIDTH, class Group>
 __device__ __forceinline__ void reduce_in_memory(
     State (&value)[WIDTH], const Group& group, typename State::Memory workspace) {
   constexpr int few = 8;  // so many values each thread adds up by itself, which saves the tree's barriers
   const int threads = group.size * group.columns;
   const int slot = group.rank * group.columns + group.column;
-  Shape::sync();
+  if (!ORDERED) Shape::sync();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + slot, value[k]);
   Shape::sync();
@@ -153,22 +170,22 @@ __device__ __forceinline__ void reduce_in_memory(
   }
 }
 
-template <class State, int AXES, class Shape, int WIDTH>
+template <class State, int AXES, class Shape, bool ORDERED = false, int WIDTH>
 __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename State::Memory workspace) {
   const block_group<AXES, Shape> group;
   if (group.size == 1) return;
   if constexpr (Shape::interleaves(AXES)) {
     const int warps = Shape::x() * Shape::y() / 32;
     const int first = (group.thread >> 5) / warps * warps;
-    reduce_every_xth_lane<Shape, State, Shape::X_EXTENT>(value, group.thread, first, warps, workspace);
+    reduce_every_xth_lane<Shape, ORDERED, State, Shape::X_EXTENT>(value, group.thread, first, warps, workspace);
   } else if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
     warp_reduce(value, group.size, group.thread & 31);
   } else if (group.dense && group.size % 32 == 0) {
     warp_reduce(value, 32, group.thread & 31);
     const int warps = group.size >> 5;
-    reduce_across_warps<Shape>(value, group.thread, group.column * warps, warps, workspace);
+    reduce_across_warps<Shape, ORDERED>(value, group.thread, group.column * warps, warps, workspace);
   } else {
-    reduce_in_memory<Shape>(value, group, workspace);
+    reduce_in_memory<Shape, ORDERED>(value, group, workspace);
   }
 }
 

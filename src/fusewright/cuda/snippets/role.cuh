@@ -5,6 +5,7 @@ namespace fw {
 
 // NUMBER: of the hardware barrier, 1 to 15, which no other role uses.
 template <int X, int Y, int Z, int NUMBER> struct role_shape {
+  static constexpr bool is_known = X && Y && Z;
   static constexpr int X_EXTENT = X;
   static __device__ constexpr bool interleaves(int) { return false; }  // its workspace has room for all values
   static __device__ __forceinline__ int x() { return X; }
