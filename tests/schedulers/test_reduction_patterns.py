@@ -99,5 +99,5 @@ def test_kernels(shape: tuple[int, ...], dims: tuple[int, ...], params: Reductio
 
 
 def test_neighbours_in_memory_are_not_split() -> None:
-    with pytest.raises(ParamsError, match="schedule_3d.*neighbours in memory"):
+    with pytest.raises(ParamsError, match=r"schedule_3d.*neighbours in memory"):
         apply(SCHEDULER, Schedule(p.reduced((1, 2), 3)), SPLIT, p.H200)

@@ -2304,6 +2304,7 @@ class EditableInnerOuterParams:
     reason: str
     vectorization_factor: int
     unroll_factor: int
+    streams_inputs: bool
     rows_per_block: int
     @property
     def columns_per_block(self) -> int: ...

@@ -55,8 +55,6 @@ from fusewright.schedulers.reduction_loops import (
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
-# Inputs of more than this share of the L2 cache are marked to leave it first.
-STREAMED_SHARE = 0.5
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
 # elements at least: a block of any width has work for them.
 CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
@@ -169,18 +167,10 @@ class _Planner:
     ) -> tuple[float, Proposal]:
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        if self._streams(facts, hardware):
+        stores = any(self.space.is_full(access) for access in self.space.stores)
+        if not stores and self._cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         return speed, Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
-
-    def _streams(self, facts: Facts, hardware: HardwareInfo) -> bool:
-        """Whether what is read is to leave the caches first.
-
-        It then takes no room from what the kernel before has left to be written: sums of 134 MB take 0.9
-        times as long (an H200). A kernel that stores as much as it reads is slower by it (1.03 times).
-        """
-        stores = any(self.space.is_full(access) for access in self.space.stores)
-        return not stores and self._cost.bytes_read(facts) > STREAMED_SHARE * hardware.l2_bytes
 
     @cached_property
     def _reductions(self) -> int:

@@ -17,7 +17,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
 
 
@@ -83,9 +83,7 @@ class ReductionSpace:
     @property
     def read_once(self) -> frozenset[TensorView]:
         """The inputs of which one load reads an element for each point of the space."""
-        full = [access for access in self.loads if self.is_full(access) and not access.by_index]
-        tensors = [access.tensor for access in self.loads]
-        return frozenset(each.tensor for each in full if tensors.count(each.tensor) == 1)
+        return read_once(self.loads, self.concrete)
 
     def has_every_element(self, tensor: TensorView) -> bool:
         """Whether a computed tensor has an element for each point of the space."""
