@@ -119,6 +119,7 @@ TENSORS: dict[str, Change] = {
     "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),
+    "unaligned": lambda t: setattr(t, "unaligned", True),
 }
 AXES: dict[str, Change] = {
     "extent": lambda t: _axis(t, extent=N),

@@ -1572,6 +1572,15 @@ class SchedulingMethods:
     @overload
     def recompute(self, arg: Tensor) -> list[Tensor]: ...
     @overload
+    def allow_unaligned(self, tensor: Tensor) -> None:
+        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+
+        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
+        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        """
+    @overload
+    def allow_unaligned(self, arg: Tensor) -> None: ...
+    @overload
     def assume(self, tensor: Tensor, dim: int, low: int, high: int) -> None:
         """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
 
@@ -1854,6 +1863,12 @@ class TensorMethods:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
     def recompute(self) -> list[Tensor]:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+    def allow_unaligned(self) -> Tensor:
+        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+
+        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
+        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        """
     def assume(self, dim: int, low: int, high: int) -> Tensor:
         """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
 
@@ -2213,6 +2228,7 @@ class EditablePointwiseParams:
     unroll_factor_outer: int
     assumed_sizes: tuple[int, ...]
     vectorized_dim: int
+    unaligned_inputs: tuple[int, ...]
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> PointwiseParams: ...
 

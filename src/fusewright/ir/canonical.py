@@ -202,6 +202,7 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
     is_scheduled |= (
         tensor.storage is not None
         or tensor.inline_at > 0
+        or tensor.unaligned
         or not set(tensor.allocation) <= set(tensor.logical)
     )
     is_scheduled |= not at_border and iterated is not None and tensor.loop != list(iterated)

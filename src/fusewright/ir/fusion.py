@@ -562,6 +562,7 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
     if value.storage is not None:
         new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
     new.inline_at = value.inline_at
+    new.unaligned = value.unaligned
     return new
 
 

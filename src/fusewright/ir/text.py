@@ -90,6 +90,8 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
     if tensor.storage is not None:
         axes, padding = tensor.storage.axes, tensor.storage.padding
         lines.append(f" stored along : ({axes_text(axes)}), padding {padding}")
+    if tensor.unaligned:
+        lines.append(" vectors start at any element")
     return lines
 
 

@@ -45,6 +45,7 @@ class TensorView:
     storage: the order of its elements in shared memory; None: that of the loops.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
     is_cpu: a rank-0 tensor in host memory.
+    unaligned: whether its vectors, loaded from global memory, may start at any element.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class TensorView:
         "storage",
         "inline_at",
         "is_cpu",
+        "unaligned",
         "definition",
         "uses",
     )
@@ -94,6 +96,7 @@ class TensorView:
         self.storage: Storage | None = None
         self.inline_at = 0
         self.is_cpu = is_cpu
+        self.unaligned = False
         self.definition: Node | None = None
         self.uses: list[Node] = []
 

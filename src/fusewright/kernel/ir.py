@@ -203,6 +203,18 @@ class LetValue:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LetMisalignment:
+    """Names how many elements the address of a global `buffer` lies beyond a multiple of `width` elements.
+
+    The symbol is declared as `symbol(name, lo=0, hi=width - 1)`.
+    """
+
+    symbol: Symbol
+    buffer: Buffer
+    width: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class For:
     """Runs `body` with `symbol` = 0, 1, ... extent-1; `extent` is the same in all threads of the block."""
 
@@ -249,6 +261,10 @@ class Copy:
     element of dst becomes `fill`, which is a constant, a scalar or one element of a register; without a fill
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
+
+    A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
+    of the vector's size then, whatever the index and the pointer, and elements between those of the tensor
+    stand for nothing, as a fill.
     """
 
     dst: Ref
@@ -258,6 +274,21 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
+    covering: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """dst[index + k] = src[index + offset + k] for k < width, both in registers.
+
+    `offset`, which may differ between threads, lies in [0, width - 1]; src has 2 * width elements from its
+    index on.
+    """
+
+    dst: Ref
+    src: Ref
+    offset: Expr
+    width: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -403,10 +434,12 @@ Stmt = (
     Alloc
     | Let
     | LetValue
+    | LetMisalignment
     | For
     | If
     | Bind
     | Copy
+    | Window
     | Scatter
     | Compute
     | Init

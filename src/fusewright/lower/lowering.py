@@ -71,7 +71,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
     assumed = refine((), fusion.ranges, fusion.multiples)
-    whole = [node for node in vectors if not _is_merged_run(node, assumed)]
+    whole = [node for node in vectors if not node.output.unaligned and not _is_merged_run(node, assumed)]
     facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {}))
     domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
@@ -86,7 +86,8 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
         items += node_items(ctx, node, position * _ORDER_STEP)
     link(items)
     nest = build_nest(items)
-    body = (*_allocations(ctx), *nest)
+    named = [k.LetMisalignment(s, buffer, width) for (buffer, width), s in ctx.misalignments.items()]
+    body = (*named, *_allocations(ctx), *nest)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
     kernel = k.Kernel(
@@ -152,7 +153,7 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
         out, source = node.output, node.tensor_inputs[0]
         width = as_int(domains.extent(out, out.loop[-1])) or 1
         for tensor in (out, source):
-            if tensor is source and not _moves_with_lane(node):
+            if tensor is source and (out.unaligned or not _moves_with_lane(node)):
                 continue
             buffers.need_vectors(tensor, width)
 

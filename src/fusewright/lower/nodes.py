@@ -39,6 +39,7 @@ from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.scans import scan_items
+from fusewright.lower.unaligned import Source, own_loops, unaligned_load
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, substitute, symbol
@@ -151,7 +152,7 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     loops = ctx.loops.of(node)
     source = node.tensor_inputs[0]
     if is_vector_access(node) and loops[-1].is_real:
-        return [_vector_copy(ctx, node, order, loops, cache)]
+        return _vector_items(ctx, node, order, loops, cache)
     indices = ctx.indices(node)
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
@@ -197,8 +198,34 @@ def is_vector_access(node: Node) -> bool:
     return out.memory is not MemoryType.local or node.tensor_inputs[0].memory is not MemoryType.local
 
 
-def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> Item:
-    out, source = node.output, node.tensor_inputs[0]
+def _vector_items(
+    ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp
+) -> list[Item]:
+    if not node.output.unaligned:
+        return [_vector_copy(ctx, node, order, loops, cache)]
+    width = _vector_width(node.output, loops)
+    lane = symbol("lane", lo=0, hi=width - 1)
+    indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)))
+    dst, src = ctx.result(node.output, indices), ctx.operand(node, 0, indices)
+    assert isinstance(src, k.Ref)
+    first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    if first_dst is None or first_src is None or src.buffer.dtype is not dst.buffer.dtype:
+        return [_vector_copy(ctx, node, order, loops, cache)]
+    work, named = _work(ctx, node, indices), []
+    if isinstance(node, Indexed):
+        named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
+        work = _padded(ctx, node, indices, work)
+    found = Source(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
+    items: list[Item] = []
+    around = loops[:-1]
+    for number, body in enumerate(unaligned_load(ctx, node, found)):
+        items.append(_item(ctx, node, order + number, around, work.statements([*named, *body])))
+        around = own_loops(loops[:-1], node.output.inline_at)
+    return items
+
+
+def _vector_width(out: TensorView, loops: Sequence[Loop]) -> int:
+    """The elements of a vector. ScheduleError if they are more than an access can move."""
     width = as_int(loops[-1].extent)
     assert width is not None
     if width * out.dtype.size > MAX_VECTOR_BYTES:
@@ -207,6 +234,12 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
             expected=f"at most {MAX_VECTOR_BYTES // out.dtype.size} elements of {out.dtype}",
             given=width,
         )
+    return width
+
+
+def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> Item:
+    out, source = node.output, node.tensor_inputs[0]
+    width = _vector_width(out, loops)
     lane = symbol("lane", lo=0, hi=width - 1)
     vector = Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)
     indices = ctx.indices(node, (*loops[:-1], vector))
@@ -259,7 +292,7 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Indexed)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
-        return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
+        return _vector_items(ctx, node, order, loops, CacheOp.unspecified)
     indices = ctx.indices(node)
     work = _work(ctx, node, indices)
     named = _index_values(ctx, node, node.map.expressions, indices, work.pred)

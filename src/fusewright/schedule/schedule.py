@@ -84,6 +84,7 @@ class Schedule:
         "cache_before",
         "cache_fork",
         "recompute",
+        "allow_unaligned",
         "assume",
         "assume_multiple",
         "set_memory_type",
@@ -265,6 +266,15 @@ class Schedule:
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:
         """Places an intermediate tensor in registers (local) or shared memory."""
         caching.set_memory_type(self.fusion, tensor, memory_type)
+
+    @_primitive
+    def allow_unaligned(self, tensor: TensorView) -> None:
+        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+
+        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
+        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        """
+        caching.allow_unaligned(self.fusion, tensor)
 
     @_primitive
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:

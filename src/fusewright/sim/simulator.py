@@ -21,9 +21,11 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Scatter,
     Stmt,
+    Window,
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
@@ -50,8 +52,10 @@ from fusewright.sim.statements import (
     run_if,
     run_init,
     run_let,
+    run_let_misalignment,
     run_let_value,
     run_scatter,
+    run_window,
 )
 from fusewright.sim.usage import usage_of
 
@@ -59,10 +63,12 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
     Let: run_let,
     LetValue: run_let_value,
+    LetMisalignment: run_let_misalignment,
     For: run_for,
     If: run_if,
     Bind: run_bind,
     Copy: run_copy,
+    Window: run_window,
     Scatter: run_scatter,
     Compute: run_compute,
     Init: run_init,
