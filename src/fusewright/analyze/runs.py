@@ -97,8 +97,8 @@ def expression_run(e: Expr, dim: int) -> Run | None:
 
 
 def is_straight(node: Indexed, dim: int, unit: IterDomain | None) -> bool:
-    """Whether an indexed read goes along the dimension `unit` of its source by one for each position along `dim`,
-    and along no other. Then vectors may start at any position.
+    """Whether an indexed read goes along the dimension `unit` of its source by one for each position along
+    `dim`, and along no other. Then vectors may start at any position.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return False

@@ -1504,6 +1504,17 @@ class SchedulingMethods:
     @overload
     def split(self, arg: Tensor, axis: int, factor: int, inner_split: bool = True) -> None: ...
     @overload
+    def shifted_split(self, tensor: Tensor, dim: int, factor: int, aligned: Tensor) -> None:
+        """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
+
+        The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
+        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
+        and the last vector of a row have points outside of it, which nothing computes.
+        """
+    @overload
+    def shifted_split(self, arg: Tensor, dim: int, factor: int, aligned: Tensor) -> None: ...
+    @overload
     def merge(self, tensor: Tensor, dim: int, inner: int | None = None) -> None:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
     @overload
@@ -1831,6 +1842,14 @@ class TensorMethods:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
     @overload
     def split(self, axis: int, factor: int, inner_split: bool = True) -> Tensor: ...
+    def shifted_split(self, dim: int, factor: int, aligned: Tensor) -> Tensor:
+        """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
+
+        The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
+        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
+        and the last vector of a row have points outside of it, which nothing computes.
+        """
     @overload
     def merge(self, dim: int, inner: int | None = None) -> Tensor:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
@@ -2254,6 +2273,8 @@ class EditableReductionParams:
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
     assumed_reduction_sizes: tuple[int, ...]
+    shift_rows: bool
+    unaligned_inputs: tuple[int, ...]
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

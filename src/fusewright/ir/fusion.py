@@ -578,4 +578,5 @@ def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     ):
         outputs = tuple([a.bare_copy() for a in transform.outputs])
         axes.update(zip(transform.outputs, outputs))
-        transform.copy(tuple([axes[a] for a in transform.inputs]), outputs)
+        reads = tuple([axes[a] for a in transform.reads])
+        transform.copy(tuple([axes[a] for a in transform.inputs]), outputs, reads)

@@ -36,7 +36,7 @@ from fusewright.lower.interface import (
     WorkspaceArgument,
 )
 from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
-from fusewright.lower.nodes import is_vector_access, node_items
+from fusewright.lower.nodes import is_shifted, is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prepare import check_scheduled
 from fusewright.sym import Expr, Symbol, as_int, const, divides, product
@@ -71,7 +71,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
     assumed = refine((), fusion.ranges, fusion.multiples)
-    whole = [node for node in vectors if not node.output.unaligned and not _is_merged_run(node, assumed)]
+    whole = [node for node in vectors if _are_whole(node.output) and not _is_merged_run(node, assumed)]
     facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {}))
     domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
@@ -130,6 +130,11 @@ def _is_merged_run(node: Node, assumed: dict[Symbol, Symbol]) -> bool:
     return False
 
 
+def _are_whole(tensor: TensorView) -> bool:
+    """Whether vectors are all of a multiple of their width, by what is assumed of sizes."""
+    return not tensor.unaligned and not is_shifted(tensor)
+
+
 def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
     """(size, width): sizes that these vector accesses need to be multiples of their width."""
     facts: dict[tuple[Expr, int], None] = {}
@@ -155,7 +160,7 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
         for tensor in (out, source):
             if tensor is source and (out.unaligned or not _moves_with_lane(node)):
                 continue
-            buffers.need_vectors(tensor, width)
+            buffers.need_vectors(tensor, width, of_strides=not is_shifted(out))
 
 
 def _moves_with_lane(node: Node) -> bool:

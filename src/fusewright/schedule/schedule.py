@@ -75,6 +75,7 @@ class Schedule:
 
     PRIMITIVES = (
         "split",
+        "shifted_split",
         "merge",
         "reorder",
         "swizzle",
@@ -185,6 +186,17 @@ class Schedule:
     def split(self, tensor: TensorView, dim: int, factor: int, inner_split: bool = True) -> None:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
         transforms.split(self.fusion, tensor, dim, factor, inner_split)
+
+    @_primitive
+    def shifted_split(self, tensor: TensorView, dim: int, factor: int, aligned: TensorView) -> None:
+        """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
+
+        The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
+        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
+        and the last vector of a row have points outside of it, which nothing computes.
+        """
+        transforms.shifted_split(self.fusion, tensor, dim, factor, aligned)
 
     @_primitive
     def merge(self, tensor: TensorView, dim: int, inner: int | None = None) -> None:

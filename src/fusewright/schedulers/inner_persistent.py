@@ -39,7 +39,7 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -49,6 +49,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const, Symbol, as_int, product
 
@@ -115,16 +116,18 @@ class InnerPersistentScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         _check_threads(original, params)
         holds = params.batches_per_block_inner_reduction > 0
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         _assume_row_length(schedule, space, params)
-        moved = _cut(schedule, reference, params, bool(space.iteration))
+        aligned = aligned_rows(space) if params.shift_rows else None
+        moved = _cut(schedule, reference, params, bool(space.iteration), aligned)
         position = moved[0] if holds else moved[0] + 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         _recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
@@ -154,6 +157,10 @@ class _Planner:
     @cached_property
     def _vectors(self) -> VectorLimits | None:
         return self.space.vector_limits(self.fusion)
+
+    @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return ShiftedRows(self.fusion, self.space)
 
     @cached_property
     def everything(self) -> _Held:
@@ -191,7 +198,13 @@ class _Planner:
         space = self.space
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        params = _params(rows, length, width, self, hardware)
+        shifted = self._shifted.vectors(facts) if length else None
+        if shifted is not None and shifted.width > width:
+            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware)
+            reason = f"{params.reason}; aligned by the start of each row"
+            params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        else:
+            params = _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -482,7 +495,12 @@ def _elements_a_thread(params: ReductionParams) -> int:
 def _threads_needed(length: int, params: ReductionParams) -> int:
     """To hold a row of this length."""
     step = _thread_step(params)
-    return max(1, ceil_div(length, _elements_a_thread(params) * step)) * step
+    return max(1, ceil_div(length + _elements_before(params), _elements_a_thread(params) * step)) * step
+
+
+def _elements_before(params: ReductionParams) -> int:
+    """The most places that the first vector of a row has before the row."""
+    return params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0
 
 
 def _thread_step(params: ReductionParams) -> int:
@@ -515,7 +533,8 @@ def _assume_row_length(schedule: Schedule, space: ReductionSpace, params: Reduct
     if params.assumed_reduction_sizes:
         ranges = [(size, size) for size in params.assumed_reduction_sizes]
     elif each and threads > 0 and _is_one_size(space):
-        ranges = [(each * (threads - _thread_step(params)) + 1, each * threads)]
+        before = _elements_before(params)
+        ranges = [(max(1, each * (threads - _thread_step(params)) + 1 - before), each * threads - before)]
     else:
         return
     tensor = space.reference
@@ -524,12 +543,21 @@ def _assume_row_length(schedule: Schedule, space: ReductionSpace, params: Reduct
             schedule.assume(tensor, tensor.logical.index(axis), low, high)
 
 
-def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+def _cut(
+    schedule: Schedule,
+    tensor: TensorView,
+    params: ReductionParams,
+    has_rows: bool,
+    aligned: TensorView | None,
+) -> list[int]:
     """[I, R] -> [BIDx, TIDy, TIDx | batches, vector], or [.. | serial, unroll, vector] if none is held.
 
-    Returns the positions after the bar.
+    `aligned`: vectors begin as those of its rows do. Returns the positions after the bar.
     """
-    schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    if aligned is None:
+        schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    else:
+        schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
     batches = params.batches_per_block_inner_reduction
     serial = 2
     if batches and params.assumed_reduction_sizes:

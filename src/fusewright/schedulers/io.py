@@ -196,6 +196,17 @@ class Vectors:
 UNALIGNED_COST = 3
 
 
+def may_start_anywhere(fusion: Fusion, access: Access, inner: IterDomain) -> bool:
+    """Whether vectors of a load along the reference's axis `inner` may start at any element.
+
+    Not where an output is stored in the input: neighbours of what is read may be written meanwhile.
+    """
+    tensor = access.tensor
+    if not fusion.is_input(tensor) or any(output.alias is tensor for output in fusion.outputs):
+        return False
+    return access.is_straight_along(inner)
+
+
 class VectorLimits:
     """What bounds the width of vectors along one dimension of a fusion's iteration space.
 
@@ -211,7 +222,6 @@ class VectorLimits:
         accesses = list(accesses)
         self._extents = list({axis.extent: None for access in accesses for axis in access.axes})
         aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
-        homes = set(aliases.values())
         self._limits: list[_Limit] = []
         for access in accesses:
             unit = unit_stride_axis(access.tensor)
@@ -221,9 +231,8 @@ class VectorLimits:
                 limit = _limit(access.tensor, unit, position, home is not access.tensor)
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
-                # Neighbours of what is read may be written meanwhile where an output is stored there.
-                anywhere = position is not None and home is access.tensor and home not in homes
-                self._limits.append(replace(limit, anywhere=anywhere and access.is_straight_along(inner)))
+                anywhere = home is access.tensor and may_start_anywhere(fusion, access, inner)
+                self._limits.append(replace(limit, anywhere=anywhere))
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""

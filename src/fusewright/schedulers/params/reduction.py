@@ -40,7 +40,9 @@ class ReductionParams(HeuristicParams):
     the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
     inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
     reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
-    () where it serves all that its threads can hold.
+    () where it serves all that its threads can hold. shift_rows: the vectors of each row begin at aligned
+    addresses, whatever its length and its place. unaligned_inputs: positions of the inputs whose vectors may
+    start at any element.
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
@@ -65,6 +67,8 @@ class ReductionParams(HeuristicParams):
     pad_inner_reduction_to_warp: bool = choice(False, when=_INNER)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    shift_rows: bool = choice(False, when=_PERSISTENT)
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _PERSISTENT)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 

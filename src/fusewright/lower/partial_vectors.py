@@ -1,0 +1,202 @@
+"""Vectors that are not all there, or that start at any element.
+
+A vector at the edge of a row has lanes outside of it:
+
+    a[0:8] = x[i:+8] if all of it exists
+    if some of x[i:+8] exists, but not all:
+      a[k] = x[i + k] if it exists, for all k
+
+A load that may start at any element (`TensorView.unaligned`) takes its elements from the two aligned vectors that
+they lie in:
+
+    off = (i + misalignment of x) % 8
+    around[0:8]  = x[i - off:+8]
+    around[8:16] = x[i - off + 8:+8] if 0 < off
+    a[0:8] = around[off:off+8]
+
+The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned vector
+is wanted by two neighbouring threads, of which one finds it in the L1 cache. Vectors that would reach beyond the
+memory of the tensor are loaded as those at an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.core.enums import CacheOp
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.value import TensorView
+from fusewright.kernel import ir as k
+from fusewright.lower.context import Context
+from fusewright.lower.guards import conditions_of, guarded, necessary, zero
+from fusewright.lower.loops import Loop
+from fusewright.sym import (
+    FALSE,
+    ZERO,
+    Expr,
+    Le,
+    Lt,
+    Symbol,
+    as_int,
+    const,
+    land,
+    le,
+    lnot,
+    lt,
+    mod,
+    substitute,
+)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Which lanes of a vector a condition holds in.
+
+    Attributes:
+        each: the condition, over the symbol of the lane.
+        all, some: that it holds in all of them, and that it may hold in one.
+    """
+
+    each: Expr
+    all: Expr
+    some: Expr
+
+
+def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
+    """What holds of the lanes of a vector; None where that cannot be told from the first and the last one.
+
+    A comparison of sums that goes up or down with the lane holds in all of them if it does at one end.
+    """
+    every: list[Expr] = []
+    some: list[Expr] = []
+    for part in sorted(conditions_of(condition), key=lambda e: e.order):
+        if lane not in part.free_symbols:
+            every.append(part)
+            some.append(part)
+            continue
+        step = _step(part, lane)
+        if step is None:
+            return None
+        first, last = (substitute(part, {lane: const(n)}) for n in (0, width - 1))
+        every.append(first if step > 0 else last)
+        some.append(last if step > 0 else first)
+    return Lanes(condition, land(*necessary(every)), land(*necessary(some)))
+
+
+def _step(condition: Expr, lane: Symbol) -> int | None:
+    """By how much more a comparison holds with each lane; None where that differs."""
+    if not isinstance(condition, (Lt, Le)):
+        return None
+    low, high = condition.args
+    moving = [(core, c) for core, c in (high - low).terms if lane in core.free_symbols]
+    return moving[0][1] if len(moving) == 1 and moving[0][0] is lane else None
+
+
+@dataclass(frozen=True)
+class Move:
+    """A copy of a vector between memory and registers.
+
+    Attributes:
+        dst, src: the references of the first lane; the others stand side by side from there on.
+        pred: under which an element of lane `lane` is moved.
+        fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
+    """
+
+    dst: k.Ref
+    src: k.Ref
+    pred: Expr
+    fill: k.Operand | None
+    fill_is_value: bool
+    width: int
+    lane: Symbol
+    cache: CacheOp
+
+    def lanes(self, tensor: TensorView) -> Lanes:
+        """Raises ScheduleError where the elements of a vector that exist are not told from its ends."""
+        found = lanes_of(self.pred, self.lane, self.width)
+        if found is None:
+            raise ScheduleError(
+                f"{tensor.name} is vectorized by {self.width}, but which of these elements exist is no range: "
+                f"{self.pred}",
+                hint="leave the axis serial",
+            )
+        return found
+
+    def one_by_one(self, pred: Expr, fill: k.Operand | None) -> k.Stmt:
+        """Moves the elements for which the predicate holds."""
+        dst, src = (k.Ref(ref.buffer, ref.index + self.lane) for ref in (self.dst, self.src))
+        is_value = self.fill_is_value and fill is not None
+        each = k.Copy(dst, src, 1, self.cache, pred, fill if pred is not k.TRUE else None, is_value)
+        return k.For(self.lane, const(self.width), (each,), unroll=True)
+
+
+def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
+    """The statements that load whole vectors, and those that load the elements of others.
+
+    Raises:
+        ScheduleError: see `Move.lanes`.
+    """
+    lanes, fill = move.lanes(tensor), _fill(move)
+    if lanes.all is k.TRUE:
+        return [[k.Copy(move.dst, move.src, move.width, move.cache)]]
+    whole = k.Copy(move.dst, move.src, move.width, move.cache, lanes.all, fill, move.fill_is_value)
+    return [[whole], _edges(move, lanes, lanes.all, fill)]
+
+
+def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
+    """The statements that store a vector, or those of its elements that exist.
+
+    Raises:
+        ScheduleError: see `Move.lanes`.
+    """
+    lanes = move.lanes(tensor)
+    whole = k.Copy(move.dst, move.src, move.width, move.cache)
+    return [*guarded([lanes.all], [whole]), *_edges(move, lanes, lanes.all, None)]
+
+
+def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
+    """The statements that load vectors, that choose from them, and that load what they leave out.
+
+    Raises:
+        ScheduleError: see `Move.lanes`.
+    """
+    width, dst, src = move.width, move.dst, move.src
+    lanes, fill = move.lanes(tensor), _fill(move)
+    size = as_int(dst.buffer.size)
+    assert size is not None and dst.buffer.space is k.Space.LOCAL
+    raw = ctx.register_of(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
+    offset = mod(src.index + ctx.misalignment(src.buffer, width), const(width))
+    start = src.index - offset
+    inside = land(le(ZERO, start), le(start + 2 * width, src.buffer.size))
+    there = land(lanes.all, inside)
+
+    def vector(number: int, pred: Expr) -> k.Copy:
+        to = k.Ref(raw, 2 * dst.index + number * width)
+        at = k.Ref(src.buffer, start + number * width)
+        return k.Copy(to, at, width, move.cache, pred, fill, move.fill_is_value, covering=True)
+
+    loads: list[k.Stmt] = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
+    choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]
+    return [loads, choice, _edges(move, lanes, there, fill)]
+
+
+def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> list[k.Stmt]:
+    """Moves the elements of vectors of which some exist, and which are not moved as a whole."""
+    missing = land(*sorted(conditions_of(moved) - conditions_of(lanes.some), key=lambda e: e.order))
+    cond = land(lanes.some, lnot(missing))
+    return [] if cond is FALSE else [k.If(cond, (move.one_by_one(lanes.each, fill),))]
+
+
+def _fill(move: Move) -> k.Operand:
+    fill = move.fill or zero(move.dst.buffer.dtype)
+    return k.Imm(fill.value, move.dst.buffer.dtype) if isinstance(fill, k.Imm) else fill
+
+
+def own_loops(loops: Sequence[Loop], shared: int) -> tuple[Loop, ...]:
+    """Loops that go over the same as `loops`, apart from them inside the outermost `shared`."""
+    again = [
+        Loop(loop.extent, loop.parallel, loop.padded, loop.place, loop.unroll) if loop.is_real else loop
+        for loop in loops[shared:]
+    ]
+    return (*loops[:shared], *again)
