@@ -6,17 +6,17 @@ A vector at the edge of a row has lanes outside of it:
     if some of x[i:+8] exists, but not all:
       a[k] = x[i + k] if it exists, for all k
 
-A load that may start at any element (`TensorView.unaligned`) takes its elements from the two aligned vectors that
-they lie in:
+A load that may start at any element (`TensorView.unaligned`) takes its elements from the two aligned vectors
+that they lie in:
 
     off = (i + misalignment of x) % 8
     around[0:8]  = x[i - off:+8]
     around[8:16] = x[i - off + 8:+8] if 0 < off
     a[0:8] = around[off:off+8]
 
-The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned vector
-is wanted by two neighbouring threads, of which one finds it in the L1 cache. Vectors that would reach beyond the
-memory of the tensor are loaded as those at an edge.
+The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned
+vector is wanted by two neighbouring threads, of which one finds it in the L1 cache. Vectors that would reach
+beyond the memory of the tensor are loaded as those at an edge.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Move:
         found = lanes_of(self.pred, self.lane, self.width)
         if found is None:
             raise ScheduleError(
-                f"{tensor.name} is vectorized by {self.width}, but which of these elements exist is no range: "
-                f"{self.pred}",
+                f"{tensor.name} is vectorized by {self.width}, but which of these elements exist is no range",
+                given=str(self.pred),
                 hint="leave the axis serial",
             )
         return found

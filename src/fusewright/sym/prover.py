@@ -137,7 +137,7 @@ def divides(k: int | Expr, e: int | Expr) -> bool:
 
 
 def _without_remainders(e: Expr, modulus: int) -> Expr:
-    """What differs from `e` by a multiple of `modulus`: c * (x mod m) does from c * x if that divides c * m."""
+    """What differs from `e` by a multiple of `modulus`: c * x for c * (x mod m), if that divides c * m."""
     result = e
     for core, coefficient in e.terms:
         if isinstance(core, Mod) and isinstance(core.args[1], Const):
