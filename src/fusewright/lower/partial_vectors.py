@@ -29,14 +29,12 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import conditions_of, guarded, necessary, zero
+from fusewright.lower.guards import Lanes, conditions_of, guarded, lanes_of, zero
 from fusewright.lower.loops import Loop
 from fusewright.sym import (
     FALSE,
     ZERO,
     Expr,
-    Le,
-    Lt,
     Symbol,
     as_int,
     const,
@@ -45,52 +43,7 @@ from fusewright.sym import (
     lnot,
     lt,
     mod,
-    substitute,
 )
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """Which lanes of a vector a condition holds in.
-
-    Attributes:
-        each: the condition, over the symbol of the lane.
-        all, some: that it holds in all of them, and that it may hold in one.
-    """
-
-    each: Expr
-    all: Expr
-    some: Expr
-
-
-def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
-    """What holds of the lanes of a vector; None where that cannot be told from the first and the last one.
-
-    A comparison of sums that goes up or down with the lane holds in all of them if it does at one end.
-    """
-    every: list[Expr] = []
-    some: list[Expr] = []
-    for part in sorted(conditions_of(condition), key=lambda e: e.order):
-        if lane not in part.free_symbols:
-            every.append(part)
-            some.append(part)
-            continue
-        step = _step(part, lane)
-        if step is None:
-            return None
-        first, last = (substitute(part, {lane: const(n)}) for n in (0, width - 1))
-        every.append(first if step > 0 else last)
-        some.append(last if step > 0 else first)
-    return Lanes(condition, land(*necessary(every)), land(*necessary(some)))
-
-
-def _step(condition: Expr, lane: Symbol) -> int | None:
-    """By how much more a comparison holds with each lane; None where that differs."""
-    if not isinstance(condition, (Lt, Le)):
-        return None
-    low, high = condition.args
-    moving = [(core, c) for core, c in (high - low).terms if lane in core.free_symbols]
-    return moving[0][1] if len(moving) == 1 and moving[0][0] is lane else None
 
 
 @dataclass(frozen=True)

@@ -140,9 +140,9 @@ def _without_remainders(e: Expr, modulus: int) -> Expr:
     """What differs from `e` by a multiple of `modulus`: c * x for c * (x mod m), if that divides c * m."""
     result = e
     for core, coefficient in e.terms:
-        if isinstance(core, Mod) and isinstance(core.args[1], Const):
-            if coefficient * core.args[1].value % modulus == 0:
-                result = plus(result, scale(minus(core.args[0], core), coefficient))
+        period = core.args[1] if isinstance(core, Mod) else None
+        if isinstance(period, Const) and coefficient * period.value % modulus == 0:
+            result = plus(result, scale(minus(core.args[0], core), coefficient))
     return result
 
 
