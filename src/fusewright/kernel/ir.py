@@ -262,9 +262,10 @@ class Copy:
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
 
-    A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
-    of the vector's size then, whatever the index and the pointer, and elements between those of the tensor
-    stand for nothing, as a fill.
+    A `covering` load, given as (lane, condition), reads an aligned vector for the elements of those lanes for
+    which the condition holds. It is the address that is a multiple of the vector's size then, whatever the
+    index and the pointer. All other elements stand for nothing, as a fill does; so do those that lie in the
+    buffer between the tensor's own.
     """
 
     dst: Ref
@@ -274,7 +275,7 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
-    covering: bool = False
+    covering: tuple[Symbol, Expr] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

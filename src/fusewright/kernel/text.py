@@ -202,7 +202,7 @@ def _copy(stmt: Copy) -> str:
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     pad = "pad " if stmt.fill_is_value else ""
-    around = "around " if stmt.covering else ""
+    around = "around " if stmt.covering is not None else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
     return f"{dst} = {around}{src}{pred}{fill}{cache}"

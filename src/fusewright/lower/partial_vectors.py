@@ -1,10 +1,13 @@
 """Vectors that are not all there, or that start at any element.
 
-A vector at the edge of a row has lanes outside of it:
+A vector at the edge of a row has lanes outside of it. A load may read its neighbours' elements, which nobody
+uses; a store may not:
 
-    a[0:8] = x[i:+8] if all of it exists
-    if some of x[i:+8] exists, but not all:
-      a[k] = x[i + k] if it exists, for all k
+    a[0:8] = x[i:+8] if some of it exists, and all lies in the memory of x
+    if some of it exists, but not all lies there: a[k] = x[i + k] if it exists, for all k
+
+    y[i:+8] = a[0:8] if all of it exists
+    if some of it exists, but not all: y[i + k] = a[k] if it exists, for all k
 
 A load that may start at any element (`TensorView.unaligned`) takes its elements from the two aligned vectors
 that they lie in:
@@ -15,8 +18,7 @@ that they lie in:
     a[0:8] = around[off:off+8]
 
 The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned
-vector is wanted by two neighbouring threads, of which one finds it in the L1 cache. Vectors that would reach
-beyond the memory of the tensor are loaded as those at an edge.
+vector is wanted by two neighbouring threads, of which one finds it in the L1 cache.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from fusewright.sym import (
     lnot,
     lt,
     mod,
+    substitute,
 )
 
 
@@ -85,16 +88,31 @@ class Move:
 
 
 def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
-    """The statements that load whole vectors, and those that load the elements of others.
+    """The statements that load vectors, and those that load the elements of vectors beyond the memory.
 
     Raises:
         ScheduleError: see `Move.lanes`.
     """
-    lanes, fill = move.lanes(tensor), _fill(move)
+    lanes, fill, src, width = move.lanes(tensor), _fill(move), move.src, move.width
     if lanes.all is k.TRUE:
-        return [[k.Copy(move.dst, move.src, move.width, move.cache)]]
-    whole = k.Copy(move.dst, move.src, move.width, move.cache, lanes.all, fill, move.fill_is_value)
-    return [[whole], _edges(move, lanes, lanes.all, fill)]
+        return [[k.Copy(move.dst, src, width, move.cache)]]
+    if src.buffer.space is not k.Space.GLOBAL:
+        whole = k.Copy(move.dst, src, width, move.cache, lanes.all, fill, move.fill_is_value)
+        return [[whole], _edges(move, lanes, lanes.all, fill)]
+    there = land(_loaded(move, lanes), _inside(src, width))
+    covering = (move.lane, lanes.each)
+    vector = k.Copy(move.dst, src, width, move.cache, there, fill, move.fill_is_value, covering)
+    return [[vector], _edges(move, lanes, there, fill)]
+
+
+def _loaded(move: Move, lanes: Lanes) -> Expr:
+    """When to load a vector as a whole: for some of its lanes, or for all where others have to be a value."""
+    return lanes.all if move.fill_is_value else lanes.some
+
+
+def _inside(vector: k.Ref, width: int) -> Expr:
+    """That so many elements from there on lie in the memory of a tensor."""
+    return land(le(ZERO, vector.index), le(vector.index + width, vector.buffer.size))
 
 
 def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
@@ -121,13 +139,14 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
     raw = ctx.register_of(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
     offset = mod(src.index + ctx.misalignment(src.buffer, width), const(width))
     start = src.index - offset
-    inside = land(le(ZERO, start), le(start + 2 * width, src.buffer.size))
-    there = land(lanes.all, inside)
+    there = land(_loaded(move, lanes), _inside(k.Ref(src.buffer, start), 2 * width))
 
     def vector(number: int, pred: Expr) -> k.Copy:
         to = k.Ref(raw, 2 * dst.index + number * width)
         at = k.Ref(src.buffer, start + number * width)
-        return k.Copy(to, at, width, move.cache, pred, fill, move.fill_is_value, covering=True)
+        wanted = substitute(lanes.each, {move.lane: move.lane + number * width - offset})
+        covering = (move.lane, wanted)
+        return k.Copy(to, at, width, move.cache, pred, fill, move.fill_is_value, covering)
 
     loads: list[k.Stmt] = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
     choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]

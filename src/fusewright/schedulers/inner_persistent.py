@@ -39,7 +39,7 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -82,6 +82,8 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# Elements of a row below which its two edges cost more than vectors save.
+LEAST_SHIFTED = 4096
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -199,8 +201,8 @@ class _Planner:
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         shifted = self._shifted.vectors(facts) if length else None
-        if shifted is not None and shifted.width > width:
-            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware)
+        if shifted is not None and _shifts(shifted, width, length):
+            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
             reason = f"{params.reason}; aligned by the start of each row"
             params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
         else:
@@ -314,12 +316,16 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-def _params(rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`."""
+def _params(
+    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo, shifted: bool = False
+) -> ReductionParams:
+    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: by each row's start."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
     threads, batches = _threads_and_batches(rows, vectors, hardware)
+    if shifted:
+        threads, batches = _least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -388,6 +394,25 @@ def _threads_and_batches(rows: int, vectors: int, hardware: HardwareInfo) -> tup
     ):
         batches -= 1
     return _whole_warps(ceil_div(vectors, batches)), batches
+
+
+def _shifts(shifted: Vectors, width: int, length: int) -> bool:
+    """Whether to begin the vectors of each row at an aligned address, where those of others are `width` wide."""
+    return shifted.width > width and not shifted.unaligned and length >= LEAST_SHIFTED
+
+
+def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
+    """Threads and vectors of each that leave the fewest threads idle, near to those given.
+
+    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
+    say, whose place would take a fifth warp.
+    """
+    best, least = (threads, batches), threads * batches
+    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
+        needed = _whole_warps(ceil_div(vectors, count))
+        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
+            best, least = (needed, count), needed * count
+    return best
 
 
 def _whole_warps(threads: int) -> int:

@@ -36,6 +36,7 @@ from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
 from fusewright.sim.machine import Machine
 from fusewright.sim.memory import Filled, LinearMemory
+from fusewright.sym import Expr, Symbol, const, substitute
 
 
 def run_alloc(machine: Machine, stmt: Alloc) -> None:
@@ -147,8 +148,9 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
     if reading is not None:
-        if isinstance(stmt.src, Ref) and stmt.covering:
+        if isinstance(stmt.src, Ref) and stmt.covering is not None:
             values, filled = machine.load_covering(stmt.src, width, reading)
+            filled = [_unwanted(machine, stmt.covering, k, mark) for k, mark in enumerate(filled)]
         elif isinstance(stmt.src, Ref):
             filled = machine.filled(stmt.src, width, reading)
             values = machine.load(stmt.src, width, reading)
@@ -167,6 +169,13 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
         values = [selected(reading.mask, value, fill) for value in values]
         filled = [chosen_fills(reading.mask, one, of_fill) for one in filled]
     store(machine, dst, values, filled, machine.active)
+
+
+def _unwanted(machine: Machine, covering: tuple[Symbol, Expr], number: int, filled: Filled) -> Filled:
+    """The lanes of the machine in which an element of a covering load stands for nothing."""
+    lane, condition = covering
+    wanted = torch.as_tensor(machine.index(substitute(condition, {lane: const(number)}))).bool()
+    return ~wanted | torch.as_tensor(filled)
 
 
 def run_window(machine: Machine, stmt: Window) -> None:
