@@ -60,6 +60,7 @@ def run_edited(kind: str, edits: dict[str, Any]) -> FusionDefinition:
     ("outer", {"lparams.bdimx": 16, "lparams.bdimy": 8}, (16, 8)),
     ("softmax", SEVERAL_ROWS | {"lparams.bdimy": 2}, (256, 2)),
     ("softmax", {"vectorize_inner_reduction": False}, (256, 1)),
+    ("softmax", {"shift_rows": True, "lparams.bdimx": -1}, ("32*((i1 + 2) // 128) + 32", 1)),
     ("softmax", {"batches_per_block_inner_reduction": 0, "project_persistent_buffers": True}, (256, 1)),
 ])  # fmt: skip
 def test_sensible_changes_run(kind: str, edits: dict[str, Any], block: tuple[int, int]) -> None:

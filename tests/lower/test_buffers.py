@@ -15,7 +15,7 @@ def test_vectors_are_announced_before_a_tensor_is_addressed():
     schedule = Schedule(copy_fusion([8, 8]))
     source, out = schedule.tensors()
     buffers = Buffers(Domains(schedule.fusion.ordered_nodes(), {}))
-    buffers.need_vectors(source, 4, of_strides=True)
+    buffers.need_vectors(source, 4)
     buffers.need_vectors(source, 2)
     assert buffers.of(source).align == buffers.alignment[source] == 16
     buffers.strides(out)

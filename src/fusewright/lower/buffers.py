@@ -33,7 +33,7 @@ class Buffers:
         #: symbols of strides that calls must pass
         self.stride_symbols: dict[Symbol, StrideArgument] = {}
 
-    def need_vectors(self, tensor: TensorView, width: int, *, of_strides: bool) -> None:
+    def need_vectors(self, tensor: TensorView, width: int, *, of_strides: bool = True) -> None:
         """Notes that vectors of `width` elements are accessed: they start at multiples of their size.
 
         `of_strides`: strides that a call passes have to be multiples of `width`, too.

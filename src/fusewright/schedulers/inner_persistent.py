@@ -319,7 +319,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 def _params(
     rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo, shifted: bool = False
 ) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: by each row's start."""
+    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: aligned in each row."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
