@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, code_size, compile, cost, graphs, host, launch_overhead, throughput
+from bench import accuracy, code_size, compare, compile, cost, graphs, host, launch_overhead, throughput
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cost.add_arguments(
         what.add_parser("cost", help="estimates of segments and the partition's decisions beside GPU times")
     )
+    compare.add_arguments(
+        what.add_parser("compare", help="two JSON files of `operations` beside each other, by ratio")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -46,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return accuracy.run(parsed)
     if parsed.what == "code-size":
         return code_size.run(parsed)
+    if parsed.what == "compare":
+        return compare.run(parsed)
     if parsed.what == "compile":
         return compile.run(parsed)
     if parsed.what == "cost":

@@ -20,15 +20,28 @@ import mpmath
 import numpy as np
 import torch
 
-from bench.accuracy_bounds import BOUNDS, BY_NORM, EXACT, bound_of
+from bench.accuracy_bounds import APPROXIMATE_BOUNDS, BOUNDS, BY_NORM, EXACT, bound_of
 from bench.accuracy_values import operands
 from fusewright import FusionDefinition
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, LOGISTIC2
 from fusewright.ops.complex_functions import WIDE_FUNCTIONS
 from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.plugins import registered_op
 
-__all__ = ["Measurement", "bounds_table", "errors", "exact", "measured", "measured_table", "rows", "worst"]
+__all__ = [
+    "APPROXIMATE",
+    "Measurement",
+    "approximate_error",
+    "bounds_table",
+    "errors",
+    "exact",
+    "measured",
+    "measured_table",
+    "rows",
+    "worst",
+]
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 Array = Any
@@ -255,6 +268,30 @@ def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor])
     [result] = fd.execute(list(given))
     assert isinstance(result, torch.Tensor)
     return result
+
+
+#: Rows of kernels, which stand for others where the result is rounded to a narrower type.
+APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2)
+
+
+def approximate_error(op: ElementwiseOp, device: torch.device) -> tuple[float, float, float]:
+    """The largest relative error of such a row in units of 2^-24, for products of at most 1; for all of them;
+    and the largest as a fraction of its bound.
+    """
+    x = torch.cat([torch.linspace(-126, 126, 200_001), torch.linspace(-1, 1, 50_001)])
+    factor = torch.full_like(x, np.float32(math.log2(math.e)).item() / 2)
+    with registered_op(op):
+        with FusionDefinition() as fd:
+            handles = [fd.define_tensor([-1], contiguity=True) for _ in range(2)]
+            fd.add_output(getattr(fd.ops, op.name)(*handles))
+        [result] = fd.execute([x.to(device), factor.to(device)])
+    assert isinstance(result, torch.Tensor)
+    products = x.double() * factor.double()
+    exact_values = op.spelling(D.Double).torch(products, torch.ones_like(products))
+    error = (result.cpu().double() / exact_values - 1).abs() * 2**24
+    a, b = APPROXIMATE_BOUNDS[op.name]
+    worst_of_bound = error / (a + b * products.abs())
+    return float(error[products.abs() <= 1].max()), float(error.max()), float(worst_of_bound.max())
 
 
 def by_torch(op: ElementwiseOp, given: Sequence[torch.Tensor]) -> torch.Tensor | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["BOUNDS", "BY_NORM", "EXACT", "Bound", "bound_of"]
+__all__ = ["APPROXIMATE_BOUNDS", "BOUNDS", "BY_NORM", "EXACT", "Bound", "bound_of"]
 
 
 @dataclass(frozen=True)
@@ -101,3 +101,11 @@ def bound_of(row: str, dtype: str) -> float:
     found = getattr(bound, field.get(dtype, "float_"))
     assert found is not None, f"no bound for {row} of {dtype}"
     return float(found)
+
+
+#: Of the rows of `ops.approximate`: (a, b) such that for an operand x and a factor c the relative error is at
+#: most a + b |x c| in units of 2^-24, where the result is at least 2^-126.
+APPROXIMATE_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "exp2_of_product": (4, 1.1),
+    "logistic2": (8, 1.1),
+}

@@ -81,8 +81,8 @@ def size_of(kernel: CompiledKernel, arch: str) -> tuple[Size, int, int]:
 class _Unset(Inputs):
     """Tensors of which nothing but the sizes is looked at."""
 
-    def __call__(self, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        return torch.empty(*shape, device=self.device, dtype=dtype)
+    def __call__(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(*shape, device=self.device, dtype=dtype or self.dtype)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

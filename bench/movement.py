@@ -15,8 +15,8 @@ from bench.operation import (
     Operation,
     Shape,
     Tensors,
-    as_bf16,
     as_float,
+    rounded,
     row,
     total_bytes,
     wide,
@@ -36,10 +36,10 @@ def rope(fd: FusionDefinition, q: Handle, cos: Handle, sin: Handle) -> list[Hand
     half = fd.ops.div(width, 2)
     first = fd.ops.slice(q, [0, 0, 0, 0], [batch, heads, length, half])
     second = fd.ops.slice(q, [0, 0, 0, half], [batch, heads, length, width])
-    [negative] = as_bf16(fd, fd.ops.neg(second))
+    [negative] = rounded(fd, fd.ops.neg(second))
     rotated = fd.ops.cat([negative, first], -1)
     cos, sin = (fd.ops.broadcast(table, [True, True, False, False]) for table in (cos, sin))
-    return as_bf16(fd, q * cos + rotated * sin)
+    return rounded(fd, q * cos + rotated * sin)
 
 
 def torch_rope(q: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -62,7 +62,7 @@ def group_norm(fd: FusionDefinition, x: Handle, weight: Handle, bias: Handle) ->
     variance, mean = fd.ops.var_mean(groups, dims=[-1], correction=0, keepdim=True)
     normalized = fd.ops.reshape((groups - mean) * fd.ops.rsqrt(variance + EPSILON), sizes)
     per_channel = [True, False, True, True]
-    return as_bf16(
+    return rounded(
         fd, normalized * fd.ops.broadcast(weight, per_channel) + fd.ops.broadcast(bias, per_channel)
     )
 
@@ -87,7 +87,7 @@ def heads_split(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
     batch, length = (fd.ops.size(x, dim) for dim in range(2))
     heads, width = fd.ops.size(y, 1), fd.ops.size(y, 3)
     split = fd.ops.reshape(x, [batch, length, heads, width])
-    return as_bf16(fd, fd.ops.permute(split, [0, 2, 1, 3]) + y)
+    return rounded(fd, fd.ops.permute(split, [0, 2, 1, 3]) + y)
 
 
 def torch_heads_split(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -23,19 +23,45 @@ KEEP = 0.9  # of dropout
 FLOAT_ERROR = 64 * 2.0**-24
 # Relative error of an output: half a unit in the last place of bfloat16, and a little for results near a tie
 # that float arithmetic moves to its other side; a few units of float32.
-ROUNDING = {torch.bfloat16: 1.01 * 2.0**-8, torch.float32: 2.0**-20}
+ROUNDING = {
+    torch.bfloat16: 1.01 * 2.0**-8,
+    torch.float16: 1.01 * 2.0**-11,
+    torch.float8_e4m3fn: 1.01 * 2.0**-4,
+    torch.float32: 2.0**-20,
+}
+# Half the distance of the least numbers of a type, where that matters beside FLOAT_ERROR.
+LEAST = {torch.float8_e4m3fn: 1.01 * 2.0**-10, torch.float16: 2.0**-25}
+
+
+# The type of a definition's results by that of its inputs.
+STORED = {
+    torch.bfloat16: DataType.BFloat16,
+    torch.float16: DataType.Half,
+    torch.float32: DataType.Float,
+}
+# What masks put in place of a value: far below all inputs, finite in half.
+MASKED = -30000.0
+
+
+class RowDefinition(FusionDefinition):
+    """A definition whose results are stored as a given type."""
+
+    def __init__(self, stored: DataType) -> None:
+        super().__init__()
+        self.stored = stored
 
 
 class Inputs:
-    """Makes the inputs of an operation, the same ones each time."""
+    """Makes the inputs of an operation, the same ones each time; of `dtype` unless it asks for another."""
 
-    def __init__(self, device: torch.device, seed: int = 0) -> None:
+    def __init__(self, device: torch.device, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> None:
         self.device = device
+        self.dtype = dtype
         self._generator = torch.Generator(device).manual_seed(seed)
 
-    def __call__(self, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    def __call__(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Normally distributed values."""
-        return torch.randn(*shape, device=self.device, dtype=dtype, generator=self._generator)
+        return torch.randn(*shape, device=self.device, dtype=dtype or self.dtype, generator=self._generator)
 
     def mask(self, *shape: int) -> torch.Tensor:
         """Bools, True with probability `KEEP`."""
@@ -73,9 +99,12 @@ class Operation:
     moved: Callable[[Tensors, Tensors], int] = lambda inputs, outputs: total_bytes((*inputs, *outputs))
     static_sizes: bool = False
 
-    def definition(self, inputs: Tensors) -> FusionDefinition:
-        """The operation for inputs of this rank, dtype and memory order; any size unless `static_sizes`."""
-        with FusionDefinition() as fd:
+    def definition(self, inputs: Tensors, dtype: torch.dtype = torch.bfloat16) -> FusionDefinition:
+        """The operation for inputs of this rank, type and memory order; any size unless `static_sizes`.
+
+        Results are of `dtype` where they are no statistics.
+        """
+        with RowDefinition(STORED[dtype]) as fd:
             handles = (fd.from_pytorch(tensor, static_sizes=self.static_sizes) for tensor in inputs)
             for output in self.define(fd, *handles):
                 fd.add_output(output)
@@ -93,11 +122,11 @@ class Operation:
         """
         expected = as_tuple(self.reference(*(t.double() if t.is_floating_point() else t for t in inputs)))
         assert len(outputs) == len(expected), f"{len(outputs)} outputs, expected {len(expected)}"
-        atol = FLOAT_ERROR * math.sqrt(self.summed(shape))
         worst = 0.0
         for output, reference in zip(outputs, expected):
             assert output.shape == reference.shape, f"shape {output.shape}, expected {reference.shape}"
             rtol = ROUNDING[output.dtype]
+            atol = FLOAT_ERROR * math.sqrt(self.summed(shape)) + LEAST.get(output.dtype, 0.0)
             torch.testing.assert_close(output.double(), reference, rtol=rtol, atol=atol)
             used = (output.double() - reference).abs() / (atol + rtol * reference.abs())
             worst = max(worst, used.max().item())
@@ -119,8 +148,10 @@ def as_float(fd: FusionDefinition, tensor: Handle) -> Handle:
     return fd.ops.cast(tensor, dtype=DataType.Float)
 
 
-def as_bf16(fd: FusionDefinition, *tensors: Handle) -> list[Handle]:
-    return [fd.ops.cast(tensor, dtype=DataType.BFloat16) for tensor in tensors]
+def rounded(fd: FusionDefinition, *tensors: Handle) -> list[Handle]:
+    """As the type that results have (`RowDefinition.stored`; bfloat16 in any other definition)."""
+    stored = fd.stored if isinstance(fd, RowDefinition) else DataType.BFloat16
+    return [fd.ops.cast(tensor, dtype=stored) for tensor in tensors]
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,18 +12,20 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from bench.layouts import LAYOUTS
 from bench.movement import MOVEMENT
 from bench.operation import (
     EPSILON,
     KEEP,
+    MASKED,
     Handle,
     Inputs,
     Operation,
     Shape,
     Tensors,
-    as_bf16,
     as_float,
     per_column,
+    rounded,
     row,
     wide,
 )
@@ -43,7 +45,7 @@ def _gelu(fd: FusionDefinition, x: Handle) -> Handle:
 
 
 def add_mul(fd: FusionDefinition, x: Handle, y: Handle, z: Handle) -> list[Handle]:
-    return as_bf16(fd, (x + y) * z)
+    return rounded(fd, (x + y) * z)
 
 
 def torch_add_mul(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
@@ -51,7 +53,7 @@ def torch_add_mul(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Te
 
 
 def gelu_bias(fd: FusionDefinition, x: Handle, bias: Handle) -> list[Handle]:
-    return as_bf16(fd, _gelu(fd, x + per_column(fd, bias)))
+    return rounded(fd, _gelu(fd, x + per_column(fd, bias)))
 
 
 def torch_gelu_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -60,7 +62,7 @@ def torch_gelu_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 def silu_mul(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
     x = as_float(fd, x)
-    return as_bf16(fd, x * fd.ops.sigmoid(x) * y)
+    return rounded(fd, x * fd.ops.sigmoid(x) * y)
 
 
 def torch_silu_mul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -68,7 +70,7 @@ def torch_silu_mul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def bcast_inner(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
-    return as_bf16(fd, x + y)
+    return rounded(fd, x + y)
 
 
 def torch_bcast_inner(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -76,7 +78,7 @@ def torch_bcast_inner(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def scale_bias_relu(fd: FusionDefinition, x: Handle, scale: Handle, bias: Handle) -> list[Handle]:
-    return as_bf16(fd, fd.ops.relu(x * per_column(fd, scale) + per_column(fd, bias)))
+    return rounded(fd, fd.ops.relu(x * per_column(fd, scale) + per_column(fd, bias)))
 
 
 def torch_scale_bias_relu(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -84,7 +86,7 @@ def torch_scale_bias_relu(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tens
 
 
 def transpose_add(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
-    return as_bf16(fd, fd.ops.permute(x, dims=[1, 0]) + y)
+    return rounded(fd, fd.ops.permute(x, dims=[1, 0]) + y)
 
 
 def torch_transpose_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -105,7 +107,7 @@ def torch_permute_102(x: torch.Tensor) -> torch.Tensor:
 def softmax(fd: FusionDefinition, x: Handle) -> list[Handle]:
     x = as_float(fd, x)
     e = fd.ops.exp(x - row(fd, fd.ops.max, x))
-    return as_bf16(fd, e / row(fd, fd.ops.sum, e))
+    return rounded(fd, e / row(fd, fd.ops.sum, e))
 
 
 def torch_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -113,19 +115,17 @@ def torch_softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def masked_softmax(fd: FusionDefinition, x: Handle, keep: Handle) -> list[Handle]:
-    # The least bfloat16, not -inf: a row in which nothing is kept has a result then, too.
-    least = torch.finfo(torch.bfloat16).min
-    return softmax(fd, fd.ops.where(keep, as_float(fd, x), least))
+    return softmax(fd, fd.ops.where(keep, as_float(fd, x), MASKED))
 
 
 def torch_masked_softmax(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    return F.softmax(x.masked_fill(~keep, torch.finfo(torch.bfloat16).min), -1)
+    return F.softmax(x.masked_fill(~keep, MASKED), -1)
 
 
 def log_softmax(fd: FusionDefinition, x: Handle) -> list[Handle]:
     x = as_float(fd, x)
     shifted = x - row(fd, fd.ops.max, x)
-    return as_bf16(fd, shifted - fd.ops.log(row(fd, fd.ops.sum, fd.ops.exp(shifted))))
+    return rounded(fd, shifted - fd.ops.log(row(fd, fd.ops.sum, fd.ops.exp(shifted))))
 
 
 def torch_log_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -134,7 +134,7 @@ def torch_log_softmax(x: torch.Tensor) -> torch.Tensor:
 
 def softmax_bwd(fd: FusionDefinition, dy: Handle, y: Handle) -> list[Handle]:
     dy, y = as_float(fd, dy), as_float(fd, y)
-    return as_bf16(fd, y * (dy - row(fd, fd.ops.sum, dy * y)))
+    return rounded(fd, y * (dy - row(fd, fd.ops.sum, dy * y)))
 
 
 def torch_softmax_bwd(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -148,7 +148,7 @@ def _normalized(fd: FusionDefinition, x: Handle) -> Handle:
 
 def layernorm(fd: FusionDefinition, x: Handle, weight: Handle, bias: Handle) -> list[Handle]:
     normalized = _normalized(fd, as_float(fd, x))
-    return as_bf16(fd, normalized * per_column(fd, weight) + per_column(fd, bias))
+    return rounded(fd, normalized * per_column(fd, weight) + per_column(fd, bias))
 
 
 def torch_layernorm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -160,7 +160,7 @@ def _rms_normalized(fd: FusionDefinition, x: Handle) -> Handle:
 
 
 def rmsnorm(fd: FusionDefinition, x: Handle, weight: Handle) -> list[Handle]:
-    return as_bf16(fd, _rms_normalized(fd, as_float(fd, x)) * per_column(fd, weight))
+    return rounded(fd, _rms_normalized(fd, as_float(fd, x)) * per_column(fd, weight))
 
 
 def torch_rmsnorm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -169,7 +169,7 @@ def torch_rmsnorm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 def add_rmsnorm(fd: FusionDefinition, x: Handle, residual: Handle, weight: Handle) -> list[Handle]:
     total = x + residual
-    return as_bf16(fd, total, _rms_normalized(fd, total) * per_column(fd, weight))
+    return rounded(fd, total, _rms_normalized(fd, total) * per_column(fd, weight))
 
 
 def torch_add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> Tensors:
@@ -182,7 +182,7 @@ def dropout_add_ln(
 ) -> list[Handle]:
     total = residual + x * mask * (1 / KEEP)
     normalized = _normalized(fd, total)
-    return as_bf16(fd, total, normalized * per_column(fd, weight) + per_column(fd, bias))
+    return rounded(fd, total, normalized * per_column(fd, weight) + per_column(fd, bias))
 
 
 def torch_dropout_add_ln(
@@ -200,7 +200,7 @@ def layernorm_bwd(
     scaled = dy * per_column(fd, weight)
     projected = row(fd, fd.ops.mean, scaled * normalized)
     dx = (scaled - row(fd, fd.ops.mean, scaled) - normalized * projected) * rstd
-    return as_bf16(fd, dx, fd.ops.sum(dy * normalized, dims=[0]), fd.ops.sum(dy, dims=[0]))
+    return rounded(fd, dx, fd.ops.sum(dy * normalized, dims=[0]), fd.ops.sum(dy, dims=[0]))
 
 
 def torch_layernorm_bwd(
@@ -220,7 +220,7 @@ def rmsnorm_bwd(fd: FusionDefinition, dy: Handle, x: Handle, rstd: Handle, weigh
     normalized = as_float(fd, x) * rstd
     scaled = dy * per_column(fd, weight)
     dx = (scaled - normalized * row(fd, fd.ops.mean, scaled * normalized)) * rstd
-    return as_bf16(fd, dx, fd.ops.sum(dy * normalized, dims=[0]))
+    return rounded(fd, dx, fd.ops.sum(dy * normalized, dims=[0]))
 
 
 def torch_rmsnorm_bwd(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor, weight: torch.Tensor) -> Tensors:
@@ -234,7 +234,7 @@ def torch_rmsnorm_bwd(dy: torch.Tensor, x: torch.Tensor, rstd: torch.Tensor, wei
 def batchnorm_train(fd: FusionDefinition, x: Handle, weight: Handle, bias: Handle) -> list[Handle]:
     x = as_float(fd, x)
     variance, mean = fd.ops.var_mean(x, dims=[0, 2, 3], correction=0, keepdim=True)
-    [y] = as_bf16(fd, (x - mean) * fd.ops.rsqrt(variance + EPSILON) * weight + bias)
+    [y] = rounded(fd, (x - mean) * fd.ops.rsqrt(variance + EPSILON) * weight + bias)
     return [y, mean, variance]
 
 
@@ -274,7 +274,7 @@ def torch_sum_all(x: torch.Tensor) -> torch.Tensor:
 
 def row_col_sums(fd: FusionDefinition, x: Handle) -> list[Handle]:
     x = as_float(fd, x)
-    return as_bf16(fd, fd.ops.sum(x, dims=[1]), fd.ops.sum(x, dims=[0]))
+    return rounded(fd, fd.ops.sum(x, dims=[1]), fd.ops.sum(x, dims=[0]))
 
 
 def torch_row_col_sums(x: torch.Tensor) -> Tensors:
@@ -286,7 +286,7 @@ def gelu_bwd_bias(fd: FusionDefinition, dy: Handle, x: Handle) -> list[Handle]:
     t = fd.ops.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x))
     slope = _TANH_SCALE * (1.0 + 3 * _TANH_CUBE * x * x)
     dx = dy * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
-    return as_bf16(fd, dx, fd.ops.sum(dx, dims=[0]))
+    return rounded(fd, dx, fd.ops.sum(dx, dims=[0]))
 
 
 def torch_gelu_bwd_bias(dy: torch.Tensor, x: torch.Tensor) -> Tensors:
@@ -327,6 +327,16 @@ MIDDLE, WIDE, LONG, NARROW, TINY = (16384, 4096), (8192, 16384), (2048, 65536), 
 FEW = (2, 16777216)
 # As many classes as a well-known tokenizer has: no vector divides them.
 VOCABULARY = (8192, 50257)
+# Rows too long for a block, and rows that are short, odd or misaligned.
+UNUSUAL = (
+    (2048, 98304),
+    (1024, 131072),
+    (256, 262144),
+    (8191, 4097),
+    (4096, 50257),
+    (65536, 257),
+    (131072, 128),
+)
 ROWS = (MIDDLE, WIDE, LONG, NARROW, TINY)
 BACKWARD = (MIDDLE, WIDE, NARROW)
 
@@ -351,7 +361,7 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda s, r: (r(*s), r(s[1]), r(s[1])),
         (MIDDLE,),
     ),
-    Operation("softmax", softmax, torch_softmax, lambda s, r: (r(*s),), (*ROWS, VOCABULARY)),
+    Operation("softmax", softmax, torch_softmax, lambda s, r: (r(*s),), (*ROWS, VOCABULARY, *UNUSUAL)),
     Operation(
         "masked_softmax",
         masked_softmax,
@@ -359,7 +369,13 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda s, r: (r(*s), r.mask(*s)),
         (MIDDLE, (2048, 8191)),
     ),
-    Operation("log_softmax", log_softmax, torch_log_softmax, lambda s, r: (r(*s),), (MIDDLE, VOCABULARY)),
+    Operation(
+        "log_softmax",
+        log_softmax,
+        torch_log_softmax,
+        lambda s, r: (r(*s),),
+        (MIDDLE, VOCABULARY, (2048, 151936)),
+    ),
     Operation(
         "softmax_bwd",
         softmax_bwd,
@@ -367,7 +383,13 @@ OPERATIONS: tuple[Operation, ...] = (
         lambda s, r: (r(*s), torch.softmax(r(*s), -1)),
         ROWS[:3],
     ),
-    Operation("layernorm", layernorm, torch_layernorm, lambda s, r: (r(*s), r(s[1]), r(s[1])), ROWS),
+    Operation(
+        "layernorm",
+        layernorm,
+        torch_layernorm,
+        lambda s, r: (r(*s), r(s[1]), r(s[1])),
+        (*ROWS, (8191, 4095)),
+    ),
     Operation(
         "layernorm_bwd",
         layernorm_bwd,
@@ -383,7 +405,7 @@ OPERATIONS: tuple[Operation, ...] = (
         BACKWARD,
         summed=_row_count,
     ),
-    Operation("rmsnorm", rmsnorm, torch_rmsnorm, lambda s, r: (r(*s), r(s[1])), ROWS),
+    Operation("rmsnorm", rmsnorm, torch_rmsnorm, lambda s, r: (r(*s), r(s[1])), (*ROWS, (1536, 98304))),
     Operation("add_rmsnorm", add_rmsnorm, torch_add_rmsnorm, lambda s, r: (r(*s), r(*s), r(s[1])), ROWS[:2]),
     Operation(
         "rmsnorm_bwd",
@@ -413,7 +435,7 @@ OPERATIONS: tuple[Operation, ...] = (
         sum_outer,
         torch_sum_outer,
         lambda s, r: (r(*s),),
-        (*ROWS[:3], (4194304, 64)),
+        (*ROWS[:3], (4194304, 64), (100003, 1000), (333, 300000)),
         summed=_row_count,
     ),
     Operation(
@@ -487,6 +509,7 @@ OPERATIONS: tuple[Operation, ...] = (
         small=((2, 4, 8, 8), (3, 2, 5, 7)),
     ),
     *MOVEMENT,
+    *LAYOUTS,
 )
 
 

@@ -8,16 +8,20 @@ timed only after its result was found right against torch in double precision.
 from __future__ import annotations
 
 import argparse
+import math
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bench.operation import Inputs, Operation, Shape, as_tuple
+from bench.goals import goal
+from bench.operation import STORED, Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
+from bench.plot import bars
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 from fusewright import FusionCache
 
@@ -28,6 +32,7 @@ MICROSECONDS = 1e3  # in a millisecond, which is what do_bench counts in
 WARMUP_MS, REPEAT_MS = 20, 80
 # Largest tensor that copies are cut from: as many bytes as the largest operation reads and writes.
 COPY_ELEMENTS = 1 << 30
+TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}
 HEADER = (
     "operation",
     "shape",
@@ -37,6 +42,7 @@ HEADER = (
     "max-autotune us",
     "copy us",
     "of copy",
+    "goal",
     "to inductor",
 )
 
@@ -62,6 +68,10 @@ class Row:
     autotuned_us: float | None = None
 
     @property
+    def label(self) -> str:
+        return f"{self.operation} {shape_text(self.shape)}"
+
+    @property
     def of_copy(self) -> float:
         """The fraction of a copy's bandwidth that is reached."""
         return self.copy_us / self.fusewright_us
@@ -75,7 +85,17 @@ class Row:
     def cells(self) -> tuple[Cell, ...]:
         compiled = (self.inductor_us, self.autotuned_us)
         times = (self.fusewright_us, self.eager_us, *compiled, self.copy_us)
-        return (self.operation, "x".join(map(str, self.shape)), *times, self.of_copy, self.to_inductor)
+        wanted = goal(self.operation, self.shape)
+        return (self.operation, shape_text(self.shape), *times, self.of_copy, wanted, self.to_inductor)
+
+    def record(self) -> dict[str, Any]:
+        """The row as JSON, with the ratios that two runs are compared by."""
+        wanted = goal(self.operation, self.shape)
+        return asdict(self) | {"of_copy": self.of_copy, "goal": wanted, "to_inductor": self.to_inductor}
+
+
+def shape_text(shape: Shape) -> str:
+    return "x".join(map(str, shape))
 
 
 def median_us(call: Callable[[], object]) -> float:
@@ -101,18 +121,24 @@ class Copies:
         return self._times[count]
 
 
-def measure(operation: Operation, shape: Shape, copies: Copies, modes: Collection[str]) -> Row:
+def measure(
+    operation: Operation,
+    shape: Shape,
+    copies: Copies,
+    modes: Collection[str],
+    dtype: torch.dtype = torch.bfloat16,
+) -> Row:
     """Run, check and time one operation, beside torch.compile in these modes.
 
     Raises:
         AssertionError: the result is wrong.
     """
-    inputs = operation.inputs(shape, Inputs(torch.device("cuda")))
+    inputs = operation.inputs(shape, Inputs(torch.device("cuda"), dtype=dtype))
     # A definition that has seen another shape has general kernels. torch.compile is told one shape, too.
     FusionCache.reset()
     torch.cuda.synchronize()
     start = time.perf_counter()
-    fd = operation.definition(inputs)
+    fd = operation.definition(inputs, dtype)
     outputs = fd.execute(inputs)
     torch.cuda.synchronize()
     first_call = time.perf_counter() - start
@@ -163,6 +189,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"time torch.compile in the mode {AUTOTUNE} too (it compiles for longer)",
     )
     parser.add_argument(
+        "--dtype", choices=sorted(TYPES), default="bfloat16", help="type of inputs and results (bfloat16)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no operation after so many seconds"
+    )
+    parser.add_argument("--plot", action="store_true", help="also writes PATH.svg: a bar an operation")
+    parser.add_argument(
         "--output",
         type=Path,
         default=OUTPUT / "operations",
@@ -179,22 +212,50 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
     modes = [*(() if arguments.no_compile else (DEFAULT,)), *((AUTOTUNE,) if arguments.max_autotune else ())]
+    rows, failures, left = _measured(arguments, operations, modes)
+    content = {
+        "environment": environment(),
+        "dtype": arguments.dtype,
+        "rows": [row.record() for row in rows],
+        "failures": failures,
+        "not_reached": left,
+    }
+    cells = [row.cells() for row in rows]
+    write(arguments.output, content, markdown_table(HEADER, cells))
+    if arguments.plot:
+        title = f"speed, of a copy of as many bytes ({arguments.dtype}, {environment().get('device')})"
+        bars_of = [(row.label, row.of_copy, goal(row.operation, row.shape)) for row in rows]
+        arguments.output.with_suffix(".svg").write_text(bars(title, bars_of), encoding="utf-8")
+    print()
+    print(text_table(HEADER, cells))
+    print(summary(rows))
+    for label in left:
+        print(f"not reached in {arguments.seconds:g} s: {label}")
+    for failure in failures:
+        print(f"FAILED {failure['operation']} {failure['shape']}: {failure['error'].splitlines()[0][:160]}")
+    return 1 if failures else 0
+
+
+def _measured(
+    arguments: argparse.Namespace, operations: Sequence[Operation], modes: Collection[str]
+) -> tuple[list[Row], list[dict[str, str]], list[str]]:
+    """The rows in turn, each printed when it is known; those that failed; those that no time was left for."""
     copies = Copies(torch.device("cuda"))
     rows: list[Row] = []
     failures: list[dict[str, str]] = []
+    left: list[str] = []
+    started = time.monotonic()
     for operation in operations:
         for shape in operation.shapes[:1] if arguments.quick else operation.shapes:
+            if time.monotonic() - started > arguments.seconds:
+                left.append(f"{operation.name} {shape_text(shape)}")
+                continue
             try:
-                rows.append(measure(operation, shape, copies, modes))
+                rows.append(measure(operation, shape, copies, modes, TYPES[arguments.dtype]))
             except Exception as error:
                 traceback.print_exc(limit=-3)
-                failures.append(
-                    {
-                        "operation": operation.name,
-                        "shape": str(shape),
-                        "error": f"{type(error).__name__}: {error}",
-                    }
-                )
+                message = f"{type(error).__name__}: {error}"
+                failures.append({"operation": operation.name, "shape": str(shape), "error": message})
                 continue
             row = rows[-1]
             print(
@@ -202,11 +263,23 @@ def run(arguments: argparse.Namespace) -> int:
                 f"first call {row.first_call_s:.3f} s, error {row.error:.2f} of allowed",
                 flush=True,
             )
-    cells = [row.cells() for row in rows]
-    content = {"environment": environment(), "rows": [asdict(row) for row in rows], "failures": failures}
-    write(arguments.output, content, markdown_table(HEADER, cells))
-    print()
-    print(text_table(HEADER, cells))
-    for failure in failures:
-        print(f"FAILED {failure['operation']} {failure['shape']}: {failure['error'].splitlines()[0][:160]}")
-    return 1 if failures else 0
+    return rows, failures, left
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Geometric means, minima and how many rows reach their goals, as a few lines."""
+    if not rows:
+        return "nothing was measured"
+    lines = [_spread("of a copy's speed", {row.label: row.of_copy for row in rows}, min)]
+    ratios = {row.label: row.to_inductor for row in rows if row.to_inductor is not None}
+    if ratios:
+        lines.append(_spread("of torch.compile's time", ratios, max))
+    reached = sum(row.of_copy >= goal(row.operation, row.shape) for row in rows)
+    lines.append(f"{reached} of {len(rows)} rows reach their goal")
+    return "\n".join(lines)
+
+
+def _spread(what: str, ratios: Mapping[str, float], worst: Callable[..., str]) -> str:
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    name = worst(ratios, key=lambda label: ratios[label])
+    return f"{mean:.3f} {what} in geometric mean; worst {ratios[name]:.3f} ({name})"

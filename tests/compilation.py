@@ -2,7 +2,9 @@
 
 Its digest says for which one: each architecture gets its share of any kind of kernel, the same in every run.
 A kernel with text of its own for some architectures is compiled for all of them, and so is the first one that
-includes a device snippet with such text.
+includes a device snippet with such text. These, and a share of all others, are optimized as kernels that run;
+the rest is compiled with little optimization, which finds the same errors in half the time. One with clusters
+is compiled for those architectures that have them.
 
 Kernels are collected as they are printed and compiled many to a program: the device snippets, which take most
 of NVRTC's time, are then parsed once (10 ms a kernel and architecture instead of 31).
@@ -24,9 +26,20 @@ from fusewright.cuda.printer import CudaSource
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 # More kernels a program save little: 0.4 ms each from 20 to 40.
 BATCH = 32
+_WITH_CLUSTERS = ("sm_90a", "sm_100")
+# Of each so many kernels one is optimized.
+OPTIMIZED_EACH = 8
 _INDEX_TYPE = re.compile(r"typedef ([\w ]+) index_t;")
 # Whether it compiles, and to what, is a question of the architecture.
 _OF_AN_ARCHITECTURE = re.compile(r"__CUDA_ARCH__|\basm\b")
+
+
+@dataclass(frozen=True)
+class Unoptimized(NvrtcOptions):
+    """NVRTC's options for the least time up to a cubin: `min` and `max` take longer."""
+
+    def arguments(self) -> list[str]:
+        return [*super().arguments(), "--Ofast-compile=mid"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,8 @@ class CompileCheck:
         self.test = ""
         self.misread: AssertionError | None = None
         self._claim = claim
-        # By architecture and index type, which the kernels of a program have in common.
-        self._waiting: dict[tuple[str, str], list[Printed]] = defaultdict(list)
+        # By options and index type, which the kernels of a program have in common.
+        self._waiting: dict[tuple[NvrtcOptions, str], list[Printed]] = defaultdict(list)
         self._seen: set[str] = set()
         self._tried: set[str] = set()  # snippets that were compiled for all architectures
 
@@ -67,10 +80,12 @@ class CompileCheck:
         digest = hashlib.sha256(source.text.encode()).hexdigest()
         if self._claim(digest):
             printed = Printed(source, self.test)
-            for arch in self._architectures(source, digest):
-                self._waiting[arch, printed.index_type].append(printed)
+            for options in self._options(source, int(digest, 16)):
+                self._waiting[options, printed.index_type].append(printed)
 
-    def _architectures(self, source: CudaSource, digest: str) -> Sequence[str]:
+    def _options(self, source: CudaSource, digest: int) -> Sequence[NvrtcOptions]:
+        """What a kernel is compiled with, each in turn."""
+        known = _WITH_CLUSTERS if "cluster_reduce" in source.snippets else ARCHITECTURES
         untried = {
             name
             for name in snippets.closure(source.snippets)
@@ -78,8 +93,10 @@ class CompileCheck:
         }
         self._tried |= untried
         if untried or _OF_AN_ARCHITECTURE.search(source.kernel):
-            return ARCHITECTURES
-        return (ARCHITECTURES[int(digest, 16) % len(ARCHITECTURES)],)
+            return [NvrtcOptions(arch) for arch in known]
+        share, arch = divmod(digest, len(known))
+        kind = Unoptimized if share % OPTIMIZED_EACH else NvrtcOptions
+        return [kind(known[arch])]
 
     def raise_misread(self) -> None:
         """AssertionError if the text of a kernel was not the kernel."""
@@ -88,46 +105,46 @@ class CompileCheck:
             raise misread
 
     def compile(self, least: int = 1) -> None:
-        """Compiles what waits, of the architectures and index types for which that are `least` kernels.
+        """Compiles what waits, of the options and index types for which that are `least` kernels.
 
         Raises:
             AssertionError: NVRTC refuses some; with the log, the source and the test of the first.
         """
         failures: list[str] = []
-        for (arch, index_type), waiting in self._waiting.items():
+        for (options, index_type), waiting in self._waiting.items():
             if len(waiting) < least:
                 continue
-            self._waiting[arch, index_type] = []
+            self._waiting[options, index_type] = []
             for first in range(0, len(waiting), BATCH):
                 batch = waiting[first : first + BATCH]
-                if not _compiles(batch, arch):
-                    failures += _failures(batch, arch)
+                if not _compiles(batch, options):
+                    failures += _failures(batch, options)
         if failures:
             raise AssertionError("\n\n".join([f"{len(failures)} kernels do not compile", failures[0]]))
 
 
-def _compiles(batch: Sequence[Printed], arch: str) -> bool:
+def _compiles(batch: Sequence[Printed], options: NvrtcOptions) -> bool:
     """All kernels as one program, each in a namespace of its own."""
     wanted = snippets.closure(name for p in batch for name in p.source.snippets)
     parts = [f"namespace fw {{\ntypedef {batch[0].index_type} index_t;\n}}"]
     parts += [snippets.text(name) for name in wanted]
     parts += [f"namespace kernel{i} {{\n{p.source.kernel}\n}}" for i, p in enumerate(batch)]
     try:
-        cubin = compile_cubin("\n".join(parts), NvrtcOptions(arch))
+        cubin = compile_cubin("\n".join(parts), options)
     except CompileError:
         return False
     return cubin.resources.keys() >= {p.source.name for p in batch}
 
 
-def _failures(batch: Sequence[Printed], arch: str) -> Iterator[str]:
+def _failures(batch: Sequence[Printed], options: NvrtcOptions) -> Iterator[str]:
     """Each kernel by itself, to say which ones fail."""
     found = False
     for printed in batch:
         try:
-            compile_cubin(printed.source.text, NvrtcOptions(arch))
+            compile_cubin(printed.source.text, options)
         except CompileError as error:
             found = True
-            yield f"{printed.test}, {arch}:\n{error}\n{printed.source.kernel}"
+            yield f"{printed.test}, {options.arch}:\n{error}\n{printed.source.kernel}"
     if not found:
         names = ", ".join(p.source.name for p in batch)
-        yield f"{arch}: these kernels compile one by one, but not together: {names}"
+        yield f"{options.arch}: these kernels compile one by one, but not together: {names}"

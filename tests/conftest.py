@@ -25,6 +25,7 @@ import torch
 
 from fusewright.core.once import clear_shared_caches
 from fusewright.cuda.printer import CudaSource, print_kernel
+from fusewright.frontend.cache import FusionCache
 from fusewright.kernel.ir import Kernel
 from fusewright.runtime import compiled_kernel
 from tests.compilation import BATCH, CompileCheck
@@ -125,7 +126,8 @@ def same_random_numbers(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def own_kernels() -> None:
-    """No test is served what another one made in this process."""
+    """No test is served what another one made in this process, nor has the collector go over it."""
+    FusionCache.reset()
     clear_shared_caches()
 
 

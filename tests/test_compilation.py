@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fusewright.cuda.nvrtc import NvrtcOptions
 from fusewright.cuda.printer import CudaSource, print_kernel
 from tests import compilation
-from tests.compilation import ARCHITECTURES, CompileCheck
+from tests.compilation import ARCHITECTURES, CompileCheck, Unoptimized
 from tests.kernel import builders
 
 
@@ -15,13 +16,13 @@ def _source(body: str, snippets: tuple[str, ...] = ()) -> CudaSource:
     return CudaSource("k", kernel, snippets, kernel)
 
 
-def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """The architectures that each of these kernels is compiled for."""
-    found: dict[str, set[str]] = {source.kernel: set() for source in sources}
+def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> list[set[NvrtcOptions]]:
+    """What each of these kernels is compiled with."""
+    found: dict[str, set[NvrtcOptions]] = {source.kernel: set() for source in sources}
 
-    def compiles(batch: list[compilation.Printed], arch: str) -> bool:
+    def compiles(batch: list[compilation.Printed], options: NvrtcOptions) -> bool:
         for printed in batch:
-            found[printed.source.kernel].add(arch)
+            found[printed.source.kernel].add(options)
         return True
 
     monkeypatch.setattr(compilation, "_compiles", compiles)
@@ -32,10 +33,11 @@ def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> lis
     return list(found.values())
 
 
-def test_architectures_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(40)], monkeypatch)
-    assert all(len(archs) == 1 for archs in compiled)
-    assert set().union(*compiled) == set(ARCHITECTURES)
+def test_architectures_and_optimization_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(100)], monkeypatch)
+    assert all(len(options) == 1 for options in compiled)
+    kinds = (NvrtcOptions, Unoptimized)
+    assert set().union(*compiled) == {kind(arch) for kind in kinds for arch in ARCHITECTURES}
 
 
 def test_text_of_an_architecture_is_compiled_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,9 @@ def test_text_of_an_architecture_is_compiled_for_all(monkeypatch: pytest.MonkeyP
         _source("x[0] = 1.0f;", ("fp8",)),
         _source("x[1] = 1.0f;", ("fp8",)),
     ]
-    assert list(map(len, _compiled(sources, monkeypatch))) == [3, 3, 3, 1]
+    compiled = _compiled(sources, monkeypatch)
+    assert list(map(len, compiled)) == [3, 3, 3, 1]
+    assert all(type(options) is NvrtcOptions for kernel in compiled[:3] for options in kernel)
 
 
 def test_a_kernel_that_does_not_compile_is_named() -> None:

@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fusewright.core.dtype import Category as Category
     from fusewright.core.dtype import DataType as DataType
     from fusewright.core.enums import CacheOp as CacheOp
     from fusewright.core.enums import CommunicatorBackend as CommunicatorBackend
@@ -30,16 +31,32 @@ if TYPE_CHECKING:
     from fusewright.core.enums import ParallelType as ParallelType
     from fusewright.core.enums import SchedulerType as SchedulerType
     from fusewright.core.errors import CompileError as CompileError
+    from fusewright.core.errors import ContiguityError as ContiguityError
     from fusewright.core.errors import DefinitionError as DefinitionError
+    from fusewright.core.errors import DeviceError as DeviceError
+    from fusewright.core.errors import DtypeError as DtypeError
+    from fusewright.core.errors import ExecutionOrderError as ExecutionOrderError
     from fusewright.core.errors import FusewrightError as FusewrightError
+    from fusewright.core.errors import InputDtypeError as InputDtypeError
+    from fusewright.core.errors import InputError as InputError
     from fusewright.core.errors import InternalError as InternalError
     from fusewright.core.errors import OptionError as OptionError
     from fusewright.core.errors import ParamsError as ParamsError
     from fusewright.core.errors import RejectedError as RejectedError
     from fusewright.core.errors import ScheduleError as ScheduleError
+    from fusewright.core.errors import SchedulerError as SchedulerError
+    from fusewright.core.errors import ShapeError as ShapeError
     from fusewright.core.errors import SimulationError as SimulationError
     from fusewright.core.errors import UserError as UserError
+    from fusewright.core.op import ElementwiseOp as ElementwiseOp
+    from fusewright.core.op import Rule as Rule
+    from fusewright.core.op import Spelling as Spelling
     from fusewright.core.options import Options as Options
+    from fusewright.core.serialization import from_dict as from_dict
+    from fusewright.core.serialization import from_json as from_json
+    from fusewright.core.serialization import to_dict as to_dict
+    from fusewright.core.serialization import to_json as to_json
+    from fusewright.frontend import DeviceMesh as DeviceMesh
     from fusewright.frontend import FusionCache as FusionCache
     from fusewright.frontend import FusionDefinition as FusionDefinition
     from fusewright.frontend import Scalar as Scalar
@@ -61,6 +78,7 @@ if TYPE_CHECKING:
     from fusewright.schedulers import CircularBufferOptions as CircularBufferOptions
     from fusewright.schedulers import ClusterDims as ClusterDims
     from fusewright.schedulers import CompileParams as CompileParams
+    from fusewright.schedulers import Cost as Cost
     from fusewright.schedulers import Facts as Facts
     from fusewright.schedulers import GemmTile as GemmTile
     from fusewright.schedulers import HeuristicParams as HeuristicParams
@@ -76,11 +94,14 @@ if TYPE_CHECKING:
     from fusewright.schedulers import Registry as Registry
     from fusewright.schedulers import Reject as Reject
     from fusewright.schedulers import ResizeParams as ResizeParams
+    from fusewright.schedulers import Rewrite as Rewrite
     from fusewright.schedulers import ScanParams as ScanParams
     from fusewright.schedulers import Scheduler as Scheduler
     from fusewright.schedulers import SchedulerHyperParameters as SchedulerHyperParameters
     from fusewright.schedulers import SupportedVectorization as SupportedVectorization
     from fusewright.schedulers import TransposeParams as TransposeParams
+    from fusewright.schedulers import choice as choice
+    from fusewright.schedulers import counts as counts
     from fusewright.schedulers import default_registry as default_registry
     from fusewright.schedulers import heuristic as heuristic
     from fusewright.schedulers import heuristics as heuristics
@@ -97,15 +118,23 @@ __version__ = "0.1.0"
 # Public name -> the module that defines it.
 _EXPORTS = {
     "CacheOp": "fusewright.core.enums",
+    "Category": "fusewright.core.dtype",
     "CircularBufferOptions": "fusewright.schedulers",
     "ClusterDims": "fusewright.schedulers",
     "CommunicatorBackend": "fusewright.core.enums",
     "CompileError": "fusewright.core.errors",
     "CompileParams": "fusewright.schedulers",
     "CompiledKernel": "fusewright.runtime",
+    "ContiguityError": "fusewright.core.errors",
     "ConvertedGraph": "fusewright.torch_compile",
+    "Cost": "fusewright.schedulers",
     "DataType": "fusewright.core.dtype",
     "DefinitionError": "fusewright.core.errors",
+    "DeviceError": "fusewright.core.errors",
+    "DeviceMesh": "fusewright.frontend",
+    "DtypeError": "fusewright.core.errors",
+    "ElementwiseOp": "fusewright.core.op",
+    "ExecutionOrderError": "fusewright.core.errors",
     "Facts": "fusewright.schedulers",
     "FusewrightError": "fusewright.core.errors",
     "FusionCache": "fusewright.frontend",
@@ -116,6 +145,8 @@ _EXPORTS = {
     "HeuristicParams": "fusewright.schedulers",
     "IdMappingMode": "fusewright.core.enums",
     "InnerOuterParams": "fusewright.schedulers",
+    "InputDtypeError": "fusewright.core.errors",
+    "InputError": "fusewright.core.errors",
     "InternalError": "fusewright.core.errors",
     "KernelProfile": "fusewright.host.profile",
     "KernelTensor": "fusewright.host.segment_kernels",
@@ -142,26 +173,35 @@ _EXPORTS = {
     "Reject": "fusewright.schedulers",
     "RejectedError": "fusewright.core.errors",
     "ResizeParams": "fusewright.schedulers",
+    "Rewrite": "fusewright.schedulers",
     "RtcKernel": "fusewright.runtime",
+    "Rule": "fusewright.core.op",
     "Scalar": "fusewright.frontend",
     "ScanParams": "fusewright.schedulers",
     "Schedule": "fusewright.schedule",
     "ScheduleError": "fusewright.core.errors",
     "Scheduler": "fusewright.schedulers",
+    "SchedulerError": "fusewright.core.errors",
     "SchedulerHyperParameters": "fusewright.schedulers",
     "SchedulerType": "fusewright.core.enums",
     "SegmentKernel": "fusewright.host.segment_kernels",
+    "ShapeError": "fusewright.core.errors",
     "SimulationError": "fusewright.core.errors",
+    "Spelling": "fusewright.core.op",
     "SupportedVectorization": "fusewright.schedulers",
     "Tensor": "fusewright.frontend",
     "TransposeParams": "fusewright.schedulers",
     "UserError": "fusewright.core.errors",
     "Vector": "fusewright.frontend",
+    "choice": "fusewright.schedulers",
     "compute_contiguity": "fusewright.frontend",
     "compute_tensor_descriptor": "fusewright.frontend",
+    "counts": "fusewright.schedulers",
     "decompositions": "fusewright.torch_compile",
     "default_registry": "fusewright.schedulers",
+    "from_dict": "fusewright.core.serialization",
     "from_fx": "fusewright.torch_compile",
+    "from_json": "fusewright.core.serialization",
     "heuristic": "fusewright.schedulers",
     "heuristics": "fusewright.schedulers",
     "register_op": "fusewright.ops",
@@ -169,6 +209,8 @@ _EXPORTS = {
     "registered_op": "fusewright.ops",
     "registered_scheduler": "fusewright.schedulers",
     "remove_heuristic": "fusewright.schedulers",
+    "to_dict": "fusewright.core.serialization",
+    "to_json": "fusewright.core.serialization",
     "unregister_op": "fusewright.ops",
     "unregister_scheduler": "fusewright.schedulers",
 }

@@ -12,8 +12,9 @@ import torch
 from bench import compile
 from bench.__main__ import main
 from bench.code_size import Size, count
+from bench.plot import bars
 from bench.report import markdown_table, text_table
-from bench.throughput import Row
+from bench.throughput import Row, summary
 
 ROW = Row("softmax", (512, 768), 1572864, 4.0, 8.0, 5.0, 3.0, first_call_s=0.1, error=0.5)
 
@@ -99,3 +100,28 @@ def test_code_size_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["code-size", "transpose_add"]) == 0
     printed = capsys.readouterr().out
     assert "instructions of" in printed and "| transpose_add | 8192x16384 | transpose |" in printed
+
+
+def test_a_run_is_summed_up() -> None:
+    rows = [ROW, replace(ROW, operation="layernorm", copy_us=4.0)]
+    assert summary(rows).splitlines() == [
+        "0.866 of a copy's speed in geometric mean; worst 0.750 (softmax 512x768)",
+        "0.800 of torch.compile's time in geometric mean; worst 0.800 (softmax 512x768)",
+        "1 of 2 rows reach their goal",
+    ]
+    assert "layernorm 512x768" in bars("speed", [(row.label, row.of_copy, 0.97) for row in rows])
+
+
+def test_runs_are_compared_by_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [ROW, replace(ROW, operation="layernorm")]
+    for name, copy_us in (("old", 3.0), ("new", 2.0)):
+        content = {"rows": [replace(rows[0], copy_us=copy_us).record(), rows[1].record()]}
+        (tmp_path / name).write_text(json.dumps(content))
+    files = [str(tmp_path / name) for name in ("old", "new")]
+    assert main(["compare", *files]) == 1
+    out = capsys.readouterr().out
+    assert "softmax" in out
+    assert "1 of 2 rows are missing, or slower by more than 5%" in out
+    assert main(["compare", "--tolerance", "0.5", *files]) == 0
+    (tmp_path / "old").write_text("[]")
+    assert main(["compare", *files]) == 2

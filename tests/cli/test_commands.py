@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,13 +21,51 @@ PATIENCE_SECONDS = 120
 # A fusion's part begins with its title, filled up with a line.
 SECTIONS = re.compile(r"^(?=.+ ─{20,}$)", re.MULTILINE)
 
+# Commands that are run one after the other in one process, which imports torch once: name, arguments and what
+# they have in their environment. "CACHE" stands for an empty directory.
+COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "demo --json": (["demo", "--json"], {}),
+    "info": (["info"], {"FUSEWRIGHT_CACHE_DIR": "CACHE", "FUSEWRIGHT_SIM_DEVICE": "l4"}),
+    "info --json": (["info", "--json"], {"FUSEWRIGHT_CACHE_DIR": "CACHE"}),
+    "info on an unknown GPU": (["info"], {"FUSEWRIGHT_SIM_DEVICE": "h900"}),
+    "no command": ([], {}),
+}
+# What runs them: prints their statuses and what they wrote as JSON.
+_RUN_ALL = """
+import contextlib, io, json, os, sys
+from fusewright.cli.main import main
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`fusewright <arguments>` on the simulator."""
+before = dict(os.environ)
+results = {}
+for name, (arguments, environment) in json.load(sys.stdin).items():
+    os.environ.clear()
+    os.environ.update(before, **environment)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(arguments)
+        except SystemExit as exit:
+            status = exit.code
+    results[name] = status, out.getvalue(), err.getvalue()
+print(json.dumps(results))
+"""
+
+
+class Result(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def _python(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python <arguments>`, where Fusewright finds no GPU."""
     path = os.pathsep.join([str(SRC), *filter(None, sys.path)])
     return subprocess.run(
-        [sys.executable, "-m", "fusewright.cli", *arguments],
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **environment},
+        input=given,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
@@ -36,9 +75,23 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="module")
 def demo() -> str:
-    result = run("demo", "--no-color")
+    result = _python("-m", "fusewright.cli", "demo", "--no-color")
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def results(cache: str) -> dict[str, Result]:
+    """Of each of COMMANDS."""
+    given = json.dumps(COMMANDS).replace('"CACHE"', json.dumps(cache))
+    done = _python("-c", _RUN_ALL, given=given)
+    assert done.returncode == 0, done.stderr
+    return {name: Result(*result) for name, result in json.loads(done.stdout).items()}
 
 
 @pytest.mark.parametrize("title", ["softmax", "residual + layer norm + GELU"])
@@ -73,9 +126,9 @@ def test_demo_without_a_terminal_has_no_escapes_and_no_padding(demo: str) -> Non
     assert all(line == line.rstrip() for line in code)
 
 
-def test_demo_as_json() -> None:
-    result = run("demo", "--json")
-    assert result.returncode == 0, result.stderr
+def test_demo_as_json(results: dict[str, Result]) -> None:
+    result = results["demo --json"]
+    assert result.status == 0, result.stderr
     softmax, fused = json.loads(result.stdout)
     assert softmax["title"] == "softmax"
     for report in (softmax, fused):
@@ -91,16 +144,16 @@ def test_demo_as_json() -> None:
 
 
 def test_demo_on_another_simulated_gpu() -> None:
-    result = run("demo", "--json", FUSEWRIGHT_SIM_DEVICE="a100")
+    result = _python("-m", "fusewright.cli", "demo", "--json", FUSEWRIGHT_SIM_DEVICE="a100")
     assert result.returncode == 0, result.stderr
     assert {kernel["arch"] for report in json.loads(result.stdout) for kernel in report["kernels"]} == {
         "sm_80"
     }
 
 
-def test_info_names_what_is_there(tmp_path: Path) -> None:
-    result = run("info", FUSEWRIGHT_CACHE_DIR=str(tmp_path), FUSEWRIGHT_SIM_DEVICE="l4")
-    assert result.returncode == 0, result.stderr
+def test_info_names_what_is_there(results: dict[str, Result]) -> None:
+    result = results["info"]
+    assert result.status == 0, result.stderr
     for text in (
         "fusewright",
         "torch",
@@ -113,25 +166,25 @@ def test_info_names_what_is_there(tmp_path: Path) -> None:
         assert text in result.stdout
 
 
-def test_info_as_json(tmp_path: Path) -> None:
-    facts = json.loads(run("info", "--json", FUSEWRIGHT_CACHE_DIR=str(tmp_path)).stdout)
+def test_info_as_json(results: dict[str, Result], cache: str) -> None:
+    facts = json.loads(results["info --json"].stdout)
     assert facts["target"] == "simulator"
     assert facts["nvrtc"]["version"].startswith("13.")
     assert facts["simulated_gpu"]["arch"] == "sm_90a"
-    assert facts["cache"]["directory"] == str(tmp_path)
+    assert facts["cache"]["directory"] == cache
     assert facts["cache"]["entries"] == 0
 
 
-def test_unknown_simulated_gpu_is_said_without_a_traceback() -> None:
-    result = run("info", FUSEWRIGHT_SIM_DEVICE="h900")
-    assert result.returncode == 1
+def test_unknown_simulated_gpu_is_said_without_a_traceback(results: dict[str, Result]) -> None:
+    result = results["info on an unknown GPU"]
+    assert result.status == 1
     assert "OptionError" in result.stderr and "h200" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_without_a_command_it_says_how_it_is_used() -> None:
-    result = run()
-    assert result.returncode == 2
+def test_without_a_command_it_says_how_it_is_used(results: dict[str, Result]) -> None:
+    result = results["no command"]
+    assert result.status == 2
     assert "demo" in result.stderr
 
 

@@ -177,6 +177,11 @@ inline unsigned __shfl_xor_sync(unsigned, unsigned value, int mask) {
   return host::shuffle(value, host::lane() ^ mask);
 }
 inline unsigned __shfl_sync(unsigned, unsigned value, int source) { return host::shuffle(value, source); }
+inline unsigned atomicAdd(unsigned* address, unsigned value) {
+  const unsigned old = *address;
+  *address = old + value;
+  return old;
+}
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
   const unsigned old = *address;
   *address = old >= limit ? 0 : old + 1;

@@ -199,6 +199,9 @@ extern "C" int wrong_results(int axes, unsigned x, unsigned y, unsigned z) {
 extern "C" int wrong_results_of_constant_shape() {
   return wrong<1, 2, fw::block_shape<96, 2, 1>>({96, 2, 1}) +
          wrong<2, 2, fw::block_shape<32, 9, 1>>({32, 9, 1}) +
+         wrong<2, 8, fw::block_shape<4, 24, 2>>({4, 24, 2}) +
+         wrong<2, 2, fw::block_shape<2, 16, 1>>({2, 16, 1}) +
+         wrong<2, 3, fw::block_shape<8, 12, 1>>({8, 12, 1}) +
          wrong<7, 2, fw::block_shape<8, 4, 2>>({8, 4, 2});
 }
 """

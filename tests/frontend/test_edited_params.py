@@ -92,7 +92,7 @@ def test_sensible_changes_run(kind: str, edits: dict[str, Any], block: tuple[int
      "`batches_per_block_inner_reduction`: expected 0 to 128, got -1"),
     ("softmax", {"batches_per_block_inner_reduction": 0},
      "`project_persistent_buffers`: expected True where no batches are held, got False"),
-    ("softmax", {"fastest_dim": False}, "`fastest_dim`: expected True in a persistent kernel, got False"),
+    ("softmax", {"fastest_dim": False}, "`fastest_dim`: expected True for this fusion, got False"),
 ])  # fmt: skip
 def test_nonsense_names_the_field(kind: str, edits: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamsError, match=message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from fusewright import CompiledKernel, FusionDefinition, ParallelType, SegmentKernel
+from fusewright import CompiledKernel, CompileParams, DataType, FusionDefinition, ParallelType, SegmentKernel
 from fusewright.core.errors import (
+    ArgumentTypeError,
     DeviceError,
-    ExecutionOrderError,
     FusewrightError,
     InputDtypeError,
+    ParamsError,
     ScheduleError,
 )
 from fusewright.core.hardware import described
@@ -171,9 +173,44 @@ def test_mistakes() -> None:
         fd.kernels_for([x.double() for x in scores_inputs()])
     with pytest.raises(ScheduleError, match="segment 7"):
         fd.kernels_for(scores_inputs(), schedules={7: lambda schedule: None})
-    fd.segment(scores_inputs())
-    with pytest.raises(ExecutionOrderError, match="runs as segments"):
-        fd.kernels_for(scores_inputs())
+    with pytest.raises(ArgumentTypeError, match=r"^kernels_for\(\): .* Expected a list of inputs, got str"):
+        fd.kernels_for("x")  # type: ignore[arg-type]
+
+
+def test_kernels_of_a_segmented_definition() -> None:
+    """They are the segments', under the places and the names that the whole definition has for them."""
+    fd, inputs = attention_scores(), scores_inputs()
+    whole = fd.kernels_for(inputs)
+    segments = fd.segment(inputs)
+    kernels = fd.kernels_for(inputs)
+    assert names(kernels) == names(whole) == names(fd.kernels_for(scores_inputs("meta"), device="cuda"))
+    assert [kernel.segments for kernel in kernels] == [(0,), (1,), (2,)]
+    assert [[t.definition_name for t in k.tensors] for k in kernels] == [
+        ["T0", "T2"],
+        ["T2", "T1", "T3"],
+        ["T3", "T5"],
+    ]
+
+    edited = replace(kernels[2].params, cparams=CompileParams(maxrregcount=32))
+    assert fd.kernels_for(inputs, schedules={segments[2]: edited})[2].params == edited
+
+    segments[0].schedule = lambda: segments[0].sched.split(segments[0].sched.tensor("T1"), 2, 4)  # type: ignore[method-assign]
+    for ask in (fd.kernels_for, fd.execute):
+        with pytest.raises(ScheduleError, match=r"T1 = fd\.ops\.softmax\(.*\) at \S*test_kernels\.py:"):
+            ask(inputs)
+
+
+def test_kernels_of_segments_that_write_into_inputs_and_draw() -> None:
+    """Nothing is written, and no state is drawn."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.matmul(fd.ops.dropout(fd.ops.softmax(x, 1), 0.5)[0], w))
+        fd.add_output(x + 1.0, x)
+    inputs = scores_inputs()
+    fd.segment(inputs)
+    state = torch.get_rng_state()
+    assert len(fd.kernels_for(inputs)) == len(fd.segments)
+    assert not inputs[0].any() and torch.equal(state, torch.get_rng_state())
 
 
 def test_several_segments_in_one_launch() -> None:
@@ -241,6 +278,28 @@ def test_edited_params() -> None:
     edited = replace(tail.params, vectorization_factor=1)
     changed = fd.kernels_for(inputs, schedules={2: edited})[2]
     assert changed.params == edited and changed.name != tail.name
+    described = changed.to_dict()["params"]
+    for plain in (described, json.dumps(described), {"scheduler": "pointwise", "vectorization_factor": 1}):
+        assert fd.kernels_for(inputs, schedules={2: plain})[2].kernel is changed.kernel
+
+
+@pytest.mark.parametrize("given, path", [
+    ({"lparams": {"blockdimx": 64}}, "schedules[2].lparams.blockdimx"),
+    ('{"lparams": {"bdimx": "64"}}', "schedules[2].lparams.bdimx"),
+    ({"lparams": {"bdimz": 2}}, "schedules[2].lparams.bdimz"),
+    ({"lparams": [64]}, "schedules[2].lparams"),
+    ({"scheduler": "reduction"}, "schedules[2].scheduler"),
+    ({"type": "ReductionParams"}, "schedules[2].type"),
+    ({4: 1}, "schedules[2].4"),
+    ("[1]", "schedules[2]"),
+    ("pointwise", "schedules[2]"),
+    ([64], "schedules[2]"),
+])  # fmt: skip
+def test_dicts_that_are_no_params_of_a_kernel(given: Any, path: str) -> None:
+    fd, inputs = attention_scores(), scores_inputs()
+    for _ in range(2):
+        with pytest.raises(ParamsError, match=re.escape(f"`{path}`")):
+            fd.kernels_for(inputs, schedules={2: given})
 
 
 @pytest.mark.gpu
@@ -275,11 +334,16 @@ def test_the_schedule_of_each_kernel_makes_it_when_it_is_handed_back() -> None:
     inputs = [torch.randn(64, 300)]
     automatic = made().kernels_for(inputs)
     assert len(automatic) == 2
-    for i, kernel in enumerate(automatic):
-        scope: dict[str, Any] = {"ParallelType": ParallelType}
+    limited = {"cparams": {"maxrregcount": 40, "index_type": "Int"}}
+    kernels = [*automatic, made().kernels_for(inputs, schedules={0: limited})[0]]
+    for kernel in kernels:
+        scope: dict[str, Any] = {"ParallelType": ParallelType, "DataType": DataType}
         exec(kernel.schedule_text, scope)
+        [i] = kernel.segments
         again = made().kernels_for(inputs, schedules={i: scope["schedule"]})
         assert _unnamed(again[i]) == _unnamed(kernel) and again[1 - i].name == automatic[1 - i].name
+        assert again[i].schedule_text == kernel.schedule_text
+    assert "set_compile_params(index_type=DataType.Int, maxrregcount=40)" in kernels[-1].schedule_text
 
 
 def _unnamed(kernel: SegmentKernel) -> str:

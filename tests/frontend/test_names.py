@@ -113,6 +113,14 @@ def test_an_input_that_does_not_fit() -> None:
     assert f" at {_line(Scaled.definition, 'define_tensor')}\n" in str(caught.value)
 
 
+def test_what_asks_a_definition_shows_its_lines_too() -> None:
+    fd, inputs = Scaled(), [torch.randn(4, 64).double(), 2.0, 64]
+    for ask in (fd.kernels_for, fd.segment):
+        with pytest.raises(FusewrightError, match="T0") as caught:
+            ask(inputs)
+        assert f" at {_line(Scaled.definition, 'define_tensor')}\n" in str(caught.value)
+
+
 def test_lines_belong_to_the_definition_that_was_written() -> None:
     """Equal definitions share a leaf of the cache, and not the places where they were written."""
 

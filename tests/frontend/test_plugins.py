@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import fusewright
 from fusewright import FusionDefinition, PointwiseParams, SchedulerType
@@ -20,6 +22,8 @@ from fusewright.core.errors import (
     SchedulerError,
 )
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
+from fusewright.frontend.problems import load, problems_of
 from fusewright.ir import Fusion, Reduction
 from fusewright.runtime.identity import plugin_digest
 from fusewright.schedule import Schedule
@@ -35,6 +39,7 @@ from fusewright.schedulers import (
     counts,
     default_registry,
 )
+from fusewright.tune.worker import Planned, params_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,43 @@ def test_a_block_registers_and_a_definition_with_a_registry_of_its_own_is_not_co
         assert "fusewright_pointwise_" in kernel(own)
     assert "fusewright_rows_" in fd.last_cuda_code()  # what ran last
     assert "fusewright_pointwise_" in kernel(fd)
+
+
+def test_a_plugin_is_a_scheduler_in_all_that_uses_one(tmp_path: Path) -> None:
+    """It is not asked about what torch computes; its kernels replay, take dicts, are swept, and called."""
+
+    def made() -> FusionDefinition:
+        with FusionDefinition() as fd:
+            x, w = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+            fd.add_output(fd.ops.matmul(fd.ops.exp(x), w))
+        return fd
+
+    def unnamed(fd: FusionDefinition, **given: Any) -> str:
+        kernel = fd.kernels_for(inputs, **given)[0]
+        return kernel.cuda_text.replace(kernel.name, "")
+
+    inputs = [torch.randn(4, 64), torch.randn(64, 8)]
+    with fusewright.registered_scheduler(Rows):
+        fd = made()
+        expected = fd.execute(inputs)
+        assert [kernel.scheduler for kernel in fd.kernels_for(inputs)] == ["rows", "expr_eval"]
+        names: dict[str, Any] = {"ParallelType": ParallelType}
+        exec(fd.last_schedule(), names)
+        pasted = made()
+        pasted.schedule = lambda: names["schedule"](pasted)  # type: ignore[method-assign]
+        torch.testing.assert_close(pasted.execute(inputs), expected, rtol=0, atol=0)
+        assert unnamed(pasted) == unnamed(fd) and pasted.last_schedule() == fd.last_schedule()
+        wide = fd.kernels_for(inputs, schedules={0: {"scheduler": "rows", "threads": 64}})[0]
+        assert wide.params == replace(Rows.proposed, threads=64)
+        with pytest.raises(ParamsError, match=r"`schedules\[0\].threads`: expected int, got '64'"):
+            fd.kernels_for(inputs, schedules={0: {"threads": "64"}})
+        with FlopCounterMode(display=False):  # as one operation of torch
+            torch.testing.assert_close(fd.execute(inputs), expected, rtol=0, atol=0)
+
+        [problem] = problems_of(fd, inputs, None, "rows", tmp_path)
+        assert problem.scheduler == "rows" and problem.modules == (__name__,)
+        planned = Planned(problem, load, Options())
+        assert planned.make(params_text(wide.params)).kernel == wide.name
 
 
 class NoType(Rows):

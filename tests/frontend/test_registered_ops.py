@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,14 @@ def test_the_command_lists_what_a_plugin_registers(tmp_path: Path, capsys: Any) 
         assert main(["ops", "--json", "--plugin", str(plugin)]) == 0
         listed = json.loads(capsys.readouterr().out)["softsign"]
         assert listed["computed"] == "generated" and "Float" in listed["dtypes"] and listed["tested"] == []
+        typed = tmp_path / "typed.py"
+        assert main(["ops", "--typed", str(typed)]) == 0
+        written_module = runpy.run_path(str(typed))
+        assert "def softsign(self, x: Tensor, /)" in typed.read_text()
+        assert issubclass(written_module["Definition"], FusionDefinition)
     finally:
         fusewright.unregister_op("softsign")
+    assert main(["ops", "--typed", str(typed)]) == 1
+    assert "there is no registered operation to declare" in capsys.readouterr().err
     assert main(["ops", "--plugin", "no_such_module"]) == 1
     assert "no_such_module (ModuleNotFoundError" in capsys.readouterr().err

@@ -10,13 +10,14 @@ import torch
 
 from fusewright import (
     CacheOp,
+    DeviceMesh,
     FusionDefinition,
     LoadStoreOpType,
     MemoryType,
     ParallelType,
     SchedulerType,
 )
-from fusewright.core.errors import ArgumentTypeError, RejectedError, ScheduleError
+from fusewright.core.errors import ArgumentTypeError, FusewrightError, RejectedError, ScheduleError
 
 
 class Sums(FusionDefinition):
@@ -92,15 +93,54 @@ def test_a_call_of_the_direct_front_end(number: int) -> None:
     assert text in loops(fd, fd.sums)
 
 
-def test_what_waits_for_asynchronous_copies_and_several_gpus_is_not_there() -> None:
-    fd: Any = opened()
-    for call in (
-        lambda: fd.sched.warp_specialize(fd.sums, 2, 1, ParallelType.block_y),
-        lambda: fd.sums.swizzle1d(0, ParallelType.mesh_x),
-        lambda: fd.sums.set_device_mesh(None),
-        lambda: fd.sched._set_device_mesh(fd.sums, None),
-    ):
-        with pytest.raises(AttributeError, match="is not available"):
+def test_meshes_are_of_one_device() -> None:
+    fd, mesh = opened(), DeviceMesh([0])
+    assert mesh == DeviceMesh(torch.tensor([0])) and (mesh.size, mesh.shape) == (1, (1,))
+    before = fd.sched.to_python()
+    fd.sched._set_device_mesh(fd.sums, mesh)
+    fd.sums.set_device_mesh(mesh).swizzle1d(-1, ParallelType.mesh_x)
+    assert fd.sched.to_python() == before
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: fd.sums.set_device_mesh(DeviceMesh([0, 1])), "runs on one device.*given: 2: DeviceMesh"),
+        (lambda: fd.sums.set_device_mesh(0), "mesh: DeviceMesh"),  # type: ignore[arg-type]
+        (lambda: fd.sums.swizzle1d(2, ParallelType.mesh_x), "boundary index 2"),
+        (lambda: fd.sums.swizzle1d(0, ParallelType.block_x), "mesh_x, mesh_y or mesh_z"),
+        (lambda: DeviceMesh("0"), "a list of ints"),  # type: ignore[arg-type]
+    ]
+    for call, problem in wrong:
+        with pytest.raises((ArgumentTypeError, ScheduleError), match=f"(?s){problem}"):
+            call()
+
+
+def test_schedulers_are_asked_about_a_definition_and_inputs() -> None:
+    """The forms of the reference's direct front end, whose first argument is the fusion."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], contiguity=True), 1))
+    inputs, sched = [torch.ones(8, 64)], fd.sched
+    assert sched.find_compatible_schedulers(fd, inputs) == [SchedulerType.reduction]
+    assert not sched.can_schedule(fd, SchedulerType.pointwise, inputs)[0]
+    assert sched.can_schedule(fusion=fd, scheduler_type=SchedulerType.reduction, inputs=inputs) == (True, "")
+    params = sched.compute_heuristics(fd, SchedulerType.reduction, inputs)
+    assert sched.compute_heuristics(fd, "reduction", inputs) == params
+    assert fd._open_schedule is None and not fd._exist_schedule(inputs)
+
+    assert sched.schedule(fd, SchedulerType.reduction, inputs) == params
+    torch.testing.assert_close(fd.execute(inputs)[0], inputs[0].sum(1))
+    assert [kernel.scheduler for kernel in fd._last_kernels()] == ["user"]
+    fd._setup_schedule([torch.ones(4, 64)])
+    params.lparams.bdimx = 32
+    sched.schedule(fd, "reduction", heuristic_params=params)
+    fd._finalize_schedule([torch.ones(4, 64)])
+    assert fd.kernels_for([torch.ones(4, 64)])[0].params == params.freeze()
+
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: sched.can_schedule(opened(), SchedulerType.reduction, inputs), "another definition"),
+        (lambda: sched.can_schedule(fd, SchedulerType.reduction), r"\(fusion, scheduler_type, inputs\)"),  # type: ignore[call-overload]
+        (lambda: sched.schedule(fd, SchedulerType.reduction, params), "outside of a schedule"),
+        (lambda: sched.find_compatible_schedulers(fd, [torch.ones(8, 64).double()]), "dtype float"),
+    ]
+    for call, problem in wrong:
+        with pytest.raises(FusewrightError, match=problem):
             call()
 
 

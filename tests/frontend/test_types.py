@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+import fusewright
 from fusewright import FusionDefinition
+from fusewright.frontend.stubs import registered_text
+from fusewright.ir import Fusion, TensorView
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.registry import ScalarLike
 from tests.docs.test_docs import ROOT, python_blocks
 
 # The pages of users. Those on Fusewright's insides take nodes apart that they know the kinds of.
@@ -79,6 +84,10 @@ def written(fd: FusionDefinition, x: Tensor) -> None:
     params.vectorize_inner_reduction = params.lparams.bdimx == 32
     params.lparams = fusewright.LaunchParams(bdimx=64)
     fd.sched.schedule(params)
+    rows = fd.sched.compute_heuristics(fusewright.SchedulerType.inner_persistent)
+    rows.project_persistent_buffers = fd.sched.can_schedule(fd, "pointwise", [])[0]
+    fd.sched.schedule(fd, "inner_persistent", rows)
+    x.set_device_mesh(fusewright.DeviceMesh([0]))
 
 
 class Scheduled(FusionDefinition):
@@ -122,11 +131,28 @@ MISTAKES = [
     ("x.split(0, 4, inner=True)", 'Unexpected keyword argument "inner" for overloaded function "split"'),
     ("fd.sched.compute_pointwise_heuristics().vector_factor = 2", 'no attribute "vector_factor"'),
     ("fd.sched.compute_reduction_heuristics().lparams.bdimx = '64'", 'variable has type "int"'),
+    ("fd.sched.compute_heuristics('transpose').tile_sise", 'no attribute "tile_sise"'),
     ("fd.execute([x], devise='cpu')", 'Unexpected keyword argument "devise" for "execute"'),
     ("fd.schedule = 3", 'variable has type "Callable[[], None]"'),
     ("fusewright.PointwiseParms", 'Module has no attribute "PointwiseParms"'),
     ("DataType.Flaot", 'has no attribute "Flaot"'),
 ]
+
+
+def scaled(fusion: Fusion, arg: TensorView, scale: ScalarLike = 2.0) -> TensorView:
+    """scale * arg."""
+    return apply_to_tensor(fusion, "mul", scale, arg)
+
+
+# A program with an operation of its own; the comments are needed, as mypy checks.
+USE_OF_REGISTERED = """
+
+def use(fd: Definition) -> None:
+    x = fd.define_tensor([-1])
+    fd.add_output(fd.ops.exp(fd.ops.scaled(x, scale=3.0)))
+    fd.ops.scaledd(x)  # type: ignore[attr-defined]
+    fd.ops.scaled("x")  # type: ignore[arg-type]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +164,8 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, st
     pytest.importorskip("mypy")
     folder = tmp_path_factory.mktemp("types")
     (folder / "accepted.py").write_text(PREAMBLE + ACCEPTED)
+    with fusewright.registered_op(scaled):
+        (folder / "registered.py").write_text(registered_text() + USE_OF_REGISTERED)
     heads = (f"def m{i}(fd: FusionDefinition, x: Tensor, s: Scalar) -> None:" for i in range(len(MISTAKES)))
     wrong = "".join(f"{head} {code}\n" for head, (code, _) in zip(heads, MISTAKES))
     (folder / "mistakes.py").write_text(PREAMBLE + wrong)
@@ -164,7 +192,7 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, st
 
 def test_examples_and_all_forms_are_accepted(messages: dict[str, dict[int, str]]) -> None:
     assert {name: said for name, said in messages.items() if said and name != "mistakes.py"} == {}
-    assert len(messages) == len(PAGES) + 2
+    assert len(messages) == len(PAGES) + 3
 
 
 def test_what_is_accepted_runs() -> None:

@@ -1,4 +1,4 @@
-"""Random programs against torch: the same 2,000 in every run. `./dev fuzz` draws others, and many more."""
+"""Random programs against torch: the same 1,200 in every run. `./dev fuzz` draws others, and many more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.running import run
 from tests.fuzz.shrinking import shrink
 
 SEED = 2026
-PROGRAMS = 2000
+PROGRAMS = 1200
 PROGRAMS_A_TEST = 20
 # Of each so many programs one has its kernels compiled by NVRTC, as those of all other tests are.
 COMPILED_EACH = 10

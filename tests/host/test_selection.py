@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.errors import InternalError, RejectedError, SchedulerError
 from fusewright.schedulers import (
     InnerPersistentScheduler,
@@ -64,6 +65,24 @@ def test_fault_where_only_one_scheduler_takes_the_nodes_keeps_them_apart(monkeyp
     x = torch.randn(5, 100)
     torch.testing.assert_close(executor.execute([x])[0], x.neg().exp().sin())
     assert len(executor.kernels_for([x])) > 1 and len(caplog.records) == 1
+
+
+@pytest.mark.faults
+def test_a_fault_beside_what_the_user_schedules(monkeypatch, caplog):
+    """The other segments are partitioned anew; an error of the user's own params stays one."""
+    Fault(monkeypatch, PointwiseScheduler, lambda fusion: {"exp", "sin"} <= labels(fusion))
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        product = fd.ops.matmul(fd.ops.softmax(x, 1), w)
+        fd.add_output(fd.ops.sin(fd.ops.exp(product)))
+    inputs = [torch.randn(5, 100), torch.randn(100, 8)]
+    schedules = {0: {"cparams": {"maxrregcount": 64}}}
+    [out] = fd.execute(inputs, schedules=schedules)
+    torch.testing.assert_close(out, (inputs[0].softmax(1) @ inputs[1]).exp().sin())
+    assert len(caplog.records) == 1 and len(fd._last_kernels()) == 3
+    assert fd._last_kernels()[0].register_limit == 64
+    with pytest.raises(AssertionError, match="planted fault"):
+        fd.execute(inputs, schedules={2: {}})
 
 
 @pytest.mark.faults

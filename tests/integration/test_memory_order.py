@@ -73,8 +73,9 @@ def test_an_intermediate_in_any_memory_order_is_read_in_it(
         y = fd.ops.stride_order(a, list(order))
         fd.add_output(y)
         _consumers(fd, y)
-    shapes = [SIZES[:rank], (*SIZES[: rank - 1], 1), (1, *SIZES[1:rank])]
-    for shape in shapes:
+    # One of two further shapes, which take as many kernels again: each is there for half the orders.
+    unit = (rank - 1) * (STRIDE_ORDERS.index(order) % 2)
+    for shape in (SIZES[:rank], (*SIZES[:unit], 1, *SIZES[unit + 1 : rank])):
         x = _integers(shape, target)
         y, *rest = fd.execute([x])
         assert torch.equal(y, x)

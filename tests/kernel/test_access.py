@@ -28,9 +28,9 @@ def test_every_field_that_passes_ask_for_is_listed(statement: type) -> None:
     for field in dataclasses.fields(statement):
         names = types_in(field)
         if names & {"Ref", "Operand"}:
-            assert field.name in (*row.reads, *row.writes)
+            assert field.name in (*row.reads, *row.writes, *row.mbarriers)
         if "Buffer" in names:
-            assert field.name in (*row.reads, *row.writes, *row.scratch, row.declares)
+            assert field.name in (*row.reads, *row.writes, *row.scratch, *row.mbarriers, row.declares)
         if "Expr" in names:
             assert field.name in row.conditions
         if "Symbol" in names:
@@ -42,7 +42,8 @@ def test_every_field_that_passes_ask_for_is_listed(statement: type) -> None:
 def test_every_listed_field_is_there() -> None:
     assert set(access.FIELDS) == set(STATEMENTS)
     for statement, row in access.FIELDS.items():
-        listed = {*row.reads, *row.writes, *row.scratch, *row.conditions, row.defines, row.declares} - {None}
+        buffers = {*row.reads, *row.writes, *row.scratch, *row.mbarriers, row.declares}
+        listed = (buffers | {*row.conditions, row.defines}) - {None}
         assert listed <= {field.name for field in dataclasses.fields(statement)}
 
 

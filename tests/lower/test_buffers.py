@@ -29,7 +29,7 @@ def test_a_tensor_is_found_to_be_private_before_it_is_addressed():
     middle = schedule.tensor(1)
     schedule.set_memory_type(middle, MemoryType.shared)
     buffers = Buffers(Domains(schedule.fusion.ordered_nodes(), {}))
-    buffers.check_readers(middle, [], set())
+    buffers.check_readers(middle, [], set(), is_output=False)
     assert buffers.of(middle).private
     with pytest.raises(AssertionError, match=f"{middle.name} was addressed before its readers"):
-        buffers.check_readers(middle, [], set())
+        buffers.check_readers(middle, [], set(), is_output=False)

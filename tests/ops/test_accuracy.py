@@ -13,8 +13,10 @@ import torch
 
 from bench.__main__ import main as bench
 from bench.accuracy import (
+    APPROXIMATE,
     COMPLEX_TYPES,
     allowed,
+    approximate_error,
     bounds_table,
     errors,
     exact,
@@ -89,6 +91,14 @@ def test_cuda_text_on_the_host_is_within_its_bound(
 def test_row_on_a_gpu_is_within_its_bound(op: ElementwiseOp, dtype: DataType) -> None:
     found = measured(op, dtype, torch.device("cuda"))
     assert found.ulp <= found.bound, found
+
+
+@pytest.mark.parametrize(
+    "device", [torch.device("cpu"), pytest.param(torch.device("cuda"), marks=pytest.mark.gpu)], ids=str
+)
+@pytest.mark.parametrize("op", APPROXIMATE, ids=lambda op: op.name)
+def test_approximate_row_is_within_its_bound(op: ElementwiseOp, device: torch.device) -> None:
+    assert approximate_error(op, device)[-1] <= 1
 
 
 def test_bounds_are_of_rows() -> None:

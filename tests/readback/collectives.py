@@ -12,19 +12,25 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
+    GridBarrier,
     GridReduce,
     Ref,
 )
-from fusewright.sym import ZERO, as_int
+from fusewright.sym import ZERO
 from tests.readback.indices import Mismatch
 from tests.readback.operands import check_address, check_element
 from tests.readback.reader import Lines, Reader
 from tests.readback.structs import Struct
 from tests.readback.syntax import Expression
+from tests.readback.waits import team
 
 
 def _collective(
-    reader: Reader, stmt: BlockReduce | GridReduce, lines: Lines, call: Callable[[Lines, str, Struct], None]
+    reader: Reader,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    lines: Lines,
+    call: Callable[[Lines, str, Struct], None],
 ) -> None:
     """The states of `src` go into an array, `call` reduces it, and `dst` takes it up."""
     op, dtype = stmt.op, reader.reduced(stmt.op, stmt.dst)
@@ -33,7 +39,8 @@ def _collective(
     struct = reader.structs.get(kind)
     if struct is None or count != stmt.width or value is not None:
         raise Mismatch(f"no array of {stmt.width} states")
-    struct.check(op, dtype, reader.names, published=isinstance(stmt, GridReduce))
+    published, clustered = isinstance(stmt, GridReduce), isinstance(stmt, ClusterReduce)
+    struct.check(op, dtype, reader.names, published, clustered)
     with reader.each(stmt.width, inner) as (each, w):
         target, states = each.take("assign").parts
         reader.check_partial(target, partial, w)
@@ -75,10 +82,6 @@ def _memory(reader: Reader, e: Expression, buffers: Sequence[Buffer | None]) -> 
             check_address(reader.names, part, Ref(buffer, ZERO))
 
 
-def _shape(reader: Reader) -> tuple[Any, ...]:
-    return "fw::block_shape", *(as_int(extent) or 0 for extent in reader.kernel.block)
-
-
 def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:
     return sum(2 ** of.index(axis) for axis in axes)
 
@@ -86,10 +89,24 @@ def _bits(axes: Sequence[Any], of: Sequence[Any]) -> int:
 def read_block_reduce(reader: Reader, stmt: BlockReduce, lines: Lines) -> None:
     def check(inner: Lines, partial: str, struct: Struct) -> None:
         [e] = inner.take("call").parts
-        template = struct.name, _bits(stmt.axes, THREAD_AXES), _shape(reader)
+        ordered = (1,) if stmt.ordered else ()
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader), *ordered
         if e[:3] != ("call", "fw::block_reduce", template) or e[3][0] != ("name", partial):
             raise Mismatch(f"no reduction of {partial} over {', '.join(a.name for a in stmt.axes)}")
         _memory(reader, e[3][1], stmt.workspace)
+
+    _collective(reader, stmt, lines, check)
+
+
+def read_cluster_reduce(reader: Reader, stmt: ClusterReduce, lines: Lines) -> None:
+    def check(inner: Lines, partial: str, struct: Struct) -> None:
+        [e] = inner.take("call").parts
+        blocks = reader.kernel.cluster
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader), blocks
+        if e[:3] != ("call", "fw::cluster_reduce", template) or e[3][0] != ("name", partial):
+            raise Mismatch(f"no reduction of {partial} over clusters of {blocks} blocks")
+        _memory(reader, e[3][1], stmt.workspace)
+        _memory(reader, e[3][2], stmt.exchange)
 
     _collective(reader, stmt, lines, check)
 
@@ -118,7 +135,7 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
             for e, ref in zip(states[2], refs):
                 check_element(reader.names, e, ref, w)
     [e] = inner.take("call").parts
-    template = struct.name, _bits((stmt.axis,), THREAD_AXES), _shape(reader)
+    template = struct.name, _bits((stmt.axis,), THREAD_AXES), team(reader)
     if e[:3] != ("call", "fw::block_scan", template) or e[3][:2] != (("name", scanned), ("name", carried)):
         raise Mismatch(f"no scan along {stmt.axis.name}")
     _memory(reader, e[3][2], stmt.workspace)
@@ -132,16 +149,24 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
 
 
 def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
-    const, kind, last, count, value = lines.take("declare").parts
-    if const or kind != reader.index or count is not None or value is not None:
-        raise Mismatch(f"no declaration of {stmt.is_last.name}")
-    reader.names.define(last, kind, stmt.is_last)
+    last = None
+    if stmt.is_last is not None:
+        const, kind, last, count, value = lines.take("declare").parts
+        if const or kind != reader.index or count is not None or value is not None:
+            raise Mismatch(f"no declaration of {stmt.is_last.name}")
+        reader.names.define(last, kind, stmt.is_last)
+    function = "fw::grid_all_reduce" if last is None else "fw::grid_reduce"
 
     def check(inner: Lines, partial: str, struct: Struct) -> None:
-        target, e = inner.take("assign").parts
+        if last is None:
+            [e] = inner.take("call").parts
+        else:
+            target, e = inner.take("assign").parts
+            if target != ("name", last):
+                raise Mismatch(f"{last} is not assigned")
         grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
-        template = struct.name, grid, threads, _shape(reader)
-        if target != ("name", last) or e[:3] != ("call", "fw::grid_reduce", template):
+        template = struct.name, grid, threads, team(reader)
+        if e[:3] != ("call", function, template):
             raise Mismatch("no such reduction of the grid")
         values, workspace, partials, semaphore = e[3]
         if values != ("name", partial):
@@ -151,3 +176,10 @@ def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
         check_address(reader.names, semaphore, Ref(stmt.semaphore, ZERO))
 
     _collective(reader, stmt, lines, check)
+
+
+def read_grid_barrier(reader: Reader, stmt: GridBarrier, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::grid_barrier", ()) or len(e[3]) != 1:
+        raise Mismatch("no barrier of the grid")
+    check_address(reader.names, e[3][0], Ref(stmt.semaphore, ZERO))

@@ -16,33 +16,47 @@ from fusewright.kernel.access import written_buffers
 from fusewright.kernel.ir import (
     TRUE,
     Alloc,
+    Arrive,
     Barrier,
     Bind,
     BlockReduce,
     BlockScan,
     Buffer,
+    BulkCopy,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
     Init,
+    InitMbarriers,
     Kernel,
     Let,
     LetMisalignment,
     LetValue,
     Ref,
+    Role,
+    Roles,
     ScalarParam,
     Scatter,
     Space,
+    Wait,
     Window,
     operand_dtype,
     walk,
 )
 from fusewright.sym import ZERO, Expr, as_int, lt
-from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_reduce
+from tests.readback.collectives import (
+    read_block_reduce,
+    read_block_scan,
+    read_cluster_reduce,
+    read_grid_barrier,
+    read_grid_reduce,
+)
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
     Matcher,
@@ -56,6 +70,15 @@ from tests.readback.operands import (
 )
 from tests.readback.reader import Lines, Reader, Readers
 from tests.readback.syntax import Expression, SyntaxFault, parse_form
+from tests.readback.waits import (
+    read_arrive,
+    read_barrier,
+    read_bulk_copy,
+    read_init_mbarriers,
+    read_role,
+    read_roles,
+    read_wait,
+)
 
 _CACHES = {
     "": CacheOp.unspecified,
@@ -397,11 +420,6 @@ def _combine(reader: Reader, stmt: Combine, lines: Lines) -> None:
     )
 
 
-def _barrier(reader: Reader, stmt: Barrier, lines: Lines) -> None:
-    if lines.take("call").parts != (("call", "__syncthreads", (), ()),):
-        raise Mismatch("no barrier")
-
-
 def _hold(reader: Reader, stmt: Hold, lines: Lines) -> None:
     [e] = lines.take("call").parts
     if e[:3] != ("call", "fw::hold", ()) or len(e[3]) != 1:
@@ -424,8 +442,16 @@ STATEMENTS: Readers = {
     Init: _init,
     Combine: _combine,
     BlockReduce: read_block_reduce,
+    ClusterReduce: read_cluster_reduce,
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
-    Barrier: _barrier,
+    GridBarrier: read_grid_barrier,
+    Barrier: read_barrier,
     Hold: _hold,
+    InitMbarriers: read_init_mbarriers,
+    BulkCopy: read_bulk_copy,
+    Arrive: read_arrive,
+    Wait: read_wait,
+    Roles: read_roles,
+    Role: read_role,
 }

@@ -16,7 +16,7 @@ from fusewright.ir import Fusion, TensorView
 from fusewright.lower import LowerOptions, SizeArgument, lower
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_reduction import max_, sum_, var_mean
 from fusewright.ops.build_scan import cumsum
 from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
@@ -118,3 +118,10 @@ def normalized(dtype: DataType = DataType.Float) -> Fusion:
         return convert_tensor(fusion, apply_to_tensor(fusion, "mul", centered, scale), dtype)
 
     return built(body)
+
+
+def softmax_of(fusion: Fusion, dims: Sequence[int], dtype: DataType = DataType.BFloat16) -> TensorView:
+    """The softmax of a matrix over some of its dimensions."""
+    x = convert_tensor(fusion, define_tensor(fusion, [-1, -1], True, dtype), DataType.Float)
+    e = apply_to_tensor(fusion, "exp", apply_to_tensor(fusion, "sub", x, max_(fusion, x, list(dims), True)))
+    return convert_tensor(fusion, apply_to_tensor(fusion, "div", e, sum_(fusion, e, list(dims), True)), dtype)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import DESCRIBED
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
@@ -16,6 +19,7 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
+from fusewright.schedulers.inner_persistent import _part_of_a_warp
 from fusewright.sym import evaluate
 from tests.lower.running import run
 from tests.schedulers.banks import shared_accesses
@@ -73,8 +77,20 @@ def is_of(copy: k.Copy, buffers: set[str]) -> bool:
         ((1,), (5, 500), params_of(4, rows=2)),
         ((1,), (3, 500), params_of(4, sizes=(500,))),
         ((0, 2, 3), (2, 3, 6, 24), params_of(4)),
+        ((1,), (5, 900), replace(params_of(4, rows=2), blocks_per_cluster=3)),
+        ((0, 2, 3), (2, 3, 6, 24), replace(params_of(4), blocks_per_cluster=2)),
+        ((1,), (3, 900), replace(params_of(4, sizes=(900,)), blocks_per_cluster=4)),
     ],
-    ids=["vectors", "elements", "two rows a block", "constant length", "several dimensions"],
+    ids=[
+        "vectors",
+        "elements",
+        "two rows a block",
+        "constant length",
+        "several dimensions",
+        "two rows a cluster",
+        "several dimensions in a cluster",
+        "constant length in a cluster",
+    ],
 )
 def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], params: ReductionParams) -> None:
     fusion, inputs = masked_rows(dims), inputs_of(*shape)
@@ -97,3 +113,67 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     kept = x * mask
     expected = kept - y * (kept * y).sum(dims, keepdim=True) - kept.sum(dims, keepdim=True)
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("by_warp", "sizes"), [(True, ()), (False, (480,))])
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> None:
+    """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
+    params = replace(
+        params_of(4, sizes=sizes),
+        lparams=LaunchParams(bdimx=32),
+        circular_stages=4,
+        warp_specialized=by_warp,
+        persistent_blocks=3,
+    )
+    schedule, inputs = Schedule(masked_rows([1])), inputs_of(7, 480)
+    SCHEDULER.apply(schedule, params)
+    assert sum(tensor.circular is not None for tensor in schedule.tensors()) == 3
+    (result,) = run(schedule, inputs)
+    x, y, mask = (each.double() for each in inputs)
+    kept = x * mask
+    expected = kept - y * (kept * y).sum(1, keepdim=True) - kept.sum(1, keepdim=True)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ParamsError, match=r"circular_stages.*has no bulk copies"):
+        params.validate(DESCRIBED["a100"])
+    params.validate(DESCRIBED["h200"])
+
+
+def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
+    """Rows of which a part of a warp holds each, in registers."""
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=4,
+        vectorize_inner_reduction=True,
+        batches_per_block_inner_reduction=batches,
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        lparams=LaunchParams(bdimx=threads, bdimy=rows),
+    )
+
+
+@pytest.mark.parametrize("params", [short_rows(4, 2, 8, 3), short_rows(8, 1, 4, 1)])
+def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device) -> None:
+    """Several rows in flight, of which the last overrun the tensor; a chain of reductions with two states."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        variance, mean = fd.ops.var_mean(x, dims=[-1], correction=0, keepdim=True)
+        e = fd.ops.exp((x - mean) * fd.ops.rsqrt(variance + 1e-5))
+        fd.add_output(e / fd.ops.sum(e, dims=[-1], keepdim=True))
+    x = torch.randn(41, 28, device=target)
+    (result,) = fd.execute([x], schedules={0: params})
+    expected = torch.softmax(torch.nn.functional.layer_norm(x.double(), (28,), eps=1e-5), -1)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_short_rows_take_parts_of_warps() -> None:
+    """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
+    assert [_part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (4, 3),
+        (8, 2),
+        (16, 3),
+        (32, 2),
+    ]

@@ -181,7 +181,7 @@ def edited(draw: st.DrawFn, params: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_edit_gives_the_right_result_or_says_what_is_wrong(name: str, data: st.DataObject) -> None:
     params = data.draw(edited(PROPOSED[name]))
@@ -250,7 +250,10 @@ def test_every_field_changes_the_kernel_or_is_refused(name: str) -> None:
         ),
         (PointwiseParams(lparams=LaunchParams(gdimx=4)), "`lparams.gdimx`: expected -1, as it follows from"),
         (TransposeParams(lparams=LaunchParams(bdimy=4)), "`lparams.bdimy`: expected -1, as nothing is bound"),
-        (replace(PROPOSED["inner"], unroll_factor_iter_dom=4), "`unroll_factor_iter_dom`: expected 1 with"),
+        (
+            replace(PROPOSED["inner"], unroll_factor_iter_dom=4),
+            "`unroll_factor_iter_dom`: expected 1 in an inner kernel",
+        ),
         (
             replace(PROPOSED["inner"], project_persistent_buffers=True),
             "False in a kernel that is not persiste",

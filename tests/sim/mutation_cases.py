@@ -154,12 +154,12 @@ CASES: dict[str, Case] = {
     "outer sum": Case(_sum(0), _random((70, 45)), lambda x: [(2 * x).sum(0)], COLUMNS),
     "grid sum": Case(
         _sum(0, 1),
-        _random((37, 3001)),
+        _random((37, 1001)),
         lambda x: [(2 * x).sum()],
-        _sizes((37, 3000), (37, 2999), (35, 3001), (64, 1601)),
+        _sizes((37, 1000), (37, 999), (35, 1001), (64, 601)),
     ),
     "outer grid sum": Case(
-        _sum(0), _random((2003, 37)), lambda x: [(2 * x).sum(0)], _sizes((2000, 37), (1999, 35), (2048, 33))
+        _sum(0), _random((1003, 37)), lambda x: [(2 * x).sum(0)], _sizes((1000, 37), (999, 35), (1024, 33))
     ),
     "sum and maximum": Case(_sum_and_max, _random((70, 45)), lambda x: [x.sum(0), x.amax(0)], COLUMNS),
     "inner variance": Case(

@@ -9,10 +9,10 @@ from typing import Any
 
 from fusewright.kernel.access import map_buffers, read_refs, written_buffers, written_refs
 from fusewright.kernel.ir import (
+    NESTING,
     TRUE,
     Alloc,
     Barrier,
-    Bind,
     BlockReduce,
     BlockScan,
     Buffer,
@@ -69,7 +69,7 @@ def _replaced(body: tuple[Stmt, ...], old: Stmt, new: tuple[Stmt, ...]) -> tuple
     for stmt in body:
         if stmt is old:
             result += new
-        elif isinstance(stmt, (For, If, Bind)):
+        elif isinstance(stmt, NESTING):
             result.append(with_body(stmt, _replaced(stmt.body, old, new)))
         else:
             result.append(stmt)

@@ -18,10 +18,12 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     If,
     Imm,
@@ -240,6 +242,38 @@ def test_a_missing_barrier_is_a_race() -> None:
     assert (facts["block"], facts["thread"], facts["index"]) == ((0, 0, 0), (0, 0, 0), 252)
     assert "which thread (63, 0, 0) of block (0, 0, 0) wrote with no barrier between" in str(caught.value)
     simulate(builders.block_reverse(with_barrier=True), [x, y, 512])
+
+
+def test_a_missing_grid_barrier_is_a_race() -> None:
+    kernel = builders.grid_reverse(with_barrier=False)
+    args = [torch.randn(128), *(torch.empty(size) for size in (128, 128, 8))]
+    with pytest.raises(RaceError, match=r"which thread .* wrote with no barrier between"):
+        simulate(kernel, [*args, *(torch.zeros(1, dtype=torch.int32) for _ in range(2))])
+
+
+def test_a_grid_barrier_is_for_all_blocks(case: Case) -> None:
+    semaphore = WorkspaceParam(tensor("semaphore", DataType.Int32, const(1)).buffer, zeroed=True)
+    kernel = case.kernel([If(eq(B, 0), (GridBarrier(semaphore.buffer),))], [semaphore])
+    args = [torch.zeros(LANES), torch.zeros(LANES), torch.zeros(1, dtype=torch.int32)]
+    with pytest.raises(SimulationError, match=r"reached by other blocks but not this one.*block \(1, 0, 0\)"):
+        simulate(kernel, args, options=PARTIAL)
+
+
+def test_a_cluster_reduction_is_for_all_blocks_of_the_cluster() -> None:
+    whole = builders.cluster_rows()
+    args = [torch.zeros(3, 256), torch.zeros(3, 256), 3]
+    first = lt(index_symbol(GX, whole.grid[0]), 6)
+    under = [If(first, (stmt,)) if isinstance(stmt, ClusterReduce) else stmt for stmt in whole.body]
+    with pytest.raises(
+        SimulationError, match=r"other blocks of the cluster but not this .*block \(6, 0, 0\)"
+    ):
+        simulate(replace(whole, body=tuple(under)), args, options=PARTIAL)
+    with pytest.raises(OutOfBoundsError, match="`exchange` has 8 elements, but the collective needs 24"):
+        simulate(replace(whole, cluster=12), args)
+    with pytest.raises(SimulationError, match=r"the grid along x is 12, the limit a multiple of 8"):
+        simulate(replace(whole, cluster=8), args)
+    with pytest.raises(SimulationError, match="a cluster is 4, the limit 1"):
+        simulate(whole, args, hardware=DESCRIBED["a100"])
 
 
 def test_writing_after_others_read_needs_a_barrier(case: Case) -> None:

@@ -91,7 +91,7 @@ def _build(tree: Tree) -> Expr | None:
         return None
 
 
-@fuzz(1500)
+@fuzz(1000)
 @given(trees)
 def test_simplified_value_bounds_and_multiple_agree_with_naive_evaluation(tree: Tree) -> None:
     e = _build(tree)
@@ -106,7 +106,7 @@ def test_simplified_value_bounds_and_multiple_agree_with_naive_evaluation(tree: 
         assert value % multiple == 0 if multiple else value == 0
 
 
-@fuzz(1500)
+@fuzz(800)
 @given(predicates)
 def test_prove_never_claims_a_falsehood(tree: Tree) -> None:
     cond = _build(tree)

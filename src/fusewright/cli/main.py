@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif parsed.command == "codediff":
             status = codediff.codediff(console, parsed)
         elif parsed.command == "ops":
-            ops(console, as_json=parsed.json, plugins=parsed.plugin)
+            ops(console, as_json=parsed.json, plugins=parsed.plugin, typed=parsed.typed)
         elif parsed.command == "sweep":
             sweep_command(console, parsed)
         else:
@@ -84,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="MODULE",
         help="a module, or a Python file, that registers operations; may be repeated",
+    )
+    parsers["ops"].add_argument(
+        "--typed",
+        metavar="FILE",
+        help="write a Python module with a class of definitions whose registered operations type checkers "
+        "know, instead of the table",
     )
     parsers["sweep"] = commands.add_parser(
         "sweep",

@@ -6,6 +6,7 @@ import importlib
 import json
 import runpy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.table import Table
 from fusewright.cli.survey import TYPES, Surveyed, survey
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import FusewrightError, OptionError
+from fusewright.frontend.stubs import registered_text
 
 # Types that an operation may lack for its list to be written as what it lacks.
 FEW = 3
@@ -21,17 +23,27 @@ FEW = 3
 COMPUTED_WIDTH = 24
 
 
-def ops(console: Console, *, as_json: bool, plugins: Sequence[str] = ()) -> None:
+def ops(console: Console, *, as_json: bool, plugins: Sequence[str] = (), typed: str | None = None) -> None:
     """Print the table, or one JSON object with an entry an operation.
 
     Args:
         plugins: modules, or Python files, that register operations: they are imported first.
+        typed: the file to write instead: a module that declares the registered operations.
 
     Raises:
-        OptionError: one of them cannot be imported.
+        OptionError: one of them cannot be imported; or there is nothing to declare, or no such folder.
     """
     for plugin in plugins:
         _import(plugin)
+    if typed is not None:
+        text = registered_text()
+        try:
+            Path(typed).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OptionError(
+                option="typed", given=str(error), expected="a file that can be written"
+            ) from error
+        return
     rows = survey()
     if as_json:
         print(json.dumps({row.name: _plain(row) for row in rows}, indent=2))

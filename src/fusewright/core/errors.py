@@ -470,6 +470,10 @@ class UninitializedReadError(SimulationError):
     """A read of memory that nothing has written."""
 
 
+class DeadlockError(SimulationError):
+    """Threads wait for what nobody will do."""
+
+
 class UnwrittenOutputError(SimulationError):
     """A kernel ended and left an element of an output unwritten.
 

@@ -12,17 +12,30 @@ from fusewright.core.code import conditional, member, primary, subscript
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.cuda.states import StateStruct
-from fusewright.kernel.ir import BLOCK_AXES, THREAD_AXES, TRUE, BlockReduce, BlockScan, Buffer, GridReduce
-from fusewright.sym import as_int
+from fusewright.cuda.waits import team_shape
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    TRUE,
+    BlockReduce,
+    BlockScan,
+    Buffer,
+    ClusterReduce,
+    GridBarrier,
+    GridReduce,
+)
 
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = ["block_reduce", "block_scan", "grid_reduce"]
+__all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce"]
 
 
 def _reduce_collectively(
-    printer: KernelPrinter, stmt: BlockReduce | GridReduce, struct: StateStruct, call: Callable[[str], str]
+    printer: KernelPrinter,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    struct: StateStruct,
+    call: Callable[[str], str],
 ) -> None:
     """The states of `src` go into `partial`, `call` reduces them, and `dst` takes them up."""
     op, dtype = stmt.op, struct.dtype
@@ -47,8 +60,9 @@ def _bits(axes: Sequence[ParallelType], of: Sequence[ParallelType]) -> int:
 
 
 def _shape(printer: KernelPrinter) -> str:
-    extents = ", ".join(str(as_int(extent) or 0) for extent in printer.kernel.block)
-    return f"fw::block_shape<{extents}>"
+    if printer.role is not None:
+        printer.required.add("role")
+    return team_shape(printer.kernel, printer.role)
 
 
 def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:
@@ -59,10 +73,21 @@ def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:
 def block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
     printer.required.add("block_reduce")
     struct = printer.state_struct(stmt.op, stmt.dst)
-    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}"
+    ordered = ", 1" if stmt.ordered else ""
+    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}{ordered}"
     workspace = _memory(printer, stmt.workspace)
     _reduce_collectively(
         printer, stmt, struct, lambda partial: f"fw::block_reduce<{template}>({partial}, {workspace})"
+    )
+
+
+def cluster_reduce(printer: KernelPrinter, stmt: ClusterReduce) -> None:
+    struct = printer.state_struct(stmt.op, stmt.dst, clustered=True)
+    blocks = printer.kernel.cluster
+    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}, {blocks}"
+    memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.exchange)}"
+    _reduce_collectively(
+        printer, stmt, struct, lambda partial: f"fw::cluster_reduce<{template}>({partial}, {memories})"
     )
 
 
@@ -94,11 +119,16 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
     template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
     memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.partials)}"
-    semaphore, last = printer.name(stmt.semaphore.name), printer.symbol_name(stmt.is_last)
-    printer.line(f"{printer.type(DataType.Index)} {last};")
-    _reduce_collectively(
-        printer,
-        stmt,
-        struct,
-        lambda partial: f"{last} = fw::grid_reduce<{template}>({partial}, {memories}, {semaphore})",
-    )
+    arguments = f"{memories}, {printer.name(stmt.semaphore.name)}"
+    if stmt.is_last is None:
+        call = f"fw::grid_all_reduce<{template}>"
+    else:
+        last = printer.symbol_name(stmt.is_last)
+        printer.line(f"{printer.type(DataType.Index)} {last};")
+        call = f"{last} = fw::grid_reduce<{template}>"
+    _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
+
+
+def grid_barrier(printer: KernelPrinter, stmt: GridBarrier) -> None:
+    printer.required.add("grid_barrier")
+    printer.line(f"fw::grid_barrier({printer.name(stmt.semaphore.name)});")

@@ -3,7 +3,8 @@
 `print_kernel` walks the statements; each type of statement, operand and parameter has one function in a table
 (`STATEMENTS`, `OPERANDS`, `PARAMS`), so that a new node is one function and one line. Expressions are in
 expressions.py, spellings of types and constants in spelling.py, collective statements in collectives.py,
-copies in transfers.py, the reduction states that kernels define for their snippets in states.py.
+copies in transfers.py, mbarriers and roles in waits.py, the reduction states that kernels define for their
+snippets in states.py.
 
 The text depends on the kernel alone: the same kernel gives the same bytes in every process.
 """
@@ -20,7 +21,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
-from fusewright.cuda import collectives, snippets, transfers
+from fusewright.cuda import collectives, snippets, transfers, waits
 from fusewright.cuda.expressions import ExpressionPrinter
 from fusewright.cuda.spelling import (
     TYPE_SNIPPETS,
@@ -37,21 +38,26 @@ from fusewright.kernel.ir import (
     THREAD_AXES,
     TRUE,
     Alloc,
+    Arrive,
     Barrier,
     Bind,
     BlockReduce,
     BlockScan,
     Buffer,
+    BulkCopy,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
     Imm,
     IndexValue,
     Init,
+    InitMbarriers,
     Kernel,
     Let,
     LetMisalignment,
@@ -59,12 +65,15 @@ from fusewright.kernel.ir import (
     Operand,
     Param,
     Ref,
+    Role,
+    Roles,
     ScalarParam,
     ScalarRef,
     Scatter,
     Space,
     Stmt,
     TensorParam,
+    Wait,
     Window,
     WorkspaceParam,
     index_name,
@@ -120,6 +129,7 @@ class KernelPrinter:
         self.index_dtype = kernel.index_dtype
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
+        self.role: Role | None = None  # the one whose statements are printed
         self.written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
         self._names = {_ELEMENT.name: "w"}
         self._taken: set[str] = {identifier(kernel.name)}
@@ -143,6 +153,9 @@ class KernelPrinter:
             self.line(f"const {index} {self._builtins[name]} = {name};")
         if any(isinstance(s, Alloc) and s.buffer.space is Space.SHARED for s in walk(self.kernel.body)):
             self.line(_ARENA)
+        if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
+            self.line("fw::cluster_arrive();")
+            body.append(f"{_INDENT}fw::cluster_wait();")
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
 
@@ -158,8 +171,9 @@ class KernelPrinter:
         if kernel.max_registers:  # CUDA takes one of the two, and ignores NVRTC's option beside bounds
             bounds = f" __maxnreg__({kernel.max_registers})"
         listed = ",\n".join(_INDENT * 2 + param for param in params)
+        clusters = f", clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
         return [
-            f"// grid ({grid}), block ({block}), {shared} bytes of shared memory",
+            f"// grid ({grid}), block ({block}){clusters}, {shared} bytes of shared memory",
             f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(',
             f"{listed}) {{",
         ]
@@ -266,13 +280,22 @@ class KernelPrinter:
         else:
             self.line(f"{self.element(dst, offset)} = {value};")
 
-    def state_struct(self, op: ReductionOp, dst: Sequence[Ref], published: bool = False) -> StateStruct:
-        """The struct of `op`'s states, defined before the kernel. `published`: other blocks read them too."""
-        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published)
+    def state_struct(
+        self, op: ReductionOp, dst: Sequence[Ref], published: bool = False, clustered: bool = False
+    ) -> StateStruct:
+        """The struct of `op`'s states, defined before the kernel.
+
+        Args:
+            published: other blocks read them in global memory. clustered: those of a cluster store them in
+                each other's shared memory.
+        """
+        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published, clustered)
+        known = self.states.get(struct.name)
+        if known is not None:
+            struct.published |= known.published
+            struct.clustered |= known.clustered
+        self.states[struct.name] = struct
         self.required.update(struct.snippets)
-        known = self.states.setdefault(struct.name, struct)
-        if published and not known.published:
-            self.states[struct.name] = struct
         return struct
 
     def reduced(self, op: ReductionOp, dst: Sequence[Ref]) -> DataType:
@@ -504,10 +527,6 @@ def _combine(printer: KernelPrinter, stmt: Combine) -> None:
         printer.line(text + ";")
 
 
-def _barrier(printer: KernelPrinter, stmt: Barrier) -> None:
-    printer.line("__syncthreads();")
-
-
 def _hold(printer: KernelPrinter, stmt: Hold) -> None:
     printer.required.add("hold")
     printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
@@ -528,8 +547,16 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: collectives.block_reduce,
+    ClusterReduce: collectives.cluster_reduce,
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
-    Barrier: _barrier,
+    GridBarrier: collectives.grid_barrier,
+    Barrier: waits.barrier,
     Hold: _hold,
+    InitMbarriers: waits.init_mbarriers,
+    BulkCopy: waits.bulk_copy,
+    Arrive: waits.arrive,
+    Wait: waits.wait,
+    Roles: waits.roles,
+    Role: waits.role,
 }

@@ -29,6 +29,7 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.advice import advice
 from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.described import Described
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import FusionSchedules
@@ -72,7 +73,7 @@ NO_OPTIONS: Sequence[str] = ()
 D = TypeVar("D", bound="FusionDefinition")
 
 
-class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
+class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
     Written either in a block::
@@ -179,11 +180,12 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
         assert self._leaf is not None
         return self._leaf
 
-    def _complete_from(self, records: Sequence[Record]) -> None:
-        """Makes these records the definition."""
+    def _complete_from(self, records: Sequence[Record], sites: Sequence[CallSite | None]) -> None:
+        """Makes these records the definition; `sites`: where the user wrote each, if that is known."""
         recorder = Recorder(FusionCache.get(), max(self._max_length, len(records)))
         for record in records:
             recorder.record(record)
+        self._call_sites = list(sites)
         self._leaf = recorder.complete()
 
     def _empty_like(self) -> FusionDefinition:
@@ -375,7 +377,8 @@ class FusionDefinition(Inspected, Scheduled, Segmented, CalledByTorch):
             profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
                 is one for such inputs.
             save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
-            schedules: for some of the kernels of this call params of their scheduler, or a function of the
+            schedules: for some of the kernels of this call params of their scheduler, a dict or JSON
+                text of these or of the fields that differ from what it chooses, or a function of the
                 definition that schedules the kernel with `fd.sched`, as `last_schedule` prints. Kernels are
                 named by their place in launch order, or by the definition that `segment` made of them.
                 Compiled graphs leave them out, too.

@@ -16,6 +16,7 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ArgumentTypeError, UnknownOpError
+from fusewright.frontend.mesh import DeviceMesh, check_mesh, check_rotation
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.recipes import RECIPES
 from fusewright.frontend.signatures import dress, user_signature, without_first
@@ -238,6 +239,23 @@ class Tensor(Arithmetic, TensorMethods):
                 "new_contiguity: True", describe_argument(new_contiguity), "store_along takes a padding"
             )
         return self.store_along([axis._position for axis in given])
+
+    def set_device_mesh(self, mesh: DeviceMesh) -> Tensor:
+        """`fd.sched.set_device_mesh`: on a mesh of one device, where the call runs."""
+        check_mesh(mesh)
+        return self._scheduled("set_device_mesh", mesh)
+
+    def swizzle1d(self, x: int, parallel_type: ParallelType) -> Tensor:
+        """`fd.sched.swizzle1d`: rotates an axis by the index of the device, by 0 on one."""
+        check_rotation(parallel_type)
+        return self._scheduled("swizzle1d", x, parallel_type)
+
+    def _scheduled(self, method: str, *args: Any) -> Tensor:
+        """Calls a method of `fd.sched`, now or when what is being written is scheduled."""
+        if self._fd._recorder is not None:
+            return self._fd._early.add(method, False, self, args, {})
+        getattr(self._fd.sched, method)(self, *args)
+        return self
 
     def _refuse_allocation(self, expected: str, given: str, hint: str | None = None) -> NoReturn:
         raise ArgumentTypeError(function="set_allocation_domain", expected=expected, given=given, hint=hint)

@@ -45,11 +45,11 @@ def flattened(inputs: Inputs) -> list[Any]:
     return flat
 
 
-def listed(inputs: Iterable[Any]) -> list[Any]:
+def listed(inputs: Iterable[Any], function: str = "execute") -> list[Any]:
     """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs."""
     if isinstance(inputs, (torch.Tensor, str)) or not isinstance(inputs, Iterable):
         raise ArgumentTypeError(
-            function="execute", expected="a list of inputs", given=describe_argument(inputs)
+            function=function, expected="a list of inputs", given=describe_argument(inputs)
         )
     return list(inputs)
 

@@ -15,19 +15,16 @@ from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.fusion_state import FusionState
 from fusewright.frontend.handles import Tensor
-from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, listed, place_of
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, place_of
+from fusewright.frontend.origins import explained
 from fusewright.frontend.printing import cuda_text, definition_text, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
-from fusewright.frontend.segments import GivenSchedules, segment_schedules
-from fusewright.frontend.states import StateKind
 from fusewright.frontend.tolerances import output_tolerances
 from fusewright.frontend.user_schedules import AnySchedule, BySignature
 from fusewright.frontend.workbench import schedule_text
-from fusewright.host import FusionExecutor, SegmentKernels, SegmentSchedules
-from fusewright.host.memory_checks import has_no_memory
+from fusewright.host import FusionExecutor, SegmentSchedules
 from fusewright.host.plan import BoundProgram, LaunchPlan
-from fusewright.host.segment_kernels import Wording
-from fusewright.ir import TensorView, Val
+from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument
 from fusewright.ops.evaluate import bind_sizes, evaluate_fusion
@@ -135,6 +132,7 @@ class Inspected:
                 "the definition runs as segments, whose inputs are others", hint="ask each of fd.segments"
             )
 
+    @explained
     def cuda_code_for(
         self, inputs: Inputs, intrinsic_code: bool = False, *, override_user_schedule: bool = False
     ) -> str:
@@ -152,6 +150,7 @@ class Inspected:
         """The CUDA text of the kernels that ran last. ExecutionOrderError if none did."""
         return cuda_text(self._last_program(), intrinsic_code)
 
+    @explained
     def scheduled_fusion_ir_for(
         self, inputs: Inputs, tensor_transforms: bool = False, *, override_user_schedule: bool = False
     ) -> str:
@@ -167,6 +166,7 @@ class Inspected:
         """The scheduled fusion of each kernel that ran last. ExecutionOrderError if none did."""
         return scheduled_text(self._last_launches(), tensor_transforms)
 
+    @explained
     def schedule_for(self, inputs: Inputs, *, override_user_schedule: bool = False) -> str:
         """The schedules of the kernels that ran for inputs like these, as the text of one `schedule(fd)`.
 
@@ -205,6 +205,7 @@ class Inspected:
             raise ExecutionOrderError("Invalid fusion definition! It has never been executed")
         return last
 
+    @explained
     def why_separate(
         self, a: Tensor | int, b: Tensor | int, inputs: Inputs | None = None, *, device: Device | None = None
     ) -> Separation:
@@ -245,54 +246,6 @@ class Inspected:
             )
         return part
 
-    def kernels_for(
-        self,
-        inputs: Inputs,
-        *,
-        device: Device | None = None,
-        override_user_schedule: bool = False,
-        schedules: GivenSchedules | None = None,
-    ) -> SegmentKernels:
-        """The kernels that `execute` would run for these inputs, compiled, in launch order. Nothing runs.
-
-        Of each there are the params with their reason, what the scheduler estimated, the schedule, the CUDA
-        text, registers, shared memory and occupancy, and its tensors. They print as a table.
-
-        Args:
-            inputs: may be fake tensors, or meta tensors with a `device`. On a machine without a GPU those for
-                `"cuda"` are the kernels of the GPU that is simulated.
-            device: where the call runs if no input says so.
-            override_user_schedule: those of the automatic schedule, whatever schedule the user wrote.
-            schedules: as `execute` takes them.
-
-        Raises:
-            UserError: inputs that do not fit the definition. DeviceError: meta tensors without `device`.
-            ExecutionOrderError: the definition runs as segments.
-        """
-        self._check_written()
-        leaf = self._complete()
-        self._check_whole()
-        place = None if device is None else device_named(device)
-        arguments = flattened(listed(inputs))
-        schedule: AnySchedule | None = None
-        if schedules is not None:
-            schedule = self._given_for(leaf, segment_schedules(schedules), arguments, place)
-        elif not override_user_schedule and self._is_scheduled:
-            schedule = self._user_schedule(leaf, arguments, place, without_memory=has_no_memory(arguments))
-
-        def name(value: Val) -> str | None:
-            state = leaf.state.index.get(value, -1)
-            return f"{StateKind.TENSOR.value}{state}" if state >= 0 else None
-
-        return leaf.executor_for(self._registry).segment_kernels(
-            arguments,
-            Wording(name, lambda launch: schedule_text(leaf, [launch])),
-            device=place,
-            options=self._options,
-            tracer=self._tracer,
-            user_schedule=schedule,
-        )
-
     # ---- checking
 
     def validate(
@@ -316,6 +269,7 @@ class Inspected:
         check_outputs(outputs, reference_outputs, self.getValTolerances(kept))
         return outputs
 
+    @explained
     def validate_with_auto_inferred_outputs(
         self, fusion_outputs: Sequence[torch.Tensor], inputs: Inputs
     ) -> None:
@@ -323,6 +277,7 @@ class Inspected:
         expected = evaluate_fusion(self._finished().fusion, flattened(inputs))
         check_outputs(fusion_outputs, expected, self.getValTolerances(inputs))
 
+    @explained
     def getValTolerances(self, inputs: Inputs) -> list[tuple[float, float]]:
         """(absolute, relative) tolerance of each output that is returned, for inputs of these sizes."""
         fusion = self._finished().fusion

@@ -1,7 +1,7 @@
 """Written by `./dev stubs`, for type checkers: what is made from tables at run time."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, Literal, NoReturn, overload
 
 import torch
 
@@ -16,7 +16,9 @@ from fusewright.core.enums import (
     MemoryType,
     MmaMacroArch,
     ParallelType,
+    SchedulerType,
 )
+from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Scalar, Tensor, Vector
 from fusewright.schedulers import (
     CircularBufferOptions,
@@ -25,6 +27,7 @@ from fusewright.schedulers import (
     GemmTile,
     HeuristicParams,
     InnerOuterParams,
+    InnerOuterPersistentParams,
     LaunchParams,
     MatmulParams,
     MatMulTileOptions,
@@ -1609,7 +1612,11 @@ class SchedulingMethods:
     def assume_multiple(self, arg: Tensor, dim: int, number: int) -> None: ...
     @overload
     def set_memory_type(self, tensor: Tensor, memory_type: MemoryType) -> None:
-        """Places an intermediate tensor in registers (local) or shared memory."""
+        """Places an intermediate tensor in registers (local), shared or global memory.
+
+        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
+        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
     @overload
     def set_memory_type(self, arg: Tensor, memory_type: MemoryType) -> None: ...
     @overload
@@ -1624,6 +1631,63 @@ class SchedulingMethods:
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
     @overload
+    def circular_buffer(
+        self,
+        tensor: Tensor,
+        stages: int,
+        prefetch_distance: int = -1,
+        pos: int = -1,
+    ) -> None:
+        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+
+        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
+        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
+        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
+        many less than stages) are on their way, or there, beyond those that are read no more.
+        """
+    @overload
+    def circular_buffer(
+        self,
+        arg: Tensor,
+        stages: int,
+        prefetch_distance: int = -1,
+        pos: int = -1,
+    ) -> None: ...
+    @overload
+    def warp_specialize(
+        self,
+        tensor: Tensor,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None:
+        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+
+        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        """
+    @overload
+    def warp_specialize(
+        self,
+        arg: Tensor,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None: ...
+    @overload
+    def warp_specialize(
+        self,
+        tv: Tensor,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None: ...
+    @overload
     def set_allocation_as_loop(self, tensor: Tensor) -> None:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
 
@@ -1632,6 +1696,14 @@ class SchedulingMethods:
     @overload
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
     @overload
+    def prefetch(self, tensor: Tensor) -> None:
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+
+        Its load is in flight while the iteration before works. It takes twice the registers.
+        """
+    @overload
+    def prefetch(self, arg: Tensor) -> None: ...
+    @overload
     def accumulate_in_registers(self, tensor: Tensor) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
 
@@ -1639,6 +1711,15 @@ class SchedulingMethods:
         """
     @overload
     def accumulate_in_registers(self, arg: Tensor) -> Tensor: ...
+    @overload
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Gives the result of a reduction across blocks to all of them, which wait for each other.
+
+        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
+        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
+    @overload
+    def all_reduce(self, arg: Tensor) -> None: ...
     @overload
     def transform_like(self, tensor: Tensor, selected: Collection[Tensor] = ()) -> None:
         """Replays the loop transforms of `tensor` on all (or the selected) tensors."""
@@ -1791,6 +1872,106 @@ class SchedulingMethods:
     @overload
     def reduction_factor(self, arg: Tensor, axes: Sequence[int]) -> Tensor: ...
 
+class HeuristicMethods:
+    """What depends on the type of a scheduler."""
+
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.reduction, "reduction"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_outer, "inner_outer"],
+    ) -> EditableInnerOuterParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.transpose, "transpose"],
+    ) -> EditableTransposeParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.pointwise, "pointwise"],
+    ) -> EditablePointwiseParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
+    ) -> EditableHeuristicParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: Literal[SchedulerType.scan, "scan"],
+    ) -> EditableScanParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        scheduler_type: SchedulerType | str,
+    ) -> Any: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.reduction, "reduction"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_outer, "inner_outer"],
+        inputs: Sequence[Any],
+    ) -> EditableInnerOuterParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.transpose, "transpose"],
+        inputs: Sequence[Any],
+    ) -> EditableTransposeParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.pointwise, "pointwise"],
+        inputs: Sequence[Any],
+    ) -> EditablePointwiseParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
+        inputs: Sequence[Any],
+    ) -> EditableHeuristicParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.scan, "scan"],
+        inputs: Sequence[Any],
+    ) -> EditableScanParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: SchedulerType | str,
+        inputs: Sequence[Any],
+    ) -> Any: ...
+
 class TensorMethods:
     """Operators, and primitives on the tensor."""
 
@@ -1899,7 +2080,11 @@ class TensorMethods:
         A call with another size is refused by this kernel (automatic schedules make another one).
         """
     def set_memory_type(self, memory_type: MemoryType) -> Tensor:
-        """Places an intermediate tensor in registers (local) or shared memory."""
+        """Places an intermediate tensor in registers (local), shared or global memory.
+
+        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
+        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
@@ -1908,15 +2093,46 @@ class TensorMethods:
         `padding`: unused elements after each point of the first axis, which spread what is read across rows
         over the banks.
         """
+    def circular_buffer(self, stages: int, prefetch_distance: int = -1, pos: int = -1) -> Tensor:
+        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+
+        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
+        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
+        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
+        many less than stages) are on their way, or there, beyond those that are read no more.
+        """
+    def warp_specialize(
+        self,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> Tensor:
+        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+
+        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        """
     def set_allocation_as_loop(self) -> Tensor:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
 
         An output lies as its definition says: its loops have to go over its memory in order.
         """
+    def prefetch(self) -> Tensor:
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+
+        Its load is in flight while the iteration before works. It takes twice the registers.
+        """
     def accumulate_in_registers(self) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
 
         What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        """
+    def all_reduce(self) -> Tensor:
+        """Gives the result of a reduction across blocks to all of them, which wait for each other.
+
+        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
+        The launch is cooperative: all of its blocks have to fit the GPU at once.
         """
     @overload
     def transform_like(self, selected: Collection[Tensor] = ()) -> Tensor:
@@ -2118,6 +2334,27 @@ class EditableInnerOuterParams:
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> InnerOuterParams: ...
 
+class EditableInnerOuterPersistentParams:
+    """A InnerOuterPersistentParams whose fields may be assigned."""
+
+    @property
+    def lparams(self) -> EditableLaunchParams: ...
+    @lparams.setter
+    def lparams(self, value: LaunchParams | EditableLaunchParams) -> None: ...
+    @property
+    def cparams(self) -> EditableCompileParams: ...
+    @cparams.setter
+    def cparams(self, value: CompileParams | EditableCompileParams) -> None: ...
+    reason: str
+    vectorization_factor: int
+    batches_per_block_inner_reduction: int
+    project_persistent_buffers: bool
+    prefetch_rows: bool
+    @property
+    def elements_a_warp(self) -> int: ...
+    def update(self, fields: Mapping[str, Any]) -> None: ...
+    def freeze(self) -> InnerOuterPersistentParams: ...
+
 class EditableGemmTile:
     """A GemmTile whose fields may be assigned."""
 
@@ -2272,9 +2509,14 @@ class EditableReductionParams:
     vectorize_inner_reduction: bool
     pad_inner_reduction_to_warp: bool
     batches_per_block_inner_reduction: int
+    blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
     shift_rows: bool
     unaligned_inputs: tuple[int, ...]
+    streams_inputs: bool
+    circular_stages: int
+    warp_specialized: bool
+    persistent_blocks: int
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
@@ -2309,6 +2551,10 @@ class EditableReductionParams:
     def _is_bound(self) -> bool: ...
     @property
     def holds_batches(self) -> bool: ...
+    @property
+    def padded_threads(self) -> int: ...
+    @property
+    def rows_in_flight(self) -> int: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> ReductionParams: ...
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from fusewright.core.call_sites import CallSite, location_of
 from fusewright.core.errors import FusewrightError
@@ -11,7 +13,9 @@ from fusewright.frontend.printing import definition_lines
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Outcome
 
-__all__ = ["explain"]
+__all__ = ["explain", "explained"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # An error that names more values than these is about none of them in particular.
 MAX_ORIGINS = 3
@@ -41,3 +45,23 @@ def explain(
             where = "" if site is None else f" at {location_of(site).place}"
             found[name] = f"{line}{where}"
     error.origins = tuple(dict.fromkeys(found[name] for name in named if name in found))
+
+
+class Explains(Protocol):
+    """A definition, or a part: `_explain` has an error show the user's lines of what it names."""
+
+    def _explain(self, error: FusewrightError) -> None: ...
+
+
+def explained(method: F) -> F:
+    """Has the errors of a definition's method show where the user wrote what they name."""
+
+    @functools.wraps(method)
+    def call(self: Explains, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except FusewrightError as error:
+            self._explain(error)
+            raise
+
+    return call  # type: ignore[return-value]

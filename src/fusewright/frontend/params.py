@@ -1,18 +1,23 @@
-"""Heuristic parameters that a user may assign to: a mutable copy of frozen ones."""
+"""Heuristic parameters that a user changes: a mutable copy of frozen ones, and dicts of their fields."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.declaration import Derived, attributes
+from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import field_hints, from_dict, read, unknown_field
+from fusewright.schedulers import type_name
+from fusewright.schedulers.base import Scheduler
 from fusewright.schedulers.params import Choice, Decision, fields_of
 
-__all__ = ["EditableParams"]
+__all__ = ["EditableParams", "GivenFields"]
 
 
 class EditableParams:
@@ -143,3 +148,61 @@ class EditableParams:
 
     def __repr__(self) -> str:
         return repr(self._made())
+
+
+class GivenFields:
+    """A dict of params, or of some of their fields, that a user gives a kernel. Equal to its copies.
+
+    Besides fields it may say whose they are: "scheduler", the name of a scheduler, and "type", that of the
+    params class, as `SegmentKernel.to_dict` has it.
+
+    Args:
+        path: where the user gave it, for errors.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], path: str = "") -> None:
+        self._fields = copy.deepcopy(dict(fields))
+        self._path = path
+        self._key = path, _hashable(self._fields)
+
+    @classmethod
+    def from_json(cls, text: str, path: str) -> GivenFields:
+        """What JSON text has. ParamsError if it is no object."""
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ParamsError(path=path, expected="JSON", given=f"{text!r:.60} ({error})") from None
+        if not isinstance(fields, dict):
+            raise ParamsError(path=path, expected="a JSON object", given=f"{text!r:.60}")
+        return cls(fields, path)
+
+    def put_into(self, params: Any, scheduler: Scheduler, hardware: HardwareInfo) -> Any:
+        """`params`, which this scheduler chose, with the fields of the dict in place of its own.
+
+        Raises:
+            ParamsError: the dict is another scheduler's, or has what no field takes, whose path it names.
+        """
+        fields = dict(self._fields)
+        for entry, own in (("scheduler", type_name(scheduler.type)), ("type", type(params).__name__)):
+            given = fields.pop(entry, own)
+            if (type_name(given) if isinstance(given, SchedulerType) else given) != own:
+                path = f"{self._path}.{entry}" if self._path else entry
+                raise ParamsError(path=path, expected=own, given=repr(given))
+        editable = EditableParams(params, hardware, self._path)
+        editable.update(fields)
+        return editable.freeze()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenFields) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def _hashable(value: Any) -> Hashable:
+    """Equal for equal plain values of the same types."""
+    if isinstance(value, Mapping):
+        return tuple([(_hashable(name), _hashable(item)) for name, item in value.items()])
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(_hashable, value))
+    return type(value), value if isinstance(value, Hashable) else repr(value)

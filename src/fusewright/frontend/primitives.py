@@ -28,6 +28,7 @@ OWN_KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "split": {"axis": "dim"},
     "merge": {"axis_o": "dim", "axis_i": "inner"},
     "rfactor": {"axes": "dims"},
+    "warp_specialize": {"tv": "tensor"},
     **{name: {"reference_tv": "tensor"} for name in ("transform_like", "parallelize_like", "inline_at")},
 }
 
@@ -53,6 +54,10 @@ _KINDS: Mapping[object, tuple[str, Callable[[object], bool]]] = {
     int: ("int", _is_int),
     int | None: ("int", lambda v: v is None or _is_int(v)),
     bool: ("bool", _instance_of(bool)),
+    Sequence[int] | None: (
+        "list of ints",
+        lambda v: v is None or (isinstance(v, (list, tuple)) and all(map(_is_int, v))),
+    ),
     Sequence[int]: ("list of ints", lambda v: isinstance(v, (list, tuple)) and all(map(_is_int, v))),
     Mapping[int, int]: (
         "dict of ints to ints",

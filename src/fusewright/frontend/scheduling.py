@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from fusewright.core.enums import SchedulerType
-from fusewright.core.errors import ArgumentTypeError, DefinitionError, RejectedError, ScheduleError
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+)
+from fusewright.frontend.automatic import AutomaticOperators
 from fusewright.frontend.handles import USER_TYPES, Tensor
-from fusewright.frontend.params import EditableParams
+from fusewright.frontend.mesh import DeviceMesh, check_mesh, check_rotation
+from fusewright.frontend.origins import explained
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.signatures import dress, user_signature
 from fusewright.frontend.states import State, StateKind
 from fusewright.frontend.unknown import unknown_method
-from fusewright.frontend.workbench import UserSchedule, Workbench
+from fusewright.frontend.workbench import UserSchedule
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
 from fusewright.ops import describe_argument
-from fusewright.runtime.compiler import index_dtype_of
 from fusewright.schedule import Schedule
-from fusewright.schedulers import (
-    InnerOuterParams,
-    Registry,
-    Reject,
-    Scheduler,
-    apply,
-    default_registry,
-    prepare,
-    propose,
-    rejection_text,
-    type_name,
-)
+from fusewright.schedule.transforms import wrap
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
     from fusewright.frontend.methods import (
-        EditablePointwiseParams,
-        EditableReductionParams,
         SchedulingMethods,
     )
 else:  # made below
@@ -50,7 +41,7 @@ OTHER_NAMES: Mapping[str, str] = {"reduction_factor": "rfactor"}
 NOT_DEFINED = "User schedule is not defined."
 
 
-class SchedOperators(SchedulingMethods):
+class SchedOperators(AutomaticOperators, SchedulingMethods):
     """Primitives act on the schedule that is being written; see `Schedule` for what each does.
 
     Valid only inside `schedule()`, or between `_setup_schedule` and `_finalize_schedule`.
@@ -146,145 +137,41 @@ class SchedOperators(SchedulingMethods):
             return NOT_DEFINED
         return scheduled_text(self._fd._open_schedule.current.schedule.fusion)
 
+    # ---- devices
+
+    def set_device_mesh(self, tensor: Tensor, mesh: DeviceMesh) -> None:
+        """States that a tensor lies on a mesh of one device: where the call runs, so nothing changes.
+
+        Raises:
+            ScheduleError: a mesh of several devices.
+        """
+        self._unwrapped(tensor)
+        check_mesh(mesh)
+
+    _set_device_mesh = set_device_mesh
+
+    def swizzle1d(self, tensor: Tensor, x: int, parallel_type: ParallelType) -> None:
+        """Rotates a loop axis by the index of the device along a mesh axis: on one device, by 0.
+
+        Raises:
+            ScheduleError: there is no such axis. ArgumentTypeError: no mesh axis.
+        """
+        check_rotation(parallel_type)
+        if type(x) is not int:
+            raise ArgumentTypeError(function="swizzle1d", expected="x: int", given=describe_argument(x))
+        wrap(x, len(self._unwrapped(tensor).loop))
+
+    # ---- text
+
     def to_python(self) -> str:
         """What is scheduled so far, as the text of a function `schedule(fd)` that does the same."""
         return self._open().to_python()
-
-    # ---- automatic schedulers
-
-    def _registry(self) -> Registry:
-        own = self._fd._registry
-        return own if own is not None else default_registry()
-
-    def _scheduler(self, scheduler_type: SchedulerType | str) -> Scheduler:
-        """The scheduler of a type.
-
-        Raises:
-            RejectedError: nvFuser has it, and Fusewright does not. OptionError: there is none of this name.
-        """
-        registry = self._registry()
-        user = self._open()
-        user.current.asked.freeze().validate(user.hardware)
-        if isinstance(scheduler_type, SchedulerType) and scheduler_type not in [s.type for s in registry]:
-            raise RejectedError(scheduler=scheduler_type.name, reason="there is no such scheduler (yet)")
-        return registry.get(scheduler_type)
-
-    def can_schedule(self, scheduler_type: SchedulerType | str) -> tuple[bool, str]:
-        """Whether a scheduler takes the fusion for these inputs and, if not, why not."""
-        bench = self._open().current
-        try:
-            self._params(bench, self._scheduler(scheduler_type))
-        except RejectedError as error:
-            return False, rejection_text(scheduler_type, str(error.facts["reason"]))
-        return True, ""
-
-    def find_compatible_schedulers(self) -> list[SchedulerType | str]:
-        """The types of all schedulers that take the fusion for these inputs, the preferred first."""
-        self._open()
-        return [s.type for s in self._registry() if self.can_schedule(s.type)[0]]
-
-    def compute_heuristics(self, scheduler_type: SchedulerType | str) -> EditableParams:
-        """The params that a scheduler chooses for these inputs, open to changes; `schedule()` applies them.
-
-        Raises:
-            RejectedError: the scheduler does not take the fusion. ScheduleError: there are params already.
-        """
-        bench = self._open().current
-        if bench.editing is not None:
-            raise ScheduleError("heuristics were computed for this schedule already")
-        params = self._params(bench, self._scheduler(scheduler_type))
-        bench.editing = EditableParams(params, self._open().hardware)
-        return bench.editing
-
-    def compute_pointwise_heuristics(self) -> EditablePointwiseParams:
-        """`compute_heuristics` of the pointwise scheduler."""
-        return cast("EditablePointwiseParams", self.compute_heuristics(SchedulerType.pointwise))
-
-    def compute_reduction_heuristics(self) -> EditableReductionParams:
-        """`compute_heuristics` of the reduction scheduler."""
-        return cast("EditableReductionParams", self.compute_heuristics(SchedulerType.reduction))
-
-    def compute_matmul_heuristics(self) -> EditableParams:
-        return self.compute_heuristics(SchedulerType.matmul)
-
-    def schedule_hyperparameters(self) -> EditableParams:
-        """What schedulers of reductions along rows and along columns are asked for, open to changes.
-
-        A value that was not changed asks nothing. They are checked when a scheduler is.
-        """
-        return self._open().current.asked
-
-    def _params(self, bench: Workbench, scheduler: Scheduler) -> Any:
-        hardware = self._open().hardware
-        params = propose(scheduler, bench.fusion, bench.facts, hardware)
-        if isinstance(params, InnerOuterParams):
-            return bench.asked.freeze().applied_to(params, hardware)
-        return params
-
-    def schedule(self, heuristic: Any = None) -> None:
-        """Schedules automatically, as `heuristic` says.
-
-        Args:
-            heuristic: a scheduler's type; params, frozen or from compute_heuristics; a dict of params with
-                the entry "scheduler", its type's name; or None for what compute_heuristics returned.
-
-        Raises:
-            RejectedError: the scheduler does not take the fusion. ParamsError: a dict that fits no params, or
-                params that do not fit the inputs.
-        """
-        bench = self._open().current
-        if heuristic is None:
-            if bench.editing is None:
-                raise ScheduleError(
-                    "schedule(): there are no computed heuristics to apply",
-                    hint="call compute_heuristics(type) first, or pass a scheduler's type or params",
-                )
-            heuristic = bench.editing
-        if isinstance(heuristic, EditableParams):
-            heuristic = heuristic.freeze()
-        if isinstance(heuristic, (SchedulerType, str)):
-            scheduler = self._scheduler(heuristic)
-            params = self._params(bench, scheduler)
-        elif isinstance(heuristic, Mapping):
-            scheduler, params = self._from_dict(bench, heuristic)
-        else:
-            scheduler = self._scheduler_of(bench, type(heuristic))
-            params = heuristic
-        index_dtype_of(params, bench.facts.index_dtype)
-        apply(scheduler, bench.schedule, params, self._open().hardware)
-        bench.params = params
-
-    def _from_dict(self, bench: Workbench, data: Mapping[str, Any]) -> tuple[Scheduler, Any]:
-        """The scheduler that a dict names, and what it chooses with the dict's fields put in its place."""
-        fields = dict(data)
-        name = fields.pop("scheduler", None)
-        if name is None:
-            raise ScheduleError(
-                'schedule(): a dict of params needs the entry "scheduler"',
-                expected="the name of a scheduler's type, as reduction",
-                given=f"the entries {', '.join(map(str, data)) or 'of an empty dict'}",
-            )
-        scheduler = self._registry().get(name)
-        editable = EditableParams(self._params(bench, scheduler), self._open().hardware)
-        editable.update(fields)
-        return scheduler, editable.freeze()
-
-    def _scheduler_of(self, bench: Workbench, params_type: type) -> Scheduler:
-        candidates = [s for s in self._registry() if s.params_type is params_type]
-        if not candidates:
-            raise ScheduleError(f"schedule(): no scheduler has params of type {params_type.__name__}")
-        answers = [(s, prepare(s, bench.fusion)) for s in candidates]
-        for scheduler, answer in answers:
-            if not isinstance(answer, Reject):
-                return scheduler
-        scheduler, answer = answers[0]
-        assert isinstance(answer, Reject)
-        raise RejectedError(scheduler=type_name(scheduler.type), reason=answer.reason)
 
 
 def _method(name: str, primitive_name: str) -> Callable[..., Any]:
     primitive = Primitive.of(primitive_name)
 
+    @explained
     def call(self: SchedOperators, *args: Any, **kwargs: Any) -> Any:
         arguments = [self._unwrapped(a) for a in args]
         keywords = {k: self._unwrapped(v) for k, v in kwargs.items()}

@@ -40,9 +40,14 @@ class SegmentOutput:
 
 @dataclass(frozen=True, slots=True)
 class WrittenSegment:
-    """The records of a segment, what it is passed, and the state of each argument and output."""
+    """The records of a segment, what it is passed, and the state of each argument and output.
+
+    sources: for each record that of the whole which says the same, or of which it is a part; None: there is
+    none.
+    """
 
     records: tuple[Record, ...]
+    sources: tuple[int | None, ...]
     arguments: tuple[Argument, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -63,14 +68,14 @@ class Whole:
         self.input_position = {value: i for i, value in enumerate(self.fusion.inputs)}
         #: the first state of each record
         self.first_state: list[int] = []
-        maker: list[int] = []
+        self._maker: list[int] = []
         for r, outcome in enumerate(leaf.outcomes):
-            self.first_state.append(len(maker))
-            maker += [r] * outcome.count
+            self.first_state.append(len(self._maker))
+            self._maker += [r] * outcome.count
         self.tensors: dict[Val, tuple[Arg, ...]] = {}
         for value, state in zip(self.fusion.inputs, leaf.state.inputs):
             if isinstance(value, TensorView):
-                self.tensors[value] = leaf.records[maker[state]].args
+                self.tensors[value] = leaf.records[self._maker[state]].args
         #: outputs that `add_output` made of what it was given, and the state of that
         self._given: dict[Val, int] = {
             o.tensor: state for o, state in zip(self.fusion.outputs, leaf.given) if state is not None
@@ -81,6 +86,14 @@ class Whole:
         """What a record made, its hidden states included."""
         first = self.first_state[record]
         return list(self.leaf.state.values[first : first + self.leaf.outcomes[record].count])
+
+    def record_that_makes(self, value: Argument) -> int | None:
+        """The record that defines or computes a value; None for a size."""
+        if isinstance(value, Expr):
+            return None
+        if value in self.input_position:
+            return self._maker[self.leaf.state.inputs[self.input_position[value]]]
+        return None if value.definition is None else self.record_of.get(value.definition)
 
     def index(self, value: Argument) -> int:
         """The state of a value. One inside a composite operation gets a number beyond all states."""
@@ -150,6 +163,9 @@ class _Writer:
         self._nodes = frozenset(segment.nodes)
         self._building = Building()
         self._records: list[Record] = []
+        #: what `WrittenSegment` has, and the record of the whole that is being said
+        self._sources: list[int | None] = []
+        self._source: int | None = None
         #: what values of the whole, results of calls and sizes are called here
         self._known: dict[Val | Result | Expr | ScalarVector, Arg] = {}
         #: a tensor and its dimension of each size
@@ -164,6 +180,7 @@ class _Writer:
             record = self._whole.record_of.get(node)
             if node not in self._nodes or record in done:
                 continue
+            self._source = record
             if record is not None and self._is_whole(record):
                 done.add(record)
                 self._copy_record(record)
@@ -171,7 +188,13 @@ class _Writer:
                 for call in calls_of(node):
                     self._call(call)
         states = [self._add_output(output) for output in outputs]
-        return WrittenSegment(tuple(self._records), tuple(self._arguments), tuple(inputs), tuple(states))
+        return WrittenSegment(
+            tuple(self._records),
+            tuple(self._sources),
+            tuple(self._arguments),
+            tuple(inputs),
+            tuple(states),
+        )
 
     # ---- records
 
@@ -181,6 +204,7 @@ class _Writer:
         first = len(self._building.values)
         outcome = self._building.apply(record)
         self._records.append(record)
+        self._sources.append(self._source)
         return first + outcome.hidden
 
     def _know(self, value: Val | Result | Expr, state: int) -> None:
@@ -191,6 +215,7 @@ class _Writer:
 
     def _define(self, argument: Argument) -> int:
         """The state of an input of the segment."""
+        self._source = self._whole.record_that_makes(argument)
         if isinstance(argument, TensorView):
             state = self._record("define_tensor", self._whole.tensors[argument])
             position = self._whole.input_position.get(argument)
@@ -208,6 +233,7 @@ class _Writer:
 
     def _add_output(self, output: SegmentOutput) -> int:
         record = self._by_add_output.get(output.tensor)
+        self._source = record if record is not None else self._whole.record_that_makes(output.tensor)
         if record is not None:
             args = [self._renamed(arg) for arg in self._whole.leaf.records[record].args]
             self._record("add_output", args)

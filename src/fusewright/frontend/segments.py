@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, ParamsError, ScheduleError
+from fusewright.core.call_sites import CallSite
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    ExecutionOrderError,
+    FusewrightError,
+    ParamsError,
+    ScheduleError,
+)
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
-from fusewright.frontend.params import EditableParams
+from fusewright.frontend.origins import explained
+from fusewright.frontend.params import EditableParams, GivenFields
 from fusewright.frontend.segment_borders import borders_at_states
 from fusewright.frontend.segment_records import (
     SegmentOutput,
@@ -40,9 +48,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
 
-#: For a segment, by its place or its definition: params of its scheduler, or a function of the definition
-#: that schedules it with `fd.sched`.
+#: For a segment, by its place or its definition: params of its scheduler, a dict or JSON text of some of
+#: their fields, or a function of the definition that schedules it with `fd.sched`.
 GivenSchedules = Mapping[Any, Any]
+
+#: What a segment returns, of the definition of the segment, inputs, device and whether outputs may be views.
+SegmentCall = Callable[["FusionDefinition", list[Any], torch.device | None, bool], list[torch.Tensor]]
 
 # Signatures of calls whose inputs are known to fit, kept for each segmented definition.
 MAX_CHECKED = 4096
@@ -211,15 +222,15 @@ class Segmentation:
         """Schedules by the definitions of their segments. ScheduleError for what is no segment."""
         found: dict[FusionDefinition, Any] = {}
         for key, value in schedules.items():
-            if type(key) is int and 0 <= key < len(self.definitions):
-                key = self.definitions[key]
-            if not any(key is definition for definition in self.definitions):
+            is_place = type(key) is int and 0 <= key < len(self.definitions)
+            index = key if is_place else next((i for i, d in enumerate(self.definitions) if d is key), None)
+            if index is None:
                 raise ScheduleError(
                     "schedules: there is no such segment",
                     expected=f"one of fd.segments, or its place among these {len(self.definitions)}",
                     given=key if isinstance(key, int) else describe_argument(key),
                 )
-            found[key] = value
+            found[self.definitions[index]] = _schedule_of(value, f"schedules[{index}]")
         return found
 
     # ---- calls
@@ -242,13 +253,11 @@ class Segmentation:
         inputs: Inputs,
         place: torch.device | None,
         views: bool,
-        call: Callable[[FusionDefinition, list[Any], torch.device | None, bool], list[torch.Tensor]],
+        call: SegmentCall,
     ) -> list[torch.Tensor]:
-        """The outputs of the whole definition. `call(segment, inputs, device, views)` runs a segment."""
+        """The outputs of the whole definition; `call` runs a segment."""
         inputs, device = self.check(inputs, place)
-        held: list[Any] = [*inputs, *[None] * (self._count - len(inputs))]
-        for slot, position, dim in self._sizes:
-            held[slot] = held[position].shape[dim]
+        held = self._held(inputs)
         for seed, offset in self._random:
             held[seed], held[offset] = random_states(device).take()
         old = {slot: held[slot].clone() for slot in self._snapshots}
@@ -263,6 +272,28 @@ class Segmentation:
         for target, source in self._copies:
             copy_into(held[target], old.get(source, held[source]))
         return [held[slot] for slot in self._returned]
+
+    def outline(self, inputs: Inputs, place: torch.device | None, call: SegmentCall) -> None:
+        """Calls what `run` would for flat inputs, which may have no memory; nothing is drawn or written.
+
+        `call` returns meta tensors for what a segment would return.
+        """
+        inputs = self._binder.flatten(inputs)
+        device = self._binder.describe(inputs, place, needs_place=True).device
+        held = self._held(inputs)
+        for seed, offset in self._random:
+            held[seed] = held[offset] = 0
+        for step in self._steps:
+            made = call(step.definition, [held[slot] for slot in step.reads], device, step.views)
+            for slot, tensor in zip(step.writes, made):
+                held[slot] = tensor
+
+    def _held(self, inputs: Inputs) -> list[Any]:
+        """What a call holds at its start."""
+        held: list[Any] = [*inputs, *[None] * (self._count - len(inputs))]
+        for slot, position, dim in self._sizes:
+            held[slot] = held[position].shape[dim]
+        return held
 
 
 def segment_schedules(schedules: GivenSchedules) -> GivenSegments:
@@ -285,15 +316,30 @@ def segment_schedules(schedules: GivenSchedules) -> GivenSegments:
                 given=describe_argument(key),
                 hint="fd.segment(inputs) makes definitions of kernels",
             )
-        value = value.freeze() if isinstance(value, EditableParams) else value
-        if not isinstance(value, Hashable):
-            raise ParamsError(
-                path=f"schedules[{key}]",
-                expected="params of the segment's scheduler, or a function that schedules it with fd.sched",
-                given=describe_argument(value),
-            )
-        found.append((key, value))
+        found.append((key, _schedule_of(value, f"schedules[{key}]")))
     return tuple(sorted(found, key=lambda pair: pair[0]))
+
+
+def _schedule_of(value: Any, path: str) -> Any:
+    """What a user gives one segment, in a form that may be a key. ParamsError for what cannot be given."""
+    if isinstance(value, EditableParams):
+        try:
+            return value.freeze()
+        except ParamsError as error:
+            error.move_into(path)
+            raise
+    if isinstance(value, Mapping):
+        return GivenFields(value, path)
+    if isinstance(value, str):
+        return GivenFields.from_json(value, path)
+    if not isinstance(value, Hashable):
+        raise ParamsError(
+            path=path,
+            expected="params of the segment's scheduler, as an object, dict or JSON, or a function that "
+            "schedules it with fd.sched",
+            given=describe_argument(value),
+        )
+    return value
 
 
 class Segmented:
@@ -304,6 +350,7 @@ class Segmented:
         _registry: Registry | None
         _tracer: Tracer
         _writing: Any
+        _call_sites: list[CallSite | None]
         _complete: Callable[[], FusionSchedules]
         _empty_like: Callable[[], FusionDefinition]
 
@@ -331,6 +378,7 @@ class Segmented:
         """For each state that is passed to a segment, the number of the last segment that takes it."""
         return {} if self._segmentation is None else dict(self._segmentation.last_used)
 
+    @explained
     def segment(self, inputs: Inputs, *, device: Device | None = None) -> list[FusionDefinition]:
         """The kernels that serve these inputs as definitions of their own, in execution order.
 
@@ -374,7 +422,11 @@ class Segmented:
                 function="_build_segment", expected="an empty definition", given=describe_argument(definition)
             )
         written = write_segment(partition.whole, partition.segments[index], partition.handed_on(index))
-        definition._complete_from(written.records)
+        sites = self._call_sites
+        definition._complete_from(
+            written.records,
+            [sites[r] if r is not None and r < len(sites) else None for r in written.sources],
+        )
         partition.add(definition, written, index)
         return dict(partition.maps[index])
 
@@ -403,7 +455,11 @@ class Segmented:
             definition: FusionDefinition, arguments: list[Any], device: torch.device | None, may_view: bool
         ) -> list[torch.Tensor]:
             own = {segmentation.kernel_of[definition]: given[definition]} if definition in given else None
-            made = definition._execute(arguments, device, views=may_view, schedules=own, **options)
+            try:
+                made = definition._execute(arguments, device, views=may_view, schedules=own, **options)
+            except FusewrightError as error:
+                definition._explain(error)
+                raise
             if options["profile"] and definition._profile is not None:
                 profiles.append(definition._profile)
             return made

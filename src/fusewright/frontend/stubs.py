@@ -25,18 +25,19 @@ from fusewright import schedulers
 from fusewright.core import enums
 from fusewright.core.declaration import attributes
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import OptionError
 from fusewright.frontend import handles
 from fusewright.frontend.handles import USER_TYPES, Scalar, Tensor
 from fusewright.frontend.operators import Operators
 from fusewright.frontend.primitives import KEYWORDS, OWN_KEYWORDS
 from fusewright.frontend.scheduling import OTHER_NAMES, SchedOperators
 from fusewright.frontend.signatures import user_signature, user_type, without_first
-from fusewright.ops import OPS, OpDef
+from fusewright.ops import OPS, REGISTERED, OpDef
 from fusewright.ops import registry as kinds
 from fusewright.schedule import Schedule
-from fusewright.schedulers import HeuristicParams
+from fusewright.schedulers import HeuristicParams, default_registry, is_built_in, type_name
 
-__all__ = ["STUB", "stub_text"]
+__all__ = ["STUB", "registered_text", "stub_text"]
 
 STUB = Path(__file__).with_name("methods.pyi")
 
@@ -357,29 +358,52 @@ def _editable(cls: type) -> Iterator[list[str]]:
     yield [f"    def freeze(self) -> {cls.__name__}: ..."]
 
 
+def _heuristics() -> Iterator[list[str]]:
+    """`compute_heuristics`, by the type of the scheduler, in both forms."""
+    rows = [
+        (f'Literal[SchedulerType.{name}, "{name}"]', f"Editable{scheduler.params_type.__name__}")
+        for scheduler in default_registry()
+        if is_built_in(scheduler) and (name := type_name(scheduler.type))
+    ]
+    rows.append(("SchedulerType | str", "Any"))
+    for before, after in (([], []), (["fusion: FusionDefinition"], ["inputs: Sequence[Any]"])):
+        for taken, made in rows:
+            parameters = ["self", *before, f"scheduler_type: {taken}", *after]
+            broken = [f"        {parameter}," for parameter in parameters]
+            yield ["    @overload", "    def compute_heuristics(", *broken, f"    ) -> {made}: ..."]
+
+
 # ---- the file ----------------------------------------------------------------------------------------------
 
 
 def _import(module: str, names: Iterable[str]) -> list[str]:
     listed = sorted(names, key=str.lower)
+    if not listed:
+        return []
     line = f"from {module} import {', '.join(listed)}"
     if len(line) <= LINE_LENGTH:
         return [line]
     return [f"from {module} import (", *(f"    {name}," for name in listed), ")"]
 
 
+def _names_in(body: str) -> set[str]:
+    """The words of declarations, without those of docstrings."""
+    return set(re.findall(r"\w+", re.sub(r'"""(.|\n)*?"""', "", body)))
+
+
 def _imports(body: str) -> Iterator[str]:
     """What declarations name, from where users' types are defined."""
-    used = set(re.findall(r"\w+", re.sub(r'"""(.|\n)*?"""', "", body)))
+    used = _names_in(body)
     names = ("Callable", "Collection", "Mapping", "Sequence")
     yield from _import("collections.abc", used.intersection(names))
-    yield from _import("typing", used.intersection(("Any", "NoReturn", "overload")))
-    yield from ["", "import torch", ""]
-    yield from _import("fusewright.core.dtype", ["DataType"])
+    yield from _import("typing", used.intersection(("Any", "Literal", "NoReturn", "overload")))
+    yield from ["", *(["import torch"] if "torch" in used else []), ""]
+    yield from _import("fusewright.core.dtype", used.intersection(["DataType"]))
     members = {name for name, value in vars(enums).items() if isinstance(value, type)}
     yield from _import("fusewright.core.enums", used & members)
-    yield from _import("fusewright.frontend.handles", ["Scalar", "Tensor", "Vector"])
-    yield from _import("fusewright.schedulers", (cls.__name__ for cls in _params_classes()))
+    yield from _import("fusewright.frontend.definition", used.intersection(["FusionDefinition"]))
+    yield from _import("fusewright.frontend.handles", used.intersection(["Scalar", "Tensor", "Vector"]))
+    yield from _import("fusewright.schedulers", used.intersection(cls.__name__ for cls in _params_classes()))
     yield ""
 
 
@@ -390,6 +414,7 @@ def stub_text() -> str:
     lines += _class(
         "SchedulingMethods", "The primitives: methods of `fd.sched`.", _primitives(SchedOperators)
     )
+    lines += _class("HeuristicMethods", "What depends on the type of a scheduler.", _heuristics())
     own = [*_operators(Tensor), *_primitives(Tensor)]
     lines += _class("TensorMethods", "Operators, and primitives on the tensor.", own)
     lines += _class("ScalarMethods", "Operators.", _operators(Scalar))
@@ -398,6 +423,58 @@ def stub_text() -> str:
         lines += _class(f"Editable{cls.__name__}", doc, _editable(cls))
     body = "\n".join(lines).rstrip() + "\n"
     return "\n".join([_HEADER, "", *_imports(body), body])
+
+
+# ---- operations that users register ------------------------------------------------------------------------
+
+_TYPED = """\
+\"\"\"Written by `fusewright ops --typed`: definitions to which registered operations are declared, too.\"\"\"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from fusewright import FusionDefinition
+
+if TYPE_CHECKING:
+{imports}
+
+{operations}
+    class RegisteredOperators(Operators, RegisteredOperations):
+        \"\"\"All operations.\"\"\"
+
+
+class {name}(FusionDefinition):
+    \"\"\"A definition as any other, at run time.\"\"\"
+
+    if TYPE_CHECKING:
+        ops: RegisteredOperators
+"""
+
+
+def registered_text(name: str = "Definition") -> str:
+    """A module for type checkers: a class of definitions whose `ops` declare what users registered, too.
+
+    Args:
+        name: of that class.
+
+    Raises:
+        OptionError: nothing is registered.
+    """
+    rows = [row for row in OPS.values() if row.key in REGISTERED]
+    if not rows:
+        raise OptionError("there is no registered operation to declare", hint="--plugin names what has some")
+    methods = [_method(row.name, _row_signatures(row), row.doc) for row in rows]
+    operations = "\n".join(_class("RegisteredOperations(Protocol)", "Those that are registered.", methods))
+    imports = [line for line in _imports(operations) if line]
+    named = _names_in(operations).intersection((*_NAMED, "Number", "DtypeLike"))
+    imports += _import("fusewright.frontend.methods", named)
+    imports += _import("fusewright.frontend.operators", ["Operators"])
+    return _TYPED.format(
+        imports=textwrap.indent("\n".join(imports), " " * 4),
+        operations=textwrap.indent(operations, " " * 4),
+        name=name,
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from fusewright.core.tracing import Tracer
 from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.inputs import Inputs, flattened, place_of
+from fusewright.frontend.origins import explained
+from fusewright.frontend.params import GivenFields
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.workbench import UserSchedule
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
@@ -33,7 +35,8 @@ MAX_GIVEN = 1024
 AnySchedule = FinishedSchedule | SegmentSchedules
 #: Schedules by the signature of the inputs that they are for.
 BySignature = OnceCache[Hashable, AnySchedule]
-#: For segments of a call, params of their schedulers or functions of the definition, which use its `sched`.
+#: For segments of a call, params of their schedulers, fields of such params, or functions of the
+#: definition, which use its `sched`.
 GivenSegments = tuple[tuple[int, Any], ...]
 
 
@@ -202,6 +205,12 @@ class Scheduled:
                 self._write(partial(value, self))
                 planned, self._open_schedule = user.planned, None
                 value = user.current.finished()
+            elif isinstance(value, GivenFields):
+                planned = planned or self._planned_call(inputs, device, views)
+                planned.check_kernel(index)
+                hardware = hardware_for(place_of(inputs, device), self._options)
+                proposed, scheduler = planned.proposals[index].params, planned.segments[index].scheduler
+                value = value.put_into(proposed, scheduler, hardware)
             schedules.append((index, value))
         if planned is None:
             planned = self._planned_call(inputs, device, views)
@@ -217,6 +226,7 @@ class Scheduled:
         """Of flat inputs; see `FusionSchedules.signature`."""
         return leaf.signature(inputs, device, self._options.sim_device)
 
+    @explained
     def _setup_schedule(
         self,
         inputs: Inputs,
@@ -235,11 +245,16 @@ class Scheduled:
         """Opens a schedule for flat inputs."""
         if self._in_schedule:
             raise ExecutionOrderError("schedule(): it executes the definition that it schedules")
-        hardware = hardware_for(place_of(inputs, device), self._options)
-        planned = partial(self._planned_call, inputs, device, views)
-        self._open_schedule = UserSchedule(self._complete(), inputs, device, hardware, planned)
+        self._open_schedule = self._schedule_for(inputs, device, views)
         return self._open_schedule
 
+    def _schedule_for(self, inputs: Inputs, device: torch.device | None, views: bool = True) -> UserSchedule:
+        """A schedule for flat inputs, of which nothing is written yet."""
+        hardware = hardware_for(place_of(inputs, device), self._options)
+        planned = partial(self._planned_call, inputs, device, views)
+        return UserSchedule(self._complete(), inputs, device, hardware, planned)
+
+    @explained
     def _finalize_schedule(self, inputs: Inputs, device: torch.device | None = None) -> None:
         """Keeps the open schedule for inputs like these."""
         self._keep_schedule(self._schedules(self._complete()), inputs, device)

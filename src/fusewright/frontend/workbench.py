@@ -16,6 +16,7 @@ from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
 from fusewright.host.plan import LaunchPlan
 from fusewright.ir import Fusion, TensorView
+from fusewright.runtime.compiler import chosen_index_type, register_limit_of
 from fusewright.schedule import Schedule, call_lines, function_text, tensor_names
 from fusewright.schedulers import Facts
 from fusewright.schedulers.params import SchedulerHyperParameters
@@ -73,6 +74,14 @@ def _segment_states(leaf: FusionSchedules, segment: Segment) -> dict[int, Tensor
     return _states(leaf, tensors)
 
 
+def _compile_lines(params: Any, register_limit: int | None) -> list[str]:
+    """The statement of what the compiler is told beside a schedule; none if that is nothing."""
+    index_type = chosen_index_type(params)
+    told = [] if index_type is None else [f"index_type={index_type}"]
+    told += [] if register_limit is None else [f"maxrregcount={register_limit}"]
+    return [f"fd.sched.set_compile_params({', '.join(told)})"] if told else []
+
+
 def schedule_text(leaf: FusionSchedules, launches: Sequence[LaunchPlan]) -> str:
     """A function `schedule(fd)` that schedules a definition as the kernels of these launches are."""
     parts = [part for launch in launches for part in launch.parts]
@@ -86,6 +95,7 @@ def schedule_text(leaf: FusionSchedules, launches: Sequence[LaunchPlan]) -> str:
             names = _own_names(part.segment.fusion, part.segment.names.table)
             lines.append(f"fd.sched.segment({part.segment.index})")
             lines += call_lines(schedule.trace(), names)
+        lines += _compile_lines(part.op.kernel.params, part.op.kernel.register_limit)
     return function_text(lines)
 
 
@@ -95,7 +105,8 @@ class Workbench:
     Attributes:
         fusion: what is scheduled. schedule: the scheduled copy.
         facts: what heuristics may read of the call.
-        params: what an automatic scheduler applied, if one did. editing: what compute_heuristics returned.
+        params: what an automatic scheduler applied, if one did, with what the compiler is told.
+        editing: what compute_heuristics returned.
         asked: of what a scheduler chooses.
         tensors: what states of the definition are in the scheduled copy; index: and back.
 
@@ -136,7 +147,8 @@ class Workbench:
         )
 
     def lines(self) -> list[str]:
-        return call_lines(self.schedule.trace(), self._own_names)
+        told = _compile_lines(self.params, register_limit_of(self.params))
+        return [*call_lines(self.schedule.trace(), self._own_names), *told]
 
     def finished(self) -> FinishedSchedule:
         return FinishedSchedule(self.schedule, self.params)

@@ -191,16 +191,21 @@ class FusionExecutor:
         setting = self._setting(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
-    def empty_outputs(self, inputs: Inputs, device: torch.device | None = None) -> list[torch.Tensor]:
+    def empty_outputs(
+        self, inputs: Inputs, device: torch.device | None = None, as_meta: bool = False
+    ) -> list[torch.Tensor]:
         """Tensors like those that `execute` allocates for its outputs (`fresh_outputs`), without values.
 
         Nothing runs, so inputs may be tensors without memory, on a GPU that is not there, or with symbolic
         sizes. Raises as `execute` for those that do not fit.
+
+        as_meta: whether they are meta tensors, as some of the inputs may be.
         """
-        found = self._binder.shapes(self._binder.flatten(inputs), device)
+        found = self._binder.shapes(self._binder.flatten(inputs), device, with_meta=as_meta)
+        place = torch.device("meta") if as_meta else found.device
         memory = [(tensor, *Layout(tensor).at(found.sizes)) for tensor in fresh_outputs(self.fusion)]
         return [
-            torch.empty_strided(shape, strides, dtype=tensor.dtype.torch, device=found.device)
+            torch.empty_strided(shape, strides, dtype=tensor.dtype.torch, device=place)
             for tensor, shape, strides in memory
         ]
 
@@ -265,6 +270,7 @@ class FusionExecutor:
         options: Options | None = None,
         tracer: Tracer | None = None,
         user_schedule: UserSchedule | None = None,
+        views: bool = True,
     ) -> SegmentKernels:
         """The kernels that `execute` would run, compiled, with what is known of them.
 
@@ -275,11 +281,12 @@ class FusionExecutor:
         Args:
             wording: what the definition calls values and schedules of the fusion.
             device: where the call runs if no input says so.
+            views: whether outputs may be views of inputs.
         """
         options, tracer = options or self.options, tracer if tracer is not None else SILENT
         inputs = self._binder.flatten(inputs)
         binding = self._binder.describe(inputs, device, needs_place=True)
-        setting = self._setting(options, device if self._binder.is_placed_by_device else None)
+        setting = self._setting(options, device if self._binder.is_placed_by_device else None, views)
         place = self._place(setting, present(binding.device))
         stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         program = self._program(setting, inputs, user_schedule)
@@ -509,21 +516,19 @@ class FusionExecutor:
         proposals: dict[Segment, Proposal] = {}
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
+            own = None if schedule is None else schedule.of(segment)
+            if own is not None:
+                return steps.scheduled(segment, own)
             proposals[segment] = proposal
             return steps.of(segment, proposal.params)
 
         question = self._question(setting, binding, memory, stable)
-        views, empty = question.views, question.empty
+        views, empty, uncomputed = question.views, question.empty, question.uncomputed
         if schedule is not None:
-            views, empty = schedule.planned.outputs_in(question)
-            question.call.start(schedule.planned.segments)
-            plans = steps.rescheduled(schedule, make)
-            try:
-                return use(Chosen(plans, views, empty, proposals))
-            except LaunchError as error:
-                raise error.cause from None
-        partitions = self._partitions_without(question.uncomputed)
-        selection = Selection(partitions, question.call, make, repro, tracer, question.required)
+            schedule.check()
+            (views, empty), uncomputed = schedule.planned.outputs_in(question), schedule.planned.uncomputed
+        partitions = self._partitions_without(uncomputed)
+        selection = Selection(partitions, question.call, make, repro, tracer, question.required, schedule)
         while True:
             plans, launches = selection.plans()
             plans = place.bundles.joined(plans, launches, memory, tracer)
@@ -532,6 +537,8 @@ class FusionExecutor:
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if selection.is_users(segment):
+                    raise cause from None
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None

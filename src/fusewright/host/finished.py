@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fusewright.core.errors import ParamsError, ScheduleError
@@ -89,7 +90,7 @@ def check_params(segment: Segment, params: Any) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SegmentSchedules:
     """How some segments of a call are scheduled; the others are automatic. Compared by identity.
 
@@ -100,3 +101,28 @@ class SegmentSchedules:
 
     by_index: tuple[tuple[int, FinishedSchedule | Any], ...]
     planned: PlannedCall
+
+    def check(self) -> None:
+        """ScheduleError for the place of no segment that a kernel computes."""
+        for index, _ in self.by_index:
+            self.planned.check_kernel(index)
+
+    def of(self, segment: Segment) -> FinishedSchedule | Any | None:
+        """The schedule, or the params, of a segment of `planned`, or of the same one of another partition.
+
+        None: it is automatic.
+        """
+        return self._by_segment.get(_identity(segment))
+
+    def are_in(self, segments: Iterable[Segment]) -> bool:
+        """Whether all that is scheduled is among these segments."""
+        return self._by_segment.keys() <= set(map(_identity, segments))
+
+    @cached_property
+    def _by_segment(self) -> dict[Hashable, FinishedSchedule | Any]:
+        return {_identity(self.planned.segments[index]): own for index, own in self.by_index}
+
+
+def _identity(segment: Segment) -> Hashable:
+    """Equal for segments that compute the same of the same values."""
+    return segment.text, segment.inputs, segment.outputs

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from fusewright.core.errors import DriverError, InternalError, SimulationError
 from fusewright.core.tracing import Tracer
+from fusewright.host.finished import SegmentSchedules
 from fusewright.schedulers import Proposal, is_built_in, naming, type_name
 from fusewright.segment import NO_EXCLUSIONS, Call, Exclusions, Partitions, Segment
 
@@ -27,6 +28,8 @@ class Selection(Generic[Plan]):
         make: what computes a segment with the params of a proposal.
         repro: a script that reproduces the call, for faults.
         required: what no partition may do.
+        given: the user's schedules of some segments, and the partition that these are of. A fault of another
+            segment leads to a partition that has them, too.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Selection(Generic[Plan]):
         repro: Callable[[], str],
         tracer: Tracer,
         required: Exclusions = NO_EXCLUSIONS,
+        given: SegmentSchedules | None = None,
     ) -> None:
         self._partitions = partitions
         self._call = call
@@ -44,6 +48,8 @@ class Selection(Generic[Plan]):
         self._repro = repro
         self._tracer = tracer
         self._required = required
+        self._given = given
+        self._is_given = given is not None
 
     def plans(self) -> tuple[list[Plan], Sequence[Sequence[int]]]:
         """One a segment, in order, and the positions of those that are to be one launch.
@@ -54,10 +60,31 @@ class Selection(Generic[Plan]):
             InternalError: a fault that no other partition avoids.
         """
         while True:
-            planned = self._partitions.select(self._call, self._tracer, self._required)
-            plans = self._plans(planned.partition.segments, planned.proposals)
+            segments, proposals, launches = self._planned()
+            plans = self._plans(segments, proposals)
             if plans is not None:
-                return plans, planned.partition.launches
+                return plans, launches
+
+    def _planned(self) -> tuple[Sequence[Segment], Sequence[Proposal], Sequence[Sequence[int]]]:
+        """The segments to be made, their proposals, and those that are to be one launch."""
+        given = self._given
+        if given is not None and self._is_given:
+            self._call.start(given.planned.segments)
+            segments = given.planned.segments
+            return segments, given.planned.proposals, _apart(segments)
+        planned = self._partitions.select(self._call, self._tracer, self._required)
+        segments = planned.partition.segments
+        if given is None:
+            return segments, planned.proposals, planned.partition.launches
+        if not given.are_in(segments):
+            raise InternalError(
+                problem="no other partition has the segments that the user scheduled", repro=self._repro()
+            )
+        return segments, planned.proposals, _apart(segments)
+
+    def is_users(self, segment: Segment) -> bool:
+        """Whether the user schedules a segment."""
+        return self._given is not None and self._given.of(segment) is not None
 
     def _plans(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Plan] | None:
         """The plans, or None where one cannot be made and another partition is to be tried."""
@@ -66,6 +93,8 @@ class Selection(Generic[Plan]):
             try:
                 plans.append(self._make(segment, proposal))
             except Exception as error:
+                if self.is_users(segment):
+                    raise
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise error
@@ -87,6 +116,11 @@ class Selection(Generic[Plan]):
         excluded = self._partitions.excluding(segment, self._tracer, self._required)
         if excluded is None:
             raise InternalError(problem=problem, repro=self._repro()) from error
-        self._required = excluded
+        self._required, self._is_given = excluded, False
         fault = InternalError(problem=f"{problem}\nOther kernels are used.", repro=self._repro())
         logger.error("%s", fault, exc_info=error)
+
+
+def _apart(segments: Sequence[Segment]) -> Sequence[Sequence[int]]:
+    """A launch for each segment."""
+    return [[i] for i in range(len(segments))]

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.host.bundles import Bundles
@@ -60,7 +59,5 @@ class Setting:
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[tuple[Hashable, ...], BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's text; devices of one kind share them
-        self.user_kernels: OnceCache[tuple[Hashable, Hashable, DataType, HardwareInfo], CompiledKernel] = (
-            OnceCache(MAX_KERNELS)
-        )
+        self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
         self.places: OnceCache[torch.device, DeviceState] = OnceCache()

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fusewright.core.collector import paused_collector
+from fusewright.core.errors import ParamsError
 from fusewright.core.tracing import Tracer
 from fusewright.host.binding import Binding
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.finished import FinishedSchedule, SegmentSchedules, check_one_kernel, check_params
+from fusewright.host.finished import FinishedSchedule, check_one_kernel, check_params
 from fusewright.host.ir import Evaluate, LaunchKernel
 from fusewright.host.plan import LaunchPlan, StepPlan
 from fusewright.host.settings import DeviceState, Setting
 from fusewright.ir import Fusion
 from fusewright.runtime.arguments import slot_values
 from fusewright.runtime.compiled_kernel import CompiledKernel
-from fusewright.runtime.compiler import index_dtype_of, register_limit_of
-from fusewright.schedulers import Proposal
+from fusewright.runtime.compiler import chosen_index_type, index_dtype_of, register_limit_of
 from fusewright.segment import Segment
 
 
@@ -64,29 +63,20 @@ class Steps:
 
         return place.launches.get(key, make)
 
-    def rescheduled(
-        self, schedules: SegmentSchedules, make: Callable[[Segment, Proposal], StepPlan]
-    ) -> list[StepPlan]:
-        """A step for each segment, as the user schedules it or, as `make` makes it, automatically.
+    def scheduled(self, segment: Segment, own: FinishedSchedule | Any) -> StepPlan:
+        """What computes a segment as the user schedules it, or with the user's params.
 
         Raises:
-            ScheduleError: there is no such segment, or torch computes it. ParamsError: params of another
-                scheduler than the segment's.
+            ParamsError: params of another scheduler than the segment's, or that cannot be applied.
         """
-        planned, given = schedules.planned, dict(schedules.by_index)
-        for index in given:
-            planned.check_kernel(index)
-        steps = []
-        for segment, proposal in zip(planned.segments, planned.proposals):
-            own = given.get(segment.index)
-            if own is None:
-                steps.append(make(segment, proposal))
-            elif isinstance(own, FinishedSchedule):
-                steps.append(self._launch(own, segment))
-            else:
-                check_params(segment, own)
-                steps.append(self.of(segment, own))
-        return steps
+        if isinstance(own, FinishedSchedule):
+            return self._launch(own, segment)
+        check_params(segment, own)
+        try:
+            return self.of(segment, own)
+        except ParamsError as error:
+            error.move_into(f"schedules[{segment.index}]")
+            raise
 
     def of_user(self, schedule: FinishedSchedule) -> LaunchPlan:
         """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
@@ -109,7 +99,9 @@ class Steps:
 
         def make() -> LaunchPlan:
             text = segment.text if segment is not None else None
-            general = setting.user_kernels.get((text, schedule.text, index_dtype, hardware), compile_)
+            chosen = chosen_index_type(schedule.params)  # that the kernel's own schedule prints
+            key = text, schedule.text, chosen, index_dtype, hardware
+            general = setting.user_kernels.get(key, compile_)
             kernel = general.with_register_limit(register_limit_of(schedule.params), tracer)
             if segment is None:
                 outputs = tuple(t for t in self._fusion.output_tensors() if t.definition is not None)

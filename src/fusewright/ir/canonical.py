@@ -198,11 +198,13 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
     if root is not None:
         iteration, found = _axes_form(root, at_border)
         text, expressions = f"{text} over {iteration}", [*expressions, *found]
-    is_scheduled = tensor.root is not None and not tensor.is_placed
+    is_scheduled = tensor.prefetched or (tensor.root is not None and not tensor.is_placed)
     is_scheduled |= (
         tensor.storage is not None
         or tensor.inline_at > 0
         or tensor.unaligned
+        or tensor.circular is not None
+        or tensor.everywhere
         or not set(tensor.allocation) <= set(tensor.logical)
     )
     is_scheduled |= not at_border and iterated is not None and tensor.loop != list(iterated)

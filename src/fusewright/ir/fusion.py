@@ -558,11 +558,14 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         is_cpu=value.is_cpu,
         label=value.label,
     )
+    new.prefetched = value.prefetched
     new.loop = [axes[a] for a in value.loop]
     if value.storage is not None:
         new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
+    new.circular = value.circular
     new.inline_at = value.inline_at
     new.unaligned = value.unaligned
+    new.everywhere = value.everywhere
     return new
 
 

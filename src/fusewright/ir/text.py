@@ -86,12 +86,22 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
         lines.append(f" allocation domain : ({axes_text(tensor.allocation)})")
     lines.append(f" contiguity: {' '.join('n' if c is None else 'tf'[not c] for c in tensor.contiguity)}")
     lines += [f"  {t}" for t in transforms_between(tensor.logical, tensor.loop)]
-    lines.append(f" loop domain : ({axes_text(tensor.loop)})")
+    ahead = ", loaded an iteration ahead" if tensor.prefetched else ""
+    lines.append(f" loop domain : ({axes_text(tensor.loop)}){ahead}")
     if tensor.storage is not None:
         axes, padding = tensor.storage.axes, tensor.storage.padding
         lines.append(f" stored along : ({axes_text(axes)}), padding {padding}")
     if tensor.unaligned:
         lines.append(" vectors start at any element")
+    if (ring := tensor.circular) is not None:
+        by = f", by warps along {ring.parallel.name}" if ring.parallel is not None else ""
+        registers = f", registers {ring.registers}" if ring.registers else ""
+        lines.append(
+            f" circular : {ring.stages} stages counted by {ring.position} loops, {ring.prefetch} ahead"
+            f"{by}{registers}"
+        )
+    if tensor.everywhere:
+        lines.append(" reduced everywhere")
     return lines
 
 

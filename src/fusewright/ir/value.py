@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import MemoryType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.sym import Expr
 
@@ -30,9 +30,29 @@ class Storage:
     padding: int
 
 
+@dataclass(frozen=True, slots=True)
+class CircularBuffer:
+    """How a tensor in shared memory is filled ahead of its readers, by bulk copies.
+
+    Attributes:
+        stages: how many stages it has room for. A stage is what lies inside the loops left of `position`,
+            which count the stages.
+        prefetch: how many stages are filled ahead of the one that is read.
+        parallel: the axis of the block along which a warp of its own fills them; None: a thread of the block.
+        registers: of a thread of the warps that fill, and of those that compute; None: as they are.
+    """
+
+    stages: int
+    prefetch: int
+    position: int
+    parallel: ParallelType | None = None
+    registers: tuple[int, int] | None = None
+
+
 class TensorView:
     """A tensor and how it is iterated over and stored.
 
+    prefetched: whether it is loaded an iteration ahead of the loop that it is inlined into.
     root: the axes that its definition produces, when a transform (rfactor) made others logical; else None.
     logical: its dimensions, reduced ones included.
     maybe_root: the axes that its definition produces.
@@ -43,7 +63,10 @@ class TensorView:
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
         of the extents inside it, None for a broadcast.
     storage: the order of its elements in shared memory; None: that of the loops.
+    circular: how it is filled ahead of its readers; None: where its loops stand.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
+    everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
+        the last one alone holds it.
     is_cpu: a rank-0 tensor in host memory.
     unaligned: whether its vectors, loaded from global memory, may start at any element.
     """
@@ -53,6 +76,7 @@ class TensorView:
         "label",
         "dtype",
         "memory",
+        "prefetched",
         "root",
         "logical",
         "maybe_root",
@@ -61,7 +85,9 @@ class TensorView:
         "allocation",
         "contiguity",
         "storage",
+        "circular",
         "inline_at",
+        "everywhere",
         "is_cpu",
         "unaligned",
         "definition",
@@ -85,6 +111,7 @@ class TensorView:
         self.label = label
         self.dtype = dtype
         self.memory = memory
+        self.prefetched = False
         self.redefine(logical, root)
         self.loop: list[IterDomain] = list(logical)
         self.allocation = tuple(allocation) if allocation is not None else self.logical
@@ -94,7 +121,9 @@ class TensorView:
             else tuple(None if a.is_broadcast else True for a in self.allocation if not a.is_reduction)
         )
         self.storage: Storage | None = None
+        self.circular: CircularBuffer | None = None
         self.inline_at = 0
+        self.everywhere = False
         self.is_cpu = is_cpu
         self.unaligned = False
         self.definition: Node | None = None

@@ -21,22 +21,23 @@ class Fields:
     """The names of a statement's fields, by what they are to it.
 
     reads, writes: operands, or whole buffers, that it loads from and stores to. scratch: buffers that hold
-    values only while it runs, and that it orders the accesses of itself. conditions: expressions that no
-    operand has, or tuples of them. defines: the symbol that it gives a value. declares: the buffer that it
-    makes known.
+    values only while it runs, and that it orders the accesses of itself. mbarriers: those that it waits for,
+    or whose phases it takes part in. conditions: expressions that no operand has, or tuples of them. defines:
+    the symbol that it gives a value. declares: the buffer that it makes known.
     """
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     scratch: tuple[str, ...] = ()
+    mbarriers: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     defines: str | None = None
     declares: str | None = None
 
     @cached_property
     def accessed(self) -> tuple[str, ...]:
-        """Those that are read or written, each once."""
-        return tuple(dict.fromkeys((*self.reads, *self.writes)))
+        """Those with elements that it touches, each once."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes, *self.mbarriers)))
 
 
 FIELDS: dict[type[k.Stmt], Fields] = {
@@ -56,6 +57,9 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.BlockReduce: Fields(
         reads=("src", "dst"), writes=("dst",), scratch=("workspace",), conditions=("pred",)
     ),
+    k.ClusterReduce: Fields(
+        reads=("src", "dst"), writes=("dst",), scratch=("workspace", "exchange"), conditions=("pred",)
+    ),
     k.BlockScan: Fields(reads=("src", "carry"), writes=("dst", "carry"), scratch=("workspace",)),
     k.GridReduce: Fields(
         reads=("src", "dst"),
@@ -64,8 +68,17 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         conditions=("pred",),
         defines="is_last",
     ),
+    k.GridBarrier: Fields(scratch=("semaphore",)),
     k.Barrier: Fields(),
     k.Hold: Fields(reads=("buffer",)),
+    k.InitMbarriers: Fields(mbarriers=("buffer",), conditions=("arrivals",)),
+    k.BulkCopy: Fields(
+        reads=("src",), writes=("dst",), mbarriers=("mbarrier",), conditions=("count", "pred")
+    ),
+    k.Arrive: Fields(mbarriers=("mbarrier",)),
+    k.Wait: Fields(mbarriers=("mbarrier",), conditions=("phase",)),
+    k.Roles: Fields(),
+    k.Role: Fields(),
 }
 
 
@@ -119,6 +132,11 @@ def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     return _buffers(stmt, FIELDS[type(stmt)].scratch)
 
 
+def mbarrier_buffers(stmt: k.Stmt) -> list[k.Buffer]:
+    """The buffers of mbarriers that the statement takes part in, or waits for."""
+    return _buffers(stmt, FIELDS[type(stmt)].mbarriers)
+
+
 def is_at_hand(operand: k.Operand) -> bool:
     """Whether every thread may read an operand: it is in a register, and within it in iterations that
     overrun, too.
@@ -138,7 +156,7 @@ def declared_buffer(stmt: k.Stmt) -> k.Buffer | None:
 
 
 def operands(stmt: k.Stmt) -> list[k.Operand]:
-    """All operands, read or written."""
+    """All operands, read or written, and the mbarriers."""
     return [value for value in _values(stmt, FIELDS[type(stmt)].accessed) if not isinstance(value, k.Buffer)]
 
 

@@ -26,6 +26,7 @@ from fusewright.kernel.ir import (
     Alignment,
     Bind,
     Buffer,
+    Covering,
     If,
     IndexValue,
     Kernel,
@@ -53,12 +54,13 @@ AnyT = TypeVar("AnyT")
 def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
     """The block that a kernel shares with those that it may be combined with; None if with none.
 
-    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid.
+    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid,
+    and all of a launch has clusters of one size.
     """
     x, y, z = map(as_int, kernel.block)
     if x is None or y is None or z is None:
         return None
-    if any(isinstance(param, WorkspaceParam) for param in kernel.params):
+    if any(isinstance(param, WorkspaceParam) for param in kernel.params) or kernel.cluster > 1:
         return None
     return x, y, z
 
@@ -233,6 +235,8 @@ class _Part:
             return ScalarRef(cast(ScalarParam, self.param(value.param)))
         if isinstance(value, IndexValue):
             return IndexValue(self.expr(value.expr), value.dtype)
+        if isinstance(value, Covering):
+            return Covering(self.symbol(value.lane), self.expr(value.wanted))
         if isinstance(value, Stmt):
             changed = {f.name: self._of(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return dataclasses.replace(value, **changed)

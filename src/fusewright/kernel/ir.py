@@ -7,6 +7,7 @@ bound loops or guard statements are `sym.Expr`; values that the user computes ar
 Conventions
 - One `Buffer` is one linear array; `Ref(buffer, index)` is an element, index in elements.
 - A local buffer is private to a thread, a shared one to a block, a global one to the grid.
+- Copies in flight, what waits for them, and roles of threads are in waits.py.
 - `threadIdx.x`, `blockIdx.y`, ... are symbols named so (`thread_symbol`, `block_symbol`).
 - A condition is an `Expr` with value 0 or 1; `TRUE` guards nothing.
 """
@@ -23,9 +24,15 @@ from typing import TypeVar
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
-from fusewright.sym import Expr, Symbol, const, symbol
-
-TRUE: Expr = const(1)
+from fusewright.kernel.waits import Arrive as Arrive
+from fusewright.kernel.waits import BulkCopy as BulkCopy
+from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import Ring as Ring
+from fusewright.kernel.waits import Role as Role
+from fusewright.kernel.waits import Roles as Roles
+from fusewright.kernel.waits import Wait as Wait
+from fusewright.sym import TRUE as TRUE
+from fusewright.sym import Expr, Symbol, symbol
 
 THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -35,6 +42,9 @@ _INDEX_NAME = dict(
         ("threadIdx.x", "threadIdx.y", "threadIdx.z", "blockIdx.x", "blockIdx.y", "blockIdx.z"),
     )
 )
+#: What a kernel with clusters calls a block's position in its cluster, and the number of that along x. They
+#: are no built-ins: the kernel names them.
+CLUSTER_RANK, CLUSTER_INDEX = "clusterRank.x", "clusterIdx.x"
 
 
 def index_name(axis: ParallelType) -> str:
@@ -60,8 +70,8 @@ class Buffer:
     """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
 
     `align` is the alignment in bytes that vector access needs (0: that of the dtype).
-    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared
-    buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
+    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared or
+    global buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
     """
 
     name: str
@@ -150,7 +160,7 @@ class ScalarParam:
 class WorkspaceParam:
     """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
 
-    A zeroed workspace (semaphores) is left zeroed by the kernel, so it is cleared only once.
+    A zeroed workspace (semaphores) is cleared only once: each launch leaves it as the next one needs it.
     """
 
     buffer: Buffer
@@ -248,6 +258,14 @@ class Bind:
     body: tuple[Stmt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Covering:
+    """Which elements of a vector are wanted: those of the lanes for which the condition holds."""
+
+    lane: Symbol
+    wanted: Expr
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """dst[index + k] = src[index + k] if pred else fill, for k < width: one vector access if a side is not
@@ -262,10 +280,9 @@ class Copy:
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
 
-    A `covering` load, given as (lane, condition), reads an aligned vector for the elements of those lanes for
-    which the condition holds. It is the address that is a multiple of the vector's size then, whatever the
-    index and the pointer. All other elements stand for nothing, as a fill does; so do those that lie in the
-    buffer between the tensor's own.
+    A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
+    of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
+    does; so do those that lie in the buffer between the tensor's own.
     """
 
     dst: Ref
@@ -275,7 +292,7 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
-    covering: tuple[Symbol, Expr] | None = None
+    covering: Covering | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -361,8 +378,9 @@ class BlockReduce:
     A collective: all threads of the block arrive, at the same iteration of every loop; a thread where
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
     side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
-    width values a thread. It begins with a barrier, so that a workspace may
-    serve several in turn (and nothing else), but orders no other memory.
+    width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
+    may serve several in turn (and nothing else), but orders no other memory. `ordered`: it
+    needs no barrier to begin with, as all threads have passed one since the workspace was last used.
     """
 
     op: ReductionOp
@@ -371,6 +389,27 @@ class BlockReduce:
     axes: tuple[ParallelType, ...]
     pred: Expr
     workspace: tuple[Buffer, ...]
+    width: int = 1
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterReduce:
+    """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
+
+    All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
+    each warp of each block of the cluster, or for each thread of them where the threads that differ in `axes`
+    are no whole warps. The other blocks store to it. It may serve several cluster reductions in turn, and
+    nothing else.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Operand, ...]
+    axes: tuple[ParallelType, ...]
+    pred: Expr
+    workspace: tuple[Buffer, ...]
+    exchange: tuple[Buffer, ...]
     width: int = 1
 
 
@@ -395,13 +434,18 @@ class BlockScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
-    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`; valid in the last block only.
+    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
     Each block publishes its partial result in `partials` (global, one buffer a state, room for
-    width values for each block and each thread not on `thread_axes`), the block of the reduced group
-    that arrives last combines them in block order. `is_last` is set to 1 in that block's threads and
-    0 in the others, whose dst is undefined. `semaphore` (global, UInt32-like counts in Int32, one a
-    group of blocks) is zero before and after.
+    width values for each block and each thread not on `thread_axes`), which are combined in block order.
+
+    With `is_last`, the block of the reduced group that arrives last combines them, and the result is valid
+    there only: `is_last` is set to 1 in that block's threads and 0 in the others, whose dst is undefined.
+    `semaphore` (global, UInt32-like counts in Int32, one a group of blocks) is zero before and after.
+
+    Without it, the blocks of a group wait for each other and each combines them: an all-reduce, for which
+    the launch is cooperative. It may stand in a loop, so `partials` have room for two iterations. `semaphore`
+    is as of a GridBarrier, one a group of blocks.
     """
 
     op: ReductionOp
@@ -413,13 +457,28 @@ class GridReduce:
     workspace: tuple[Buffer, ...]
     partials: tuple[Buffer, ...]
     semaphore: Buffer
-    is_last: Symbol
+    is_last: Symbol | None
     width: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GridBarrier:
+    """All threads of the grid arrive before any goes on; orders global memory among them, and the shared
+    memory of each block.
+
+    The launch is cooperative: all blocks are resident at once. `semaphore` (global, one Int32) is zero before
+    the first launch and changed by grid barriers alone, which leave it ready for the next one.
+    """
+
+    semaphore: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Barrier:
-    """All threads of the block arrive before any goes on; orders shared and global memory among them."""
+    """All threads of the block, or of the role that it stands in, arrive before any goes on.
+
+    It orders shared and global memory among them.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -446,11 +505,22 @@ Stmt = (
     | Init
     | Combine
     | BlockReduce
+    | ClusterReduce
     | BlockScan
     | GridReduce
+    | GridBarrier
     | Barrier
     | Hold
+    | InitMbarriers
+    | BulkCopy
+    | Arrive
+    | Wait
+    | Roles
+    | Role
 )
+
+#: The classes of statements that have a body.
+NESTING = (For, If, Bind, Roles, Role)
 
 
 # ---- the kernel -------------------------------------------------------------------------------
@@ -468,9 +538,11 @@ class Alignment:
 class Kernel:
     """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
 
-    `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
-    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown); `max_registers` are
-    those that a thread may use (0: as many as `max_threads` allow).
+    `cluster` blocks along x, which divide the grid, are a cluster: on the GPU at once, they reach each
+    other's shared memory. `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or
+    Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown);
+    `max_registers` are those that a thread may use (0: as many as `max_threads` allow).
+    `rings` are yet to be filled.
     """
 
     name: str
@@ -483,10 +555,12 @@ class Kernel:
     max_threads: int = 0
     alignments: tuple[Alignment, ...] = ()
     max_registers: int = 0
+    cluster: int = 1
+    rings: tuple[Ring, ...] = ()
 
 
 #: What statements stand in.
-BodyT = TypeVar("BodyT", bound=For | If | Bind | Kernel)
+BodyT = TypeVar("BodyT", bound=For | If | Bind | Roles | Role | Kernel)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
@@ -500,17 +574,18 @@ def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | Non
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements nested directly in `stmt`."""
-    return stmt.body if isinstance(stmt, (For, If, Bind)) else ()
+    return stmt.body if isinstance(stmt, NESTING) else ()
 
 
 def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """The statement with `change` applied to the statements nested directly in it, if there are any."""
-    return with_body(stmt, change(stmt.body)) if isinstance(stmt, (For, If, Bind)) else stmt
+    return with_body(stmt, change(stmt.body)) if isinstance(stmt, NESTING) else stmt
 
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
-    return outer if body is outer.body else dataclasses.replace(outer, body=body)
+    # Of roles only roles are made, which `verify` checks.
+    return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 
 
 def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -519,6 +594,14 @@ def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]
     """
     same = len(before) == len(after) and all(map(operator.is_, before, after))
     return before if same else tuple(after)
+
+
+def is_cooperative(kernel: Kernel) -> bool:
+    """Whether blocks wait for each other, so that all of a launch have to be resident at once."""
+    return any(
+        isinstance(stmt, GridBarrier) or (isinstance(stmt, GridReduce) and stmt.is_last is None)
+        for stmt in walk(kernel.body)
+    )
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -32,10 +32,12 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -59,6 +61,7 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
+from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -75,6 +78,7 @@ def kernel_text(kernel: Kernel) -> str:
         f"index {kernel.index_dtype.name}",
     ]
     launch += [f"max_threads {kernel.max_threads}"] if kernel.max_threads else []
+    launch += [f"clusters of {kernel.cluster}"] if kernel.cluster > 1 else []
     launch += [f"max_registers {kernel.max_registers}"] if kernel.max_registers else []
     lines.append(_INDENT + "  ".join(launch))
     lines += [f"{_INDENT}require {a.buffer.name} aligned to {a.bytes}" for a in kernel.alignments]
@@ -239,7 +243,7 @@ def _combine(stmt: Combine) -> str:
     return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src, stmt.width)}){pred}"
 
 
-def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
+def _reduction(stmt: BlockReduce | ClusterReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
     along = ", ".join(axis.ir_name for axis in axes)
     pred = "" if stmt.pred is TRUE else f" where {to_text(stmt.pred)}"
     via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
@@ -248,7 +252,12 @@ def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[Parallel
 
 
 def _block_reduce(stmt: BlockReduce) -> str:
-    return _reduction(stmt, "block", stmt.axes)
+    return _reduction(stmt, "block", stmt.axes) + (" ordered" if stmt.ordered else "")
+
+
+def _cluster_reduce(stmt: ClusterReduce) -> str:
+    exchange = ", ".join(buffer.name for buffer in stmt.exchange)
+    return f"{_reduction(stmt, 'cluster', (ParallelType.cluster_x, *stmt.axes))} exchange {exchange}"
 
 
 def _block_scan(stmt: BlockScan) -> str:
@@ -260,7 +269,12 @@ def _block_scan(stmt: BlockScan) -> str:
 def _grid_reduce(stmt: GridReduce) -> str:
     partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
-    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} last {stmt.is_last.name}"
+    holders = "in all blocks" if stmt.is_last is None else f"last {stmt.is_last.name}"
+    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} {holders}"
+
+
+def _grid_barrier(stmt: GridBarrier) -> str:
+    return f"grid barrier semaphore {stmt.semaphore.name}"
 
 
 def _barrier(stmt: Barrier) -> str:
@@ -269,6 +283,35 @@ def _barrier(stmt: Barrier) -> str:
 
 def _hold(stmt: Hold) -> str:
     return f"hold {stmt.buffer.name}"
+
+
+def _init_mbarriers(stmt: InitMbarriers) -> str:
+    return f"begin mbarriers {stmt.buffer.name} of {to_text(stmt.arrivals)} arrivals"
+
+
+def _bulk_copy(stmt: BulkCopy) -> str:
+    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
+    count = to_text(stmt.count)
+    dst, src = (f"{ref.buffer.name}[{to_text(ref.index)}:+{count}]" for ref in (stmt.dst, stmt.src))
+    return f"start {dst} = {src}{pred} for {operand_text(stmt.mbarrier)}"
+
+
+def _arrive(stmt: Arrive) -> str:
+    return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
+
+
+def _wait(stmt: Wait) -> str:
+    return f"wait for phase {to_text(stmt.phase)} of {operand_text(stmt.mbarrier)}"
+
+
+def _roles(stmt: Roles) -> str:
+    return "roles:"
+
+
+def _role(stmt: Role) -> str:
+    registers = f" with {stmt.registers} registers" if stmt.registers else ""
+    end = stmt.first + stmt.count - 1
+    return f"role {stmt.name} of {stmt.axis.ir_name} {stmt.first} to {end}{registers}:"
 
 
 STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
@@ -286,8 +329,16 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
+    InitMbarriers: _init_mbarriers,
+    BulkCopy: _bulk_copy,
+    Arrive: _arrive,
+    Wait: _wait,
+    Roles: _roles,
+    Role: _role,
 }

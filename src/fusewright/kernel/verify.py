@@ -16,7 +16,14 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import VerifyError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ReductionOp
-from fusewright.kernel.access import conditions, operands, read_buffers, scratch_buffers, written_buffers
+from fusewright.kernel.access import (
+    conditions,
+    mbarrier_buffers,
+    operands,
+    read_buffers,
+    scratch_buffers,
+    written_buffers,
+)
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -27,10 +34,12 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
@@ -43,6 +52,7 @@ from fusewright.kernel.ir import (
     Operand,
     Param,
     Ref,
+    Role,
     ScalarParam,
     ScalarRef,
     Scatter,
@@ -56,6 +66,7 @@ from fusewright.kernel.ir import (
     reduced_dtype,
 )
 from fusewright.kernel.text import operand_text, statement_text
+from fusewright.kernel.verify_waits import RULES as WAIT_RULES
 from fusewright.sym import Expr, Symbol, as_expr, as_int, bounds, to_text
 
 _THREAD_NAMES = frozenset(index_name(axis) for axis in THREAD_AXES)
@@ -68,10 +79,10 @@ def verify(kernel: Kernel, after: str = "construction") -> None:
     Args:
         after: the pass that made it, for the message.
     """
-    _Verifier(kernel, after).run()
+    Verifier(kernel, after).run()
 
 
-class _Verifier:
+class Verifier:
     """The scopes at the statement that is being checked."""
 
     def __init__(self, kernel: Kernel, after: str) -> None:
@@ -90,6 +101,10 @@ class _Verifier:
         self.written: set[Buffer] = set()
         self.worked_in: set[Buffer] = set()  # as scratch memory of collectives
         self.scattered: dict[Buffer, ReductionOp | None] = {}  # how elements of a buffer are changed
+        self.mbarriers: set[Buffer] = set()  # those that have begun
+        self.role: Role | None = None  # the one that the statement stands in
+        self.has_roles = False
+        self.depth = 0  # of the bodies around the statement
 
     def fail(self, problem: str) -> NoReturn:
         if self.stmt is not None:
@@ -105,10 +120,14 @@ class _Verifier:
             unknown = expr.free_symbols - self.symbols
             if unknown:
                 self.fail(f"the launch {to_text(expr)} depends on {_listed(unknown)}, no parameter")
+        if self.kernel.cluster < 1:
+            self.fail(f"clusters of {self.kernel.cluster} blocks")
         self.body(self.kernel.body)
         self.stmt = None
         for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} is a collective's scratch memory, but other statements access it")
+        for buffer in sorted(self.mbarriers & (self.read | self.written), key=lambda b: b.name):
+            self.fail(f"{buffer.name} holds mbarriers, but other statements access it")
         for buffer in sorted(self.scattered.keys() & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} is scattered to, but other statements access it")
         for param in self.kernel.params:
@@ -183,10 +202,12 @@ class _Verifier:
         self.declared, self.divergent = outer, divergent
 
     def body(self, body: Sequence[Stmt]) -> None:
+        self.depth += 1
         for stmt in body:
             self.stmt = stmt
             self.uses(stmt)
             RULES[type(stmt)](self, stmt)
+        self.depth -= 1
 
     # ---- what holds for every statement ----------------------------------------------------------
 
@@ -201,7 +222,7 @@ class _Verifier:
             elif isinstance(operand, IndexValue):
                 self.expression(operand.expr)
         read, written, scratch = read_buffers(stmt), written_buffers(stmt), scratch_buffers(stmt)
-        for buffer in (*read, *written, *scratch):
+        for buffer in (*read, *written, *scratch, *mbarrier_buffers(stmt)):
             self.buffer(buffer)
         self.read.update(read)
         self.written.update(written if not isinstance(stmt, Scatter) else ())
@@ -241,6 +262,13 @@ class _Verifier:
         if self.divergent is not None:
             self.fail(f"not all threads arrive here: `{to_text(self.divergent)}` differs between them")
 
+    def numbered_from_zero(self) -> None:
+        """Collectives tell threads apart by their place in the block."""
+        if self.role is not None and (
+            self.role.first or any(as_int(extent) is None for extent in self.kernel.block)
+        ):
+            self.fail(f"role {self.role.name} cannot reduce: it is not the first, or of no constant size")
+
     def width(self, width: int) -> None:
         if width < 1 or width & (width - 1):
             self.fail(f"the width {width} is not a power of two")
@@ -268,7 +296,7 @@ class _Verifier:
 
     def scratch(
         self,
-        stmt: BlockReduce | BlockScan | GridReduce,
+        stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
         buffers: Sequence[Buffer | None],
         space: Space,
         what: str,
@@ -284,6 +312,11 @@ class _Verifier:
             if buffer.dtype is not ref.buffer.dtype:
                 self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
+    def semaphore(self, buffer: Buffer) -> None:
+        self.buffer(buffer, Space.GLOBAL)
+        if buffer.dtype is not DataType.Int32:
+            self.fail(f"the semaphore is {buffer.dtype.name}, not Int32")
+
 
 def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
     return ", ".join(sorted(symbol.name for symbol in symbols))
@@ -292,7 +325,7 @@ def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
 # ---- statements ---------------------------------------------------------------------------------
 
 
-def _alloc(v: _Verifier, stmt: Alloc) -> None:
+def _alloc(v: Verifier, stmt: Alloc) -> None:
     buffer = stmt.buffer
     if buffer.space is Space.GLOBAL:
         v.fail(f"buffer {buffer.name} is global, so it must be a parameter")
@@ -308,11 +341,11 @@ def _alloc(v: _Verifier, stmt: Alloc) -> None:
     v.buffers.add(buffer)
 
 
-def _let(v: _Verifier, stmt: Let) -> None:
+def _let(v: Verifier, stmt: Let) -> None:
     v.define(stmt.symbol, v.varies(stmt.value))
 
 
-def _let_value(v: _Verifier, stmt: LetValue) -> None:
+def _let_value(v: Verifier, stmt: LetValue) -> None:
     dtype = operand_dtype(stmt.value)
     if not dtype.is_integral:
         v.fail(f"{operand_text(stmt.value)} is {dtype.name}, no integer")
@@ -327,7 +360,7 @@ def _let_value(v: _Verifier, stmt: LetValue) -> None:
     v.define(stmt.symbol, varies=True)
 
 
-def _let_misalignment(v: _Verifier, stmt: LetMisalignment) -> None:
+def _let_misalignment(v: Verifier, stmt: LetMisalignment) -> None:
     v.buffer(stmt.buffer, Space.GLOBAL)
     v.width(stmt.width)
     if (stmt.symbol.lo, stmt.symbol.hi) != (0, stmt.width - 1):
@@ -335,7 +368,7 @@ def _let_misalignment(v: _Verifier, stmt: LetMisalignment) -> None:
     v.define(stmt.symbol, varies=False)
 
 
-def _for(v: _Verifier, stmt: For) -> None:
+def _for(v: Verifier, stmt: For) -> None:
     if v.varies(stmt.extent):
         v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
     with v.scope():
@@ -345,7 +378,7 @@ def _for(v: _Verifier, stmt: For) -> None:
         v.loops.pop()
 
 
-def _if(v: _Verifier, stmt: If) -> None:
+def _if(v: Verifier, stmt: If) -> None:
     v.predicate(stmt.cond)
     with v.scope():
         if v.varies(stmt.cond):
@@ -353,7 +386,7 @@ def _if(v: _Verifier, stmt: If) -> None:
         v.body(stmt.body)
 
 
-def _bind(v: _Verifier, stmt: Bind) -> None:
+def _bind(v: Verifier, stmt: Bind) -> None:
     for expr in (stmt.position, *stmt.starts):
         if v.varies(expr):
             v.fail(f"{to_text(expr)} differs between threads")
@@ -377,7 +410,7 @@ def _bind(v: _Verifier, stmt: Bind) -> None:
                 v.scattered.update(dict.fromkeys(chosen, v.scattered[name.buffer]))
 
 
-def _copy(v: _Verifier, stmt: Copy) -> None:
+def _copy(v: Verifier, stmt: Copy) -> None:
     dtype, width, source = stmt.dst.buffer.dtype, stmt.width, stmt.src
     given = operand_dtype(source)
     if given is not dtype:
@@ -401,7 +434,7 @@ def _copy(v: _Verifier, stmt: Copy) -> None:
         v.fail("a covering vector is loaded from global memory into registers")
 
 
-def _window(v: _Verifier, stmt: Window) -> None:
+def _window(v: Verifier, stmt: Window) -> None:
     if stmt.src.buffer.dtype is not stmt.dst.buffer.dtype:
         v.fail(f"{operand_text(stmt.src)} and {operand_text(stmt.dst)} have two types")
     for ref in (stmt.src, stmt.dst):
@@ -412,7 +445,7 @@ def _window(v: _Verifier, stmt: Window) -> None:
         v.fail(f"the offset {to_text(stmt.offset)} is not known to lie in [0, {stmt.width - 1}]")
 
 
-def _scatter(v: _Verifier, stmt: Scatter) -> None:
+def _scatter(v: Verifier, stmt: Scatter) -> None:
     buffer, width = stmt.dst.buffer, stmt.width
     given = operand_dtype(stmt.src)
     if given is not buffer.dtype:
@@ -432,7 +465,7 @@ def _scatter(v: _Verifier, stmt: Scatter) -> None:
         v.fail(f"{buffer.name} is scattered to in another way, too")
 
 
-def _fill(v: _Verifier, stmt: Copy) -> None:
+def _fill(v: Verifier, stmt: Copy) -> None:
     fill = stmt.fill
     if fill is None:
         if stmt.fill_is_value:
@@ -447,7 +480,7 @@ def _fill(v: _Verifier, stmt: Copy) -> None:
         v.buffer(fill.buffer, Space.LOCAL)
 
 
-def _compute(v: _Verifier, stmt: Compute) -> None:
+def _compute(v: Verifier, stmt: Compute) -> None:
     op, dtype = stmt.op, stmt.dtype
     if len(stmt.args) != op.arity:
         v.fail(f"{op.name} takes {op.arity} operands, not {len(stmt.args)}")
@@ -457,11 +490,11 @@ def _compute(v: _Verifier, stmt: Compute) -> None:
         v.fail(f"{op.name} is not defined for {dtype.name}")
 
 
-def _init(v: _Verifier, stmt: Init) -> None:
+def _init(v: Verifier, stmt: Init) -> None:
     v.accumulators(stmt.op, stmt.dst, stmt.width)
 
 
-def _combine(v: _Verifier, stmt: Combine) -> None:
+def _combine(v: Verifier, stmt: Combine) -> None:
     dtype = v.accumulators(stmt.op, stmt.dst)
     v.contributions(stmt.op, stmt.src)
     v.predicate(stmt.pred)
@@ -477,9 +510,12 @@ def _combine(v: _Verifier, stmt: Combine) -> None:
         v.fail(f"{stmt.op.name} combines no runs")
 
 
-def _collective(v: _Verifier, stmt: BlockReduce | GridReduce, axes: Sequence[ParallelType]) -> None:
+def _collective(
+    v: Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]
+) -> None:
     """What both reductions across threads share; `axes` are those of the block."""
     v.collective()
+    v.numbered_from_zero()
     v.accumulators(stmt.op, stmt.dst, stmt.width)
     v.contributions(stmt.op, stmt.src)
     if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
@@ -487,14 +523,26 @@ def _collective(v: _Verifier, stmt: BlockReduce | GridReduce, axes: Sequence[Par
     v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
 
 
-def _block_reduce(v: _Verifier, stmt: BlockReduce) -> None:
+def _block_reduce(v: Verifier, stmt: BlockReduce) -> None:
     if not stmt.axes:
         v.fail("a reduction over no axis")
     _collective(v, stmt, stmt.axes)
 
 
-def _block_scan(v: _Verifier, stmt: BlockScan) -> None:
+def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
+    if v.kernel.cluster == 1:
+        v.fail("the kernel has no clusters")
+    if v.role is not None:
+        v.fail("a cluster reduction of one role")
+    _collective(v, stmt, stmt.axes)
+    v.scratch(stmt, stmt.exchange, Space.SHARED, "exchanges")
+    if not stmt.exchange:
+        v.fail("blocks reduce together through nothing")
+
+
+def _block_scan(v: Verifier, stmt: BlockScan) -> None:
     v.collective()
+    v.numbered_from_zero()
     types = {v.accumulators(stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
     if len(types) > 1:
         v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
@@ -503,14 +551,18 @@ def _block_scan(v: _Verifier, stmt: BlockScan) -> None:
     v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
 
 
-def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
+def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
+    if v.role is not None:
+        v.fail("a grid reduction of one role")
     if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
+    if v.kernel.cluster > 1:
+        v.fail("a reduction of the grid counts blocks, of which clusters have several")
     _collective(v, stmt, stmt.thread_axes)
     v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
-    v.buffer(stmt.semaphore, Space.GLOBAL)
-    if stmt.semaphore.dtype is not DataType.Int32:
-        v.fail(f"the semaphore is {stmt.semaphore.dtype.name}, not Int32")
+    v.semaphore(stmt.semaphore)
+    if stmt.is_last is None:
+        return
     for loop in v.loops:
         # Blocks that run ahead would overwrite partial results which the last block still reads.
         if as_int(loop.extent) != 1:
@@ -518,15 +570,22 @@ def _grid_reduce(v: _Verifier, stmt: GridReduce) -> None:
     v.define(stmt.is_last, varies=False)
 
 
-def _barrier(v: _Verifier, stmt: Barrier) -> None:
+def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
+    v.collective()
+    if v.role is not None:
+        v.fail("a barrier of the grid in one role")
+    v.semaphore(stmt.semaphore)
+
+
+def _barrier(v: Verifier, stmt: Barrier) -> None:
     v.collective()
 
 
-def _hold(v: _Verifier, stmt: Hold) -> None:
+def _hold(v: Verifier, stmt: Hold) -> None:
     v.buffer(stmt.buffer, Space.LOCAL)
 
 
-RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
+RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
     LetValue: _let_value,
@@ -541,8 +600,11 @@ RULES: dict[type[Stmt], Callable[[_Verifier, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,
+    **WAIT_RULES,
 }

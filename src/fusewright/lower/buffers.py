@@ -9,10 +9,19 @@ from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.value import Storage, TensorView
-from fusewright.kernel.ir import Buffer, Space, index_name
+from fusewright.kernel.ir import Buffer, Space
 from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import StrideArgument
+from fusewright.lower.loops import position_names
+from fusewright.lower.rings import (
+    Stages,
+    check_uniform,
+    counting_axes,
+    number,
+    stage_axes,
+    stages_of,
+)
 from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, product, symbol
 
 # A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
@@ -27,6 +36,8 @@ class Buffers:
         self._buffers: dict[TensorView, Buffer] = {}
         self._strides: dict[TensorView, list[Expr]] = {}
         self._private: set[TensorView] = set()
+        #: the stages of tensors that are filled ahead of their readers
+        self.stages: dict[TensorView, Stages] = {}
         self._stride_multiple: dict[TensorView, int] = {}
         #: bytes that the address of a tensor must be a multiple of
         self.alignment: dict[TensorView, int] = {}
@@ -52,9 +63,14 @@ class Buffers:
         return self._buffers[tensor]
 
     def _make(self, tensor: TensorView) -> Buffer:
+        if tensor.circular is not None:
+            self.stages[tensor] = stages_of(tensor, self._domains)
+            return self.stages[tensor].buffer
         align = self.alignment.get(tensor, 0)
         if tensor.memory is MemoryType.global_:
-            return Buffer(tensor.name, tensor.dtype.in_memory, Space.GLOBAL, self._span(tensor), align)
+            kind = tensor.dtype.in_memory
+            is_private = tensor in self._private
+            return Buffer(tensor.name, kind, Space.GLOBAL, self._span(tensor), align, private=is_private)
         size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
         storage = self._storage(tensor)
         if storage is not None:
@@ -122,6 +138,16 @@ class Buffers:
         if storage is not None and storage.padding:
             offset = offset + indices[0] * storage.padding
         return offset
+
+    def _staged(self, tensor: TensorView, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The number of a stage of a circular buffer, and the offset of an element, from the indices of the
+        axes that count stages and of those inside.
+        """
+        counting, inside = counting_axes(tensor), stage_axes(tensor)
+        extents = [self._domains.extent(tensor, axis) for axis in counting]
+        stage, stages = number(extents, indices[: len(counting)]), self.stages[tensor]
+        sizes = [self._domains.extent(tensor, axis) for axis in inside]
+        return stage, stages.slot(stage) * stages.size + number(sizes, indices[len(counting) :])
 
     def _storage(self, tensor: TensorView) -> Storage | None:
         return tensor.storage if tensor.memory is MemoryType.shared else None
@@ -199,6 +225,11 @@ class Buffers:
         lead = indices.tensor
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, {a: indices.of(a) for a in lead.shape})
+        if tensor.circular is not None:
+            self.of(tensor)
+            axes = (*counting_axes(tensor), *stage_axes(tensor))
+            self.stages[tensor].filled, offset = self._staged(tensor, [indices.of(a) for a in axes])
+            return offset
         if self._storage(tensor) is not None:
             return self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
         # Siblings loop alike, but may be inlined differently: one may be stored along more of the loops.
@@ -209,6 +240,13 @@ class Buffers:
         """The offset that a node reads of its operand `tensor`."""
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, indices.logical_of(operand))
+        if tensor.circular is not None:
+            self.of(tensor)
+            axes = (*counting_axes(tensor), *stage_axes(tensor))
+            stage, offset = self._staged(tensor, indices.loops_of(operand, axes))
+            check_uniform(tensor, indices.tensor, stage)
+            self.stages[tensor].read[stage] = None
+            return offset
         self._check_reachable(tensor, operand, indices)
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
@@ -250,15 +288,19 @@ class Buffers:
         return None
 
     def check_readers(
-        self, tensor: TensorView, reads: Sequence[tuple[int, NodeIndices]], used: set[ParallelType]
+        self,
+        tensor: TensorView,
+        reads: Sequence[tuple[int, NodeIndices]],
+        used: set[ParallelType],
+        is_output: bool,
     ) -> None:
-        """Notes whether each thread reads of a shared tensor only what it wrote, as it must of a global one.
+        """Notes whether each thread reads of a tensor in memory only what it wrote, as it must of an output.
 
         `reads`: the operand position and indices of every node that reads it. `used`: the axes of the kernel
         that share the tensor's memory; along one that the tensor lacks, one thread writes for all.
 
         Raises:
-            ScheduleError: other threads read a tensor in global memory, which no barrier orders.
+            ScheduleError: other threads read an output, which no barrier orders.
         """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before its readers were known"
         own = {
@@ -268,7 +310,7 @@ class Buffers:
         }
         if used <= own and all(self._read_elsewhere(tensor, position, i) is None for position, i in reads):
             self._private.add(tensor)
-        elif tensor.memory is MemoryType.global_:
+        elif is_output:
             raise ScheduleError(
                 f"{tensor.name} is an output, in global memory, that other threads than those that write it "
                 "read in the same kernel",
@@ -279,4 +321,4 @@ class Buffers:
 
 
 def _is_position(index: Expr, parallel: ParallelType) -> bool:
-    return isinstance(index, Symbol) and index.name == index_name(parallel)
+    return isinstance(index, Symbol) and index.name in position_names(parallel)

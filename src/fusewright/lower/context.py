@@ -12,6 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -29,8 +30,21 @@ from fusewright.lower.domains import Domains
 from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
-from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, Symbol, as_int, const, eq, lt, maximum, product, symbol
+from fusewright.lower.loops import Loop, LoopMap, cluster_size, position
+from fusewright.sym import (
+    ONE,
+    Expr,
+    Symbol,
+    as_int,
+    const,
+    divides,
+    eq,
+    floordiv,
+    lt,
+    maximum,
+    product,
+    symbol,
+)
 
 
 @dataclass(eq=False)
@@ -46,6 +60,8 @@ class Context:
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
     partials: list[tuple[Buffer, bool]] = field(default_factory=list)
+    #: guards that loops keep by ending early
+    implied: frozenset[Expr] = frozenset()
     #: registers that no tensor has: what scans carry, what is on its way to an operation
     registers: list[Buffer] = field(default_factory=list)
     #: symbols of how far addresses lie beyond multiples of a vector
@@ -74,7 +90,7 @@ class Context:
         return NodeIndices(node, table, self.domains)
 
     def position(self, parallel: ParallelType) -> Expr:
-        return position(parallel, self.dims[parallel])
+        return position(parallel, self.dims)
 
     # ---- operands
 
@@ -108,6 +124,13 @@ class Context:
 
     def thread_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """That an element of `node` is the thread's to compute."""
+        found = self.element_guards(node, indices)
+        if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
+            found += self._write_once(node, indices)
+        return necessary(found)
+
+    def element_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
+        """That there is an element of `node` where the loops stand."""
         guarded = node in self.guarded
         # Shared memory has room for all points of the loops, and readers go over those of a broadcast.
         fills = node.output.memory is MemoryType.shared
@@ -126,9 +149,7 @@ class Context:
                 found.append(lt(loop.index, loop.extent))
             elif loop.parallel in THREAD_AXES or loop.parallel in self.partly_used:
                 found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
-        if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
-            found += self._write_once(node, indices)
-        return necessary(found)
+        return necessary([guard for guard in found if guard not in self.implied])
 
     def _axes_with_room(self, node: Node, indices: NodeIndices) -> frozenset[IterDomain]:
         """Axes beyond whose extents shared memory has room, where `node` copies registers to it.
@@ -169,7 +190,7 @@ class Context:
         }
         # In the block that holds a grid reduction's result, the reduced block axes need no choice.
         decided = {p for flag in self.last_block.needed_by(node) for p in flag.axes}
-        kinds = (*THREAD_AXES, *BLOCK_AXES) if in_global else THREAD_AXES
+        kinds = (*THREAD_AXES, *BLOCK_AXES, ParallelType.cluster_x) if in_global else THREAD_AXES
         guards = [
             eq(self.position(p), 0)
             for p in kinds
@@ -187,23 +208,45 @@ class Context:
     # ---- scratch memory
 
     def workspace(
-        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, scans: bool = False
     ) -> tuple[Buffer, ...]:
-        """Shared memory for a reduction across the threads of a block, reused by all of its kind.
+        """Shared memory for a reduction or scan across the threads of a block, reused by all of its size.
 
-        None where the threads are a power of two within a warp, which shuffles serve.
+        None where the threads are a power of two within a warp, which shuffles serve. A scan brings the
+        values of all threads there, a reduction perhaps fewer.
         """
         extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
-        key = (tuple(dtypes), width)
+        shared_by = 1 if scans else threads_a_value(extents, axes)
+        size = floordiv(product(extents) * width, const(shared_by))
+        key = (tuple(dtypes), size)
         if key not in self.workspaces:
-            size = product(extents) * width
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
             )
         return self.workspaces[key]
+
+    def exchange(
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+    ) -> tuple[Buffer, ...]:
+        """Shared memory where the blocks of a cluster find each other's results, reused by its kind."""
+        key = ("exchange", tuple(dtypes), width)
+        if key not in self.workspaces:
+            threads = product(self.dims.get(p, ONE) for p in THREAD_AXES)
+            senders = threads // WARP_SIZE if self.reduces_whole_warps(axes) else threads
+            size = senders * (width * cluster_size(self.dims))
+            count = len(self.workspaces)
+            self.workspaces[key] = tuple(
+                Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16)
+                for i, dtype in enumerate(dtypes)
+            )
+        return self.workspaces[key]
+
+    def reduces_whole_warps(self, axes: Sequence[ParallelType]) -> bool:
+        """Whether the threads that reduce along `axes` are known to be whole warps, side by side."""
+        return tuple(axes) == (ParallelType.block_x,) and divides(WARP_SIZE, self.dims[ParallelType.block_x])
 
     def register(self, name: str, dtype: DataType, size: int) -> Buffer:
         """Registers that no tensor has."""

@@ -107,11 +107,13 @@ class Lanes:
     Attributes:
         each: the condition, over the symbol of the lane.
         all, some: that it holds in all of them, and that it may hold in one.
+        step: by how much more a comparison holds with each lane; 0 of several.
     """
 
     each: Expr
     all: Expr
     some: Expr
+    step: int
 
 
 def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
@@ -121,6 +123,7 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
     """
     every: list[Expr] = []
     some: list[Expr] = []
+    steps: set[int] = set()
     for part in sorted(conditions_of(condition), key=lambda e: e.order):
         if lane not in part.free_symbols:
             every.append(part)
@@ -129,10 +132,12 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
         step = _step(part, lane)
         if step is None:
             return None
+        steps.add(step)
         first, last = (substitute(part, {lane: const(n)}) for n in (0, width - 1))
         every.append(first if step > 0 else last)
         some.append(last if step > 0 else first)
-    return Lanes(condition, land(*necessary(every)), land(*necessary(some)))
+    step = steps.pop() if len(steps) == 1 else 0
+    return Lanes(condition, land(*necessary(every)), land(*necessary(some)), step)
 
 
 def _step(condition: Expr, lane: Symbol) -> int | None:

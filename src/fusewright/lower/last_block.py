@@ -1,5 +1,5 @@
-"""Which results only one block holds: a grid reduction leaves its result in the block that arrives last, and
-all that is computed from it stands under that block's flag.
+"""Which results only one block holds: a grid reduction that not all blocks get (`TensorView.everywhere`)
+leaves its result in the block that arrives last, and all that is computed from it stands under its flag.
 
 Found in one pass over the nodes before any becomes statements, so that it depends on no rule of theirs.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
@@ -41,10 +42,11 @@ class LastBlock:
             flags = self.needed_by(node)
             for flag in flags:
                 _refuse_spread(node, flag, loops)
-            _, grid = reduced_across(node, loops)
-            if grid:
+            grid = reduced_across(node, loops).grid
+            if grid and not node.output.everywhere:
                 own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
                 flags = (*flags, own)
+            if grid:
                 scratch += len(node.outputs) + 1  # partial results of each state, and the semaphore
             if flags:
                 self._of_value.update(dict.fromkeys(node.outputs, flags))
@@ -55,7 +57,7 @@ class LastBlock:
         return tuple(dict.fromkeys(found))
 
     def set_by(self, node: Node) -> Flag:
-        """The flag of a grid reduction."""
+        """The flag of a grid reduction whose result the last block holds."""
         return self._set_by[node]
 
 
@@ -67,17 +69,30 @@ def _refuse_spread(node: Node, flag: Flag, loops: LoopMap) -> None:
                 "the last of these blocks alone holds",
                 expected=f"axes that are not bound to {loop.parallel.ir_name}",
                 given=str(axis),
-                hint="reduce across the threads of a block, or cut there into two kernels (segment_set)",
+                hint="all_reduce gives it to all blocks; or reduce across the threads of a block, or cut "
+                "there into two kernels (segment_set)",
             )
 
 
-def reduced_across(node: Node, loops: LoopMap) -> tuple[tuple[ParallelType, ...], tuple[ParallelType, ...]]:
-    """The thread axes and the block axes, of more than one point, that `node` reduces along."""
+class Across(NamedTuple):
+    """The axes of more than one point that a node reduces along: of threads, of the blocks of a cluster (or
+    none), and of other blocks.
+    """
+
+    threads: tuple[ParallelType, ...] = ()
+    cluster: tuple[ParallelType, ...] = ()
+    grid: tuple[ParallelType, ...] = ()
+
+
+def reduced_across(node: Node, loops: LoopMap) -> Across:
+    """What `node` reduces along that is no loop."""
     if not isinstance(node, Reduction):
-        return (), ()
+        return Across()
     across = [
         loop.parallel
         for axis, loop in zip(node.output.loop, loops.of(node))
         if axis.is_reduction and loop.is_parallel and as_int(loop.extent) != 1
     ]
-    return tuple(p for p in THREAD_AXES if p in across), tuple(p for p in across if p.is_grid)
+    cluster = tuple(p for p in across if p is ParallelType.cluster_x)
+    grid = tuple(p for p in across if p.is_grid and p not in cluster)
+    return Across(tuple(p for p in THREAD_AXES if p in across), cluster, grid)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import lane_axes, lane_axis, lane_run, merged_run
-from fusewright.core.enums import MemoryType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_PARAMETER_BYTES, MAX_THREADS_PER_BLOCK
 from fusewright.core.passes import PassManager
@@ -35,11 +35,22 @@ from fusewright.lower.interface import (
     TensorArgument,
     WorkspaceArgument,
 )
-from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
+from fusewright.lower.loops import (
+    Item,
+    LoopMap,
+    build_nest,
+    cluster_places,
+    cluster_size,
+    link,
+    name_loops,
+)
 from fusewright.lower.nodes import is_shifted, is_vector_access, node_items
+from fusewright.lower.partial_vectors import misalignments
 from fusewright.lower.passes import PASSES
+from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
-from fusewright.sym import Expr, Symbol, as_int, const, divides, product
+from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_nodes
+from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -67,29 +78,51 @@ def _compute_nodes(fusion: Fusion) -> list[Node]:
     return [node for node in fusion.ordered_nodes() if not node.is_scalar]
 
 
+def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, int]:
+    """How many grid barriers each node comes after: one for each time that blocks pass tensors to others."""
+    outputs = set(fusion.output_tensors())
+    before: dict[Node, int] = {}
+    for node in nodes:
+        made = ((t, before[t.definition]) for t in node.tensor_inputs if t.definition in before)
+        passed = (n + (t.memory is MemoryType.global_ and t not in outputs) for t, n in made)
+        before[node] = max(passed, default=0)
+    return before
+
+
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
     vectors = [node for node in nodes if is_vector_access(node)]
+    bulk = ring_nodes(nodes)
     assumed = refine((), fusion.ranges, fusion.multiples)
     whole = [node for node in vectors if _are_whole(node.output) and not _is_merged_run(node, assumed)]
-    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {}))
+    facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {})) + _bulk_facts(bulk)
     domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
     _align_buffers(vectors, domains, buffers)
+    for node in bulk:
+        buffers.need_vectors(node.tensor_inputs[0], elements_of_unit(node.output))
     loops = LoopMap(nodes, domains)
     dims = launch_dimensions(loops)
     name_loops(nodes, loops, dims)
-    ctx = Context(fusion, nodes, domains, loops, buffers, dims)
+    implied = end_with_grid(nodes, loops, domains)
+    ctx = Context(fusion, nodes, domains, loops, buffers, dims, implied=implied)
     _check_readers(ctx)
     items: list[Item] = []
+    barriers = _grid_barriers_before(nodes, fusion)
     for position, node in enumerate(nodes):
-        items += node_items(ctx, node, position * _ORDER_STEP)
+        own = node_items(ctx, node, position * _ORDER_STEP)
+        own = prefetched(ctx, node, own) if node.output.prefetched else own
+        for item in own:
+            item.barriers = barriers[node]
+        items += own
     link(items)
     nest = build_nest(items)
-    named = [k.LetMisalignment(s, buffer, width) for (buffer, width), s in ctx.misalignments.items()]
-    body = (*named, *_allocations(ctx), *nest)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
+    first = [*cluster_places(dims), *misalignments(ctx)]
+    body = (*first, *_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
+    cluster = cluster_size(dims)
+    blocks[0] = blocks[0] if cluster == 1 else maximum(blocks[0], 1) * cluster
     kernel = k.Kernel(
         options.name,
         (),
@@ -104,6 +137,8 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
             for t, bytes_ in buffers.alignment.items()
             if t.memory is MemoryType.global_
         ),
+        cluster=cluster,
+        rings=tuple(stages.as_ring() for stages in buffers.stages.values()),
     )
     return dataclasses.replace(kernel, params=_params(ctx, kernel)), ctx
 
@@ -152,6 +187,20 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
     return list(facts)
 
 
+def _bulk_facts(nodes: list[Node]) -> list[tuple[Expr, int]]:
+    """(size, multiple): sizes that bulk copies need to be multiples of so many elements."""
+    facts: dict[tuple[Expr, int], None] = {}
+    for node in nodes:
+        out = node.output
+        unit = elements_of_unit(out)
+        axis = out.loop[-1]
+        while axis not in out.maybe_root and axis.definition is not None:
+            axis = axis.definition.inputs[-1]
+        if not divides(unit, axis.extent):
+            facts.update(((divisor, unit), None) for divisor in divisors(axis.extent) or ())
+    return list(facts)
+
+
 def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> None:
     """Records what vector accesses need of the buffers on both sides before any buffer is made."""
     for node in vectors:
@@ -185,7 +234,8 @@ def _check_readers(ctx: Context) -> None:
     Outputs that are read in the kernel have to.
     """
     shared = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
-    everywhere = shared | {p for p in k.BLOCK_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+    blocks = (*k.BLOCK_AXES, ParallelType.cluster_x)
+    everywhere = shared | {p for p in blocks if as_int(ctx.dims.get(p, const(1))) != 1}
     reads: dict[TensorView, list[tuple[int, NodeIndices]]] = {}
     for node in ctx.nodes:
         for position, value in enumerate(node.inputs):
@@ -193,9 +243,10 @@ def _check_readers(ctx: Context) -> None:
                 continue
             if value.definition is not None:
                 reads.setdefault(value, []).append((position, ctx.indices(node)))
+    outputs = set(ctx.fusion.output_tensors())
     for tensor, uses in reads.items():
         used = shared if tensor.memory is MemoryType.shared else everywhere
-        ctx.buffers.check_readers(tensor, uses, used)
+        ctx.buffers.check_readers(tensor, uses, used, is_output=tensor in outputs)
 
 
 def _allocations(ctx: Context) -> list[k.Stmt]:
@@ -220,6 +271,13 @@ def _global_tensors(ctx: Context) -> list[TensorView]:
     return list(
         dict.fromkeys((*inputs, *(t for t in ctx.fusion.output_tensors() if t.definition is not None)))
     )
+
+
+def _between_blocks(ctx: Context) -> list[TensorView]:
+    """Intermediate tensors in global memory, by which blocks pass results to one another."""
+    outputs = set(ctx.fusion.output_tensors())
+    made = [t for node in ctx.nodes for t in node.outputs if isinstance(t, TensorView)]
+    return [t for t in made if t.memory is MemoryType.global_ and t not in outputs]
 
 
 def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
@@ -252,9 +310,11 @@ def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
         k.TensorParam(ctx.buffers.of(t), t in outputs - updated, t in homes, t in updated)
         for t in _global_tensors(ctx)
     ]
-    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *(b for b, _ in ctx.partials)]
+    between = [ctx.buffers.of(t) for t in _between_blocks(ctx)]
+    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *(b for b, _ in ctx.partials)]
     params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]
     params += ctx.scalars.values()
+    params += [k.WorkspaceParam(buffer) for buffer in between]
     params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
     _check_parameters(params)
     return tuple(params)

@@ -41,10 +41,11 @@ from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
+from fusewright.lower.rings import elements_of_unit, run_length
 from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, lt, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -153,6 +154,8 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
     loops = ctx.loops.of(node)
     source = node.tensor_inputs[0]
+    if node.output.circular is not None:
+        return [_bulk_copy(ctx, node, order, loops)]
     if is_vector_access(node) and loops[-1].is_real:
         return _vector_items(ctx, node, order, loops, cache)
     indices = ctx.indices(node)
@@ -314,6 +317,45 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         if src.buffer.dtype is dst.buffer.dtype:
             statements = [_move(work, first_dst, first_src, width, cache)]
     return _item(ctx, node, order, loops[:-1], work.statements([*named, *statements]))
+
+
+def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) -> Item:
+    """The copy of the run along the innermost axis, into the stage that the loops around it count."""
+    out, source = node.output, node.tensor_inputs[0]
+    lane = symbol("lane", lo=0, hi=loops[-1].extent - 1)
+    run = Loop(loops[-1].extent, ParallelType.tma, 1, lane)
+    indices = ctx.indices(node, (*loops[:-1], run))
+    dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
+    assert isinstance(src, k.Ref)
+    # What is made of a dimension by splits ends where the dimension does.
+    ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
+    count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
+    own = (guard for guard in ctx.element_guards(node, indices) if lane not in guard.free_symbols)
+    pred = land(*own, *ctx.nonempty_guards(node))
+    unit = elements_of_unit(out)
+    first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    for first, tensor in ((first_dst, out), (first_src, source)):
+        if (
+            first is None
+            or lane in count.free_symbols
+            or not (divides(unit, first.index) and divides(unit, count))
+        ):
+            at = (
+                "its elements are not contiguous"
+                if first is None
+                else f"element {first.index}, {count} of them"
+            )
+            raise ScheduleError(
+                f"{out.name} is copied in bulk, but not so in {tensor.name}: {at}",
+                expected=f"contiguous runs that start, and end, at multiples of {unit} elements",
+                hint="merge what is contiguous in memory into the innermost axis, or assume_multiple",
+            )
+    assert first_dst is not None and first_src is not None
+    stages = ctx.buffers.stages[out]
+    assert stages.filled is not None
+    full = k.Ref(stages.full, stages.slot(stages.filled))
+    copy = k.BulkCopy(first_dst, first_src, count, full, pred)
+    return _item(ctx, node, order, loops[:-1], guarded(ctx.block_guards(node), [copy]))
 
 
 def _first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:

@@ -100,7 +100,7 @@ def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
         whole = k.Copy(move.dst, src, width, move.cache, lanes.all, fill, move.fill_is_value)
         return [[whole], _edges(move, lanes, lanes.all, fill)]
     there = land(_loaded(move, lanes), _inside(src, width))
-    covering = (move.lane, lanes.each)
+    covering = k.Covering(move.lane, lanes.each)
     vector = k.Copy(move.dst, src, width, move.cache, there, fill, move.fill_is_value, covering)
     return [[vector], _edges(move, lanes, there, fill)]
 
@@ -145,7 +145,7 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
         to = k.Ref(raw, 2 * dst.index + number * width)
         at = k.Ref(src.buffer, start + number * width)
         wanted = substitute(lanes.each, {move.lane: move.lane + number * width - offset})
-        covering = (move.lane, wanted)
+        covering = k.Covering(move.lane, wanted)
         return k.Copy(to, at, width, move.cache, pred, fill, move.fill_is_value, covering)
 
     loads: list[k.Stmt] = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
@@ -163,6 +163,11 @@ def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> lis
 def _fill(move: Move) -> k.Operand:
     fill = move.fill or zero(move.dst.buffer.dtype)
     return k.Imm(fill.value, move.dst.buffer.dtype) if isinstance(fill, k.Imm) else fill
+
+
+def misalignments(ctx: Context) -> list[k.Stmt]:
+    """Names how far the addresses of tensors lie beyond multiples of vectors, where that is asked."""
+    return [k.LetMisalignment(s, buffer, width) for (buffer, width), s in ctx.misalignments.items()]
 
 
 def own_loops(loops: Sequence[Loop], shared: int) -> tuple[Loop, ...]:

@@ -14,8 +14,8 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.indexing import NodeIndices
-from fusewright.lower.last_block import reduced_across
-from fusewright.lower.loops import Item, Loop
+from fusewright.lower.last_block import Across, reduced_across
+from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, maximum, product, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
@@ -36,10 +36,10 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
                 hint="cache_before makes it accumulate in registers",
             )
     loops = ctx.loops.of(node)
-    threads, grid = reduced_across(node, ctx.loops)
+    across = reduced_across(node, ctx.loops)
     items = [_init_item(ctx, node, loops, order)]
-    if threads or grid:
-        items.append(_collective_item(ctx, node, loops, order + 1, threads, grid))
+    if any(across):
+        items.append(_collective_item(ctx, node, loops, order + 1, across))
     else:
         items.append(_serial_item(ctx, node, loops, order + 1))
     return items
@@ -128,8 +128,7 @@ def _collective_item(
     node: Reduction,
     loops: tuple[Loop, ...],
     order: int,
-    threads: tuple[ParallelType, ...],
-    grid: tuple[ParallelType, ...],
+    across: Across,
 ) -> Item:
     out = node.output
     width = 1
@@ -151,21 +150,33 @@ def _collective_item(
     src = tuple(_first_of_run(s, lane) if isinstance(s, k.Ref) else s for s in src)
     dtypes = [r.buffer.dtype for r in dst]
     pred = land(*guards) if guards else k.TRUE
-    work = ctx.workspace(dtypes, threads, width) if threads else ()
+    threads, cluster, grid = across
+    sends_by_warps = bool(cluster) and ctx.reduces_whole_warps(threads)
+    work = ctx.workspace(dtypes, threads, width) if threads and not sends_by_warps else ()
     statement: k.Stmt
+    if grid and cluster_size(ctx.dims) > 1:
+        raise ScheduleError(
+            f"{out.name} is reduced across the grid in a kernel whose blocks are clusters",
+            expected="a reduction across clusters alone, or without clusters",
+            given=str(out),
+        )
     if grid:
         if ctx.block_guards(node):
             raise ScheduleError(
                 f"the grid reduction {out.name} reads the result of another, which only one block holds",
                 hint="reduce all axes of blocks in one step: rfactor the others",
             )
-        if any(loop.is_real for loop in loops):
+        if any(loop.is_real for loop in loops) and not out.everywhere:
             raise ScheduleError(
                 f"the grid reduction {out.name} stands in a serial loop, "
                 "where its iterations would share scratch memory",
-                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis",
+                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis; "
+                "or all_reduce, whose iterations may follow one another",
             )
         statement = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
+    elif cluster:
+        exchange = ctx.exchange(dtypes, threads, width)
+        statement = k.ClusterReduce(node.op, dst, src, threads, pred, work, exchange, width)
     else:
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
     # A collective may stand under what is the same in all threads of a block.
@@ -225,7 +236,9 @@ def _grid_reduce(
     blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
     kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
     groups = product(launched.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
-    flag = ctx.last_block.set_by(node).symbol
-    partials = tuple(ctx.global_scratch("partial", dtype, blocks * kept * width, False) for dtype in dtypes)
+    everywhere = node.output.everywhere
+    flag = None if everywhere else ctx.last_block.set_by(node).symbol
+    room = blocks * kept * width * (2 if everywhere else 1)
+    partials = tuple(ctx.global_scratch("partial", dtype, room, False) for dtype in dtypes)
     semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)
     return k.GridReduce(node.op, dst, src, grid, threads, pred, work, partials, semaphore, flag, width)

@@ -201,7 +201,7 @@ def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int
         (k.Ref(total, ZERO),),
         (k.Ref(carry.buffer, carry.index - lane),),
         axis,
-        ctx.workspace([out.dtype], (axis,), width),
+        ctx.workspace([out.dtype], (axis,), width, scans=True),
         width,
     )
     body: list[k.Stmt] = [

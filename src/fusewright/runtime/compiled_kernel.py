@@ -16,11 +16,11 @@ from fusewright.cuda.driver import ArgLayout, Launcher, PackedArgs
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.ir import scheduled_text
-from fusewright.kernel.ir import Kernel
+from fusewright.kernel.ir import Kernel, is_cooperative
 from fusewright.runtime.arguments import Size, Source, Stride
 from fusewright.runtime.disk_cache import DiskCache
 from fusewright.runtime.identity import kernel_name
-from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes
+from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes, check_resident
 from fusewright.runtime.machine_code import MachineCode
 from fusewright.runtime.occupancy import most_registers
 from fusewright.runtime.passed_values import argument_code
@@ -124,6 +124,11 @@ class CompiledKernel:
     def has_fixed_block(self) -> bool:
         """Whether all launches have the same threads a block, whatever the sizes."""
         return all(as_int(extent) is not None for extent in self.kernel.block)
+
+    @cached_property
+    def is_cooperative(self) -> bool:
+        """Whether its blocks wait for each other, so that a launch has as many as the GPU holds at once."""
+        return is_cooperative(self.kernel)
 
     def with_register_limit(self, limit: int | None, tracer: Tracer = SILENT) -> CompiledKernel:
         """This kernel, compiled to use at most `limit` registers a thread (None: what it needs).
@@ -229,9 +234,20 @@ class CompiledKernel:
 
         Raises:
             CompileError: as `cubin`. DriverError: the device does not take the code.
+            ScheduleError: blocks that wait for each other are more than the device holds at once.
         """
         code = self.code(shape.threads, tracer=tracer)
-        return code.launcher(device, shape.grid, shape.block, shape.shared_bytes, self._packed, tracer)
+        if self.is_cooperative:
+            check_resident(shape, code.resources(tracer), self.hardware)
+        return Launcher(
+            code.loaded(device, tracer),
+            shape.grid,
+            shape.block,
+            shape.shared_bytes,
+            self._packed,
+            cooperative=self.is_cooperative,
+            cluster=(self.kernel.cluster, 1, 1) if self.kernel.cluster > 1 else None,
+        )
 
     @cached_property
     def _packed(self) -> PackedArgs:

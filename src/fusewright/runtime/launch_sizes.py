@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, HardwareInfo
 from fusewright.cuda.driver import Dim3
+from fusewright.cuda.nvrtc import Resources
+from fusewright.kernel.ir import Kernel
 from fusewright.lower import check_symbols
 from fusewright.runtime.arguments import Size, Workspace
+from fusewright.runtime.occupancy import occupancy
 from fusewright.sym import Symbol, to_function
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ class LaunchSizes:
 
     def __init__(self, kernel: CompiledKernel) -> None:
         body, self._hardware = kernel.kernel, kernel.hardware
+        self._is_cooperative = kernel.is_cooperative
         most = self._hardware.max_threads_per_block
         self._max_threads = min(most, body.max_threads or most)
         sources = kernel.symbols.items()
@@ -66,7 +70,8 @@ class LaunchSizes:
         An extent is at least 1: a reduction of nothing still has a result to write.
 
         Raises:
-            ScheduleError: sizes that the kernel was not made for, or a block that the GPU cannot hold.
+            ScheduleError: sizes that the kernel was not made for, a block that the GPU cannot hold, or more
+                blocks than it holds at once where they wait for each other.
         """
         check_symbols(values)
         gx, gy, gz, bx, by, bz, shared = self._extents(values)
@@ -74,11 +79,44 @@ class LaunchSizes:
             (max(1, gx), max(1, gy), max(1, gz)), (max(1, bx), max(1, by), max(1, bz)), shared
         )
         _check(shape, self._hardware, self._max_threads)
+        if self._is_cooperative:
+            check_resident(shape, Resources(), self._hardware)
         return shape
 
     def workspaces(self, values: Mapping[Symbol, int]) -> tuple[int, ...]:
         """The elements of each workspace argument, at least one, in argument order."""
         return tuple(max(1, count) for count in self._workspaces(values))
+
+
+def check_cluster(kernel: Kernel, hardware: HardwareInfo) -> None:
+    """ScheduleError if the GPU has no clusters of so many blocks."""
+    most = hardware.max_cluster
+    if kernel.cluster > most:
+        has = f"at most {most} blocks a cluster" if most > 1 else "no clusters, which GPUs since sm_90 have"
+        raise ScheduleError(
+            f"clusters of {kernel.cluster} blocks do not fit",
+            expected=f"{has}, on {hardware.name}",
+            given=kernel.cluster,
+            hint="split the axis that is bound to cluster_x by a smaller factor, or bind it to a loop",
+        )
+
+
+def check_resident(shape: LaunchShape, resources: Resources, hardware: HardwareInfo) -> None:
+    """ScheduleError unless a GPU holds all blocks of a cooperative launch at once.
+
+    Args:
+        resources: what a thread and a block take; empty before the kernel is compiled.
+    """
+    held = occupancy(resources, shape.threads, shape.shared_bytes, hardware)
+    if prod(shape.grid) > held.blocks * hardware.sm_count:
+        raise ScheduleError(
+            "the blocks of the launch wait for each other, but not all of them are resident at once",
+            expected=f"at most {held.blocks * hardware.sm_count} blocks on {hardware.name}, whose "
+            f"{hardware.sm_count} SMs hold {held}",
+            given=f"{prod(shape.grid)} blocks",
+            hint="give each block more of the work, by a serial axis beside that of the blocks, or fewer "
+            "threads, registers or less shared memory",
+        )
 
 
 def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:

@@ -8,7 +8,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
 from fusewright.ir.fusion import Fusion, Output, copy_axes
-from fusewright.ir.node import Copy, Node
+from fusewright.ir.node import Copy, Node, Reduction
 from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
 
@@ -84,6 +84,7 @@ def cache_before(
         raise ScheduleError(f"cache_before: {tensor.name} is an input", hint="cache_after caches an input")
     new = fusion.new_tensor(tensor.logical, tensor.dtype, root=tensor.root)
     new.loop = tensor.loop
+    new.everywhere, tensor.everywhere = tensor.everywhere, False
     twins: dict[IterDomain, IterDomain] = {axis: fusion.copy_axis(axis) for axis in tensor.shape}
     reduces = len(twins) != len(tensor.logical) or tensor.root is not None
     if not reduces:
@@ -146,9 +147,9 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
                 hint="cache_after or cache_before gives a copy to place",
             )
         return
-    if memory not in (MemoryType.local, MemoryType.shared):
+    if memory not in (MemoryType.local, MemoryType.shared, MemoryType.global_):
         raise ScheduleError(
-            f"set_memory_type: {tensor.name} can be in local or shared memory", given=memory.name
+            f"set_memory_type: {tensor.name} can be in local, shared or global memory", given=memory.name
         )
     tensor.memory = memory
 
@@ -170,6 +171,18 @@ def allow_unaligned(fusion: Fusion, tensor: TensorView) -> None:
 def _is_in_global(node: Node | None) -> bool:
     source = node.inputs[0] if node is not None else None
     return isinstance(source, TensorView) and source.memory is MemoryType.global_ and not source.is_cpu
+
+
+def all_reduce(fusion: Fusion, tensor: TensorView) -> None:
+    """All blocks that a reduction is spread over get its result."""
+    if not isinstance(tensor.definition, Reduction):
+        raise ScheduleError(
+            f"all_reduce: {tensor.name} is no result of a reduction",
+            hint="the result of rfactor that is to be reduced across blocks is the tensor itself",
+        )
+    for sibling in tensor.definition.outputs:
+        if isinstance(sibling, TensorView):
+            sibling.everywhere = True
 
 
 def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding: int) -> None:
@@ -198,6 +211,23 @@ def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding
     if padding < 0:
         raise ScheduleError("store_along: padding is a number of elements", given=str(padding))
     tensor.storage = Storage(tuple(tensor.loop[position] for position in positions), padding)
+
+
+def prefetch(fusion: Fusion, tensor: TensorView) -> None:
+    """The tensor is loaded one iteration ahead of the loop that it is inlined into."""
+    node = tensor.definition
+    loads = node is not None and (node.traits.move or node.traits.indexed)
+    if node is None or not loads or not fusion.is_input(node.inputs[0]) or len(node.tensor_inputs) > 1:
+        raise ScheduleError(
+            f"prefetch: {tensor.name} is not copied from an input", hint="cache_after makes such a copy"
+        )
+    if tensor.memory is not MemoryType.local:
+        raise ScheduleError(
+            f"prefetch: {tensor.name} is in {tensor.memory.name} memory",
+            expected=MemoryType.local.name,
+            given=tensor.memory.name,
+        )
+    tensor.prefetched = True
 
 
 def set_allocation_as_loop(fusion: Fusion, tensor: TensorView) -> None:

@@ -11,7 +11,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, Parallel
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
-from fusewright.schedule import caching, completion, inlining, propagate, transforms
+from fusewright.schedule import caching, circular, completion, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.text import ROLES, call_text, to_python
@@ -90,8 +90,12 @@ class Schedule:
         "assume_multiple",
         "set_memory_type",
         "store_along",
+        "circular_buffer",
+        "warp_specialize",
         "set_allocation_as_loop",
+        "prefetch",
         "accumulate_in_registers",
+        "all_reduce",
         "transform_like",
         "bounded_transform_backward",
         "parallelize_like",
@@ -276,7 +280,11 @@ class Schedule:
 
     @_primitive
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:
-        """Places an intermediate tensor in registers (local) or shared memory."""
+        """Places an intermediate tensor in registers (local), shared or global memory.
+
+        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
+        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
         caching.set_memory_type(self.fusion, tensor, memory_type)
 
     @_primitive
@@ -300,6 +308,37 @@ class Schedule:
         caching.store_along(self.fusion, tensor, dims, padding)
 
     @_primitive
+    def circular_buffer(
+        self, tensor: TensorView, stages: int, prefetch_distance: int = -1, pos: int = -1
+    ) -> None:
+        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+
+        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
+        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
+        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
+        many less than stages) are on their way, or there, beyond those that are read no more.
+        """
+        circular.circular_buffer(self.fusion, tensor, stages, prefetch_distance, pos)
+
+    @_primitive
+    def warp_specialize(
+        self,
+        tensor: TensorView,
+        number_of_stages: int,
+        prefetch_distance: int,
+        parallel_type: ParallelType,
+        num_registers: Sequence[int] | None = None,
+        pos: int = -1,
+    ) -> None:
+        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+
+        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        """
+        circular.warp_specialize(
+            self.fusion, tensor, number_of_stages, prefetch_distance, parallel_type, num_registers, pos
+        )
+
+    @_primitive
     def set_allocation_as_loop(self, tensor: TensorView) -> None:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
 
@@ -308,12 +347,29 @@ class Schedule:
         caching.set_allocation_as_loop(self.fusion, tensor)
 
     @_primitive
+    def prefetch(self, tensor: TensorView) -> None:
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+
+        Its load is in flight while the iteration before works. It takes twice the registers.
+        """
+        caching.prefetch(self.fusion, tensor)
+
+    @_primitive
     def accumulate_in_registers(self, tensor: TensorView) -> TensorView:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
 
         What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
         """
         return completion.accumulate_in_registers(self.fusion, tensor)
+
+    @_primitive
+    def all_reduce(self, tensor: TensorView) -> None:
+        """Gives the result of a reduction across blocks to all of them, which wait for each other.
+
+        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
+        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        """
+        caching.all_reduce(self.fusion, tensor)
 
     # ---- propagation
 

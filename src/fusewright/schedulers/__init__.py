@@ -4,7 +4,8 @@ What lives here: `base` (the protocol, what a scheduler is told, and how it is a
 asked), `heuristics` (a user's, in the place of a scheduler's own), `plugins` (the default registry, and how
 users extend it), `cost` (estimates), `params` (their decisions), `io` (caches of inputs and outputs, which
 all schedulers make alike), `reference_map`, `pointwise_space`, `reduction_space` and `inner_outer_space` (the
-dimensions that one kernel iterates over), `reduction_loops` (what schedulers of reductions do alike), `banks`
+dimensions that one kernel iterates over), `reduction_loops` (what schedulers of reductions do alike),
+`held_length` (how many threads hold a row), `held_rows` (what they hold of it, and where), `banks`
 (of shared memory), `contraction` (what a matrix product costs), `sizes` (arithmetic), and one file a
 scheduler. Schedulers do not import each other. It may import core, sym, ir, ops, analyze, rewrite and
 schedule.
@@ -35,7 +36,9 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler, key_of, untuned
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
+from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
+from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import (
     GIVEN,
     CircularBufferOptions,
@@ -45,6 +48,7 @@ from fusewright.schedulers.params import (
     GemmTile,
     HeuristicParams,
     InnerOuterParams,
+    InnerOuterPersistentParams,
     LaunchParams,
     Legal,
     MatmulParams,
@@ -97,6 +101,8 @@ __all__ = [
     "Heuristic",
     "HeuristicParams",
     "InnerOuterParams",
+    "InnerOuterPersistentParams",
+    "InnerOuterPersistentScheduler",
     "InnerOuterScheduler",
     "InnerPersistentScheduler",
     "LaunchParams",
@@ -105,6 +111,7 @@ __all__ = [
     "MatmulParams",
     "MmaMacro",
     "MmaMacroEncode",
+    "OuterPersistentScheduler",
     "Part",
     "Planner",
     "PointwiseParams",

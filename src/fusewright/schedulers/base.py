@@ -214,11 +214,15 @@ def _check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
 
 
 def prepare(scheduler: Scheduler, fusion: Fusion) -> Planner | Reject:
-    """`scheduler.prepare(fusion)`, checked.
+    """`scheduler.prepare(fusion)`, checked. A scheduler of a user's is not asked about what no kernel holds.
 
     Raises:
         SchedulerError: a registered scheduler failed, or returned something else.
     """
+    if not is_built_in(scheduler) and scheduler.type is not SchedulerType.expr_eval:
+        whole = next((node for node in fusion.nodes if node.traits.whole), None)
+        if whole is not None:
+            return Reject(f"torch computes {whole.label}")
     with naming(scheduler, "prepare"):
         answer = scheduler.prepare(fusion)
     if not isinstance(answer, Reject) and (isinstance(answer, type) or not callable(answer)):

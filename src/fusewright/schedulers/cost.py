@@ -154,6 +154,10 @@ class CostModel:
         """
         return partial(self._cost, facts, hardware, reads, speed, steps)
 
+    def exceeds_l2(self, facts: Facts, hardware: HardwareInfo) -> bool:
+        """Whether more is read than the L2 cache holds: none of it is there when it is read again."""
+        return self._traffic.read(facts) > hardware.l2_bytes
+
     def seconds_an_sm(self, facts: Facts, hardware: HardwareInfo) -> float:
         """What one SM would take for all of the traffic, at its share of a copy's speed."""
         moved = self._traffic.read(facts) + self._traffic.written(facts)

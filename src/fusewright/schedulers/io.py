@@ -17,7 +17,7 @@ from fusewright.analyze.vectorize import (
     unit_stride_axis,
     widest_access,
 )
-from fusewright.core.enums import ParallelType
+from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
@@ -40,10 +40,11 @@ class Ports:
     stores: tuple[TensorView, ...]
 
 
-def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
+def cache_inputs_and_outputs(schedule: Schedule, streamed: Collection[TensorView] = ()) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
     What relabels an input, or reads it by index, is a load already; all other uses of an input share one.
+    streamed: inputs whose lines leave the caches first, as they are read once.
     """
     fusion = schedule.fusion
     for value in fusion.inputs:
@@ -51,7 +52,9 @@ def cache_inputs_and_outputs(schedule: Schedule) -> Ports:
             continue
         uses = (use for use in value.uses if not is_own_load(fusion, use) or use.inputs[0] is not value)
         plain = [use.output for use in uses]
-        if len(plain) == len(value.uses):
+        if value in streamed:
+            schedule.cache_after(value, cache_op=CacheOp.streaming)
+        elif len(plain) == len(value.uses):
             schedule.cache_after(value)
         elif plain:
             schedule.cache_after(value, cached_uses=plain)

@@ -90,7 +90,7 @@ class ReductionScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
-        ports = cache_inputs_and_outputs(schedule)
+        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         if params.fastest_dim:

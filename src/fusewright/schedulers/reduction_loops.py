@@ -18,6 +18,7 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError for params that need rows where every dimension is reduced."""
     if not space.iteration:
         params.expect("fastest_dim", True, "where every dimension is reduced")
+        params.expect("unroll_factor_iter_dom", 1, "where every dimension is reduced")
         if params.multiple_reds_per_blk:
             raise ParamsError(
                 path="lparams.bdimy",
@@ -40,11 +41,19 @@ def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> Te
     return reference
 
 
-def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> None:
-    """[I, ..] -> [BIDx, ..], or [BIDx, TIDy, ..] with several rows a block."""
+def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams, serial: int = 0) -> None:
+    """[I, ..] -> [BIDx, ..], or [BIDx, TIDy, ..] with several rows a block.
+
+    Rows that a thread has in flight (inner kernels) are an axis before the last `serial` ones.
+    """
     if params.multiple_reds_per_blk:
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.parallelize(tensor, 1, ParallelType.block_y)
+    if params.rows_in_flight > 1:
+        schedule.split(tensor, 0, params.rows_in_flight)
+        position = len(tensor.loop) - serial - 1
+        schedule.reorder(tensor, {1: position})
+        schedule.parallelize(tensor, position, ParallelType.unroll)
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
 
 
@@ -72,24 +81,35 @@ def distribute(
 
 
 def inline(
-    schedule: Schedule, space: ReductionSpace, partials: Sequence[TensorView], width: int, load_position: int
+    schedule: Schedule,
+    space: ReductionSpace,
+    partials: Sequence[TensorView],
+    width: int,
+    load_position: int,
+    columns: Sequence[TensorView] = (),
+    placed: Sequence[TensorView] = (),
+    side_by_side: bool = False,
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
-    So the loads of a whole unrolled stretch are in flight together.
+    So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that
+    loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results of
+    that stretch are made before one collective combines them all.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
-    early = [load for load in loads if load not in space.after and _feeds(load, set(partials))]
+    early = [load for load in loads if load not in space.after and _feeds(load, {*partials, *columns})]
+    if side_by_side:
+        early += [tensor for partial in partials for tensor in _states(partial)]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
-    runs = _runs(partials, early) if width > 1 else []
+    runs = combined_runs(partials, early) if width > 1 else []
     if runs:
         schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
-    inline_rest(schedule, {*early, *runs})
+    inline_rest(schedule, {*early, *runs, *placed})
 
 
-def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
+def combined_runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
     """What is reduced by an operation that combines values as a run, and so kept side by side."""
     found: dict[TensorView, None] = {}
     for partial in partials:
@@ -97,6 +117,12 @@ def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[T
         if isinstance(node, Reduction) and node.op.combine_run:
             found.update(dict.fromkeys(node.tensor_inputs))
     return [tensor for tensor in found if tensor not in loads]
+
+
+def _states(tensor: TensorView) -> list[TensorView]:
+    """All results of the node that computes `tensor`."""
+    assert tensor.definition is not None
+    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
 
 
 def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -80,6 +80,13 @@ class ReductionSpace:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset(self.concrete)
 
+    @property
+    def read_once(self) -> frozenset[TensorView]:
+        """The inputs of which one load reads an element for each point of the space."""
+        full = [access for access in self.loads if self.is_full(access) and not access.by_index]
+        tensors = [access.tensor for access in self.loads]
+        return frozenset(each.tensor for each in full if tensors.count(each.tensor) == 1)
+
     def has_every_element(self, tensor: TensorView) -> bool:
         """Whether a computed tensor has an element for each point of the space."""
         covered = self.maps.get(tensor, {})
@@ -119,7 +126,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
         if any(a.is_reduction != mapped[a].is_reduction for a in reference.logical):
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
     after = computed_after(fusion, reductions)
-    problem = _uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
+    problem = uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
     problem = problem or _misplaced(fusion, reference, maps)
     if problem is not None:
         return problem
@@ -205,10 +212,14 @@ def _is_reduced(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.is_reduction
 
 
-def _uncovered(
-    fusion: Fusion, reference: TensorView, maps: dict[TensorView, AxisMap], after: set[TensorView]
+def uncovered(
+    fusion: Fusion,
+    reference: TensorView,
+    maps: dict[TensorView, AxisMap],
+    after: set[TensorView],
+    leave_out: Collection[TensorView] = (),
 ) -> str | None:
-    """Why a tensor does not fit the reference's loops, or None."""
+    """Why a tensor does not fit the reference's loops, or None. Those of `leave_out` have others."""
     iteration = [a for a in reference.logical if not a.is_reduction and not a.is_broadcast]
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
@@ -216,7 +227,7 @@ def _uncovered(
     reductions = [n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction]
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
-            if not isinstance(tensor, TensorView):
+            if not isinstance(tensor, TensorView) or tensor in leave_out:
                 continue
             covered = maps.get(tensor)
             if covered is None:

@@ -20,12 +20,14 @@ class Activity:
     """The active lanes among `blocks` x `threads`.
 
     `mask` is None where all are active, else a bool tensor that broadcasts to (blocks, threads). At least one
-    lane is active: a guard that leaves none makes no Activity.
+    lane is active: a guard that leaves none makes no Activity. `team` are the threads that collectives wait
+    for, those of a role, bool (threads,); None: all of the block.
     """
 
     blocks: int
     threads: int
     mask: Tensor | None = None
+    team: Tensor | None = None
     # The last few results of `narrow`, with the conditions kept alive: a guard that is met again costs
     # nothing, and gives the same mask object, by which registers see that they were written under it.
     _narrowed: dict[int, tuple[Tensor, Activity | None]] = field(default_factory=dict, repr=False)
@@ -45,7 +47,7 @@ class Activity:
         if bool(mask.all()):
             result = self
         elif bool(mask.any()):
-            result = Activity(self.blocks, self.threads, mask)
+            result = Activity(self.blocks, self.threads, mask, self.team)
         if len(self._narrowed) >= KEPT_GUARDS:
             self._narrowed.pop(next(iter(self._narrowed)))
         self._narrowed[id(condition)] = (condition, result)
@@ -79,9 +81,16 @@ class Activity:
 
     @cached_property
     def whole_blocks(self) -> Tensor | None:
-        """Which blocks are active, bool (blocks,); None if some block is active only in part."""
+        """Which blocks are active, bool (blocks,); None if a block, or its team, is active only in part."""
         if self.mask is None:
             return torch.ones(self.blocks, dtype=torch.bool)
         every = self.mask.expand(self.blocks, self.threads)
+        if self.team is not None:
+            every = every[:, self.team]
         some = every.any(dim=1)
         return some if bool((every.all(dim=1) == some).all()) else None
+
+    @property
+    def team_size(self) -> int:
+        """How many threads of a block a collective waits for."""
+        return self.threads if self.team is None else int(self.team.sum())

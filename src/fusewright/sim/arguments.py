@@ -29,13 +29,21 @@ _WRITTEN = 1
 class Arguments:
     """The arguments of a launch: buffers, values of user's scalars (1, 1), values of size symbols.
 
-    `outputs` are the tensors that the kernel is to write, with what is known of the memory they lie in.
+    `outputs` are the tensors that the kernel is to write, with what is known of the memory they lie in;
+    `regions` are those of all buffers whose accesses are logged.
     """
 
     buffers: Mapping[Buffer, LinearMemory]
     scalars: Mapping[ScalarParam, Tensor]
     sizes: Mapping[Symbol, int]
     outputs: Sequence[_Output]
+    regions: Sequence[Region]
+
+    def forget_accesses(self) -> None:
+        """All accesses to global memory so far come before those from now on."""
+        for region in self.regions:
+            if region.log is not None:
+                region.log.clear_all()
 
     def check_written(self, kernel: Kernel) -> None:
         """An UnwrittenOutputError if an element of an output was never stored to, in whichever buffer."""
@@ -158,10 +166,12 @@ def bind_arguments(
             tensors.append(_tensor(param, arg, sizes))
     buffers: dict[Buffer, LinearMemory] = {}
     to_write: list[_Output] = []
+    regions: list[Region] = []
     for group in _overlapping(tensors):
         undefined = len(group) == 1 and group[0].is_undefined
         keeps_tags = (undefined and uninitialized) or (outputs and any(each.is_output for each in group))
         region = _region(group, usage, races=races, tags=keeps_tags)
+        regions += [] if region is None else [region]
         for each in group:
             first = (each.start - group[0].start) // region.granule_bytes if region is not None else 0
             buffer = each.param.buffer
@@ -182,7 +192,7 @@ def bind_arguments(
                 to_write.append(_Output(each, region, first))
         if undefined:
             _undefine(group[0])
-    return Arguments(buffers, scalars, sizes, to_write)
+    return Arguments(buffers, scalars, sizes, to_write, regions)
 
 
 def _scalar(param: ScalarParam, arg: Argument) -> Tensor:

@@ -13,17 +13,23 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
+from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.op import ReductionOp, States, converted, selected
+from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
     Barrier,
     BlockReduce,
     BlockScan,
+    Buffer,
+    ClusterReduce,
+    GridBarrier,
     GridReduce,
     Operand,
     Ref,
 )
+from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.machine import Machine
 from fusewright.sim.memory import LinearMemory, LocalMemory
@@ -39,17 +45,46 @@ def run_barrier(machine: Machine, stmt: Barrier) -> None:
     machine.pass_barrier()
 
 
+def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
+    launch = machine.program.launch
+    if machine.blocks != launch.blocks:
+        raise Fault(SimulationError, "a grid barrier needs all blocks at once")
+    present = machine.arrive("a grid barrier")
+    if not bool(present.all()):
+        block = int((~present).nonzero()[0])
+        problem = "a grid barrier is reached by other blocks but not this one"
+        raise Fault(SimulationError, problem, block * machine.threads)
+    machine.program.arguments.check_zero(stmt.semaphore, "at a grid barrier")
+    machine.pass_grid_barrier()
+
+
 def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     machine.arrive("a block reduction")
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.axes)
     contributions = _contributions(machine, stmt)
     block = tuple(reversed(machine.program.launch.block))
     dims = tuple(THREAD_DIMS[axis] for axis in stmt.axes)
     reduced = _reduce(machine, stmt, contributions, (machine.blocks, *block), dims)
-    for k in range(stmt.width):
-        dst = [shifted(ref, k) for ref in stmt.dst]
-        into = tuple(machine.load(ref)[0] for ref in dst)
-        store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced))
+    _store_results(machine, stmt, reduced, machine.active)
+
+
+def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
+    cluster = machine.program.kernel.cluster
+    present = machine.arrive("a cluster reduction").view(-1, cluster)
+    missing = (present.any(1, keepdim=True) & ~present).reshape(-1)
+    if bool(missing.any()):
+        problem = "a cluster reduction is reached by other blocks of the cluster but not this one"
+        raise Fault(SimulationError, problem, int(missing.nonzero()[0]) * machine.threads)
+    use_workspace(machine, stmt, stmt.axes)
+    block = dict(zip(THREAD_AXES, machine.program.launch.block))
+    reduced = math.prod(block[axis] for axis in stmt.axes)
+    # Where no warp is of one group alone, each group sends what it found.
+    senders = machine.threads // WARP_SIZE if reduced % WARP_SIZE == 0 else machine.threads
+    _use_scratch(machine, stmt.exchange, stmt.width * senders * cluster)
+    contributions = _contributions(machine, stmt)
+    dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), _BLOCK_DIMS[ParallelType.grid_x])
+    shape = (machine.blocks // cluster, cluster, *reversed(machine.program.launch.block))
+    _store_results(machine, stmt, _reduce(machine, stmt, contributions, shape, dims), machine.active)
 
 
 def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
@@ -59,7 +94,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     present = machine.arrive("a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     _check_groups(machine, stmt, present)
-    use_workspace(machine, stmt)
+    use_workspace(machine, stmt, stmt.thread_axes)
     _use_partials(machine, stmt, present)
     contributions = _contributions(machine, stmt)
     dims = (
@@ -67,20 +102,30 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
         *(_BLOCK_DIMS[axis] for axis in stmt.grid_axes),
     )
     reduced = _reduce(machine, stmt, contributions, (*grid, *block), dims)
+    if stmt.is_last is None:
+        _store_results(machine, stmt, reduced, machine.active)
+        return
     last = present[:, None] & _last_blocks(machine, stmt.grid_axes)
     only_block = last.numel() == 1
     machine.name_value(stmt.is_last, int(last) if only_block else last)
     active = machine.active.narrow(1 if only_block else last)
     assert active is not None  # every group that is present has a last block
     defined = last if machine.active.mask is None else last | ~machine.active.mask
+    _store_results(machine, stmt, reduced, active)
+    for ref in (shifted(ref, k) for k in range(stmt.width) for ref in stmt.dst):
+        memory = machine.memory(ref.buffer)
+        if isinstance(memory, LocalMemory) and not only_block:
+            memory.forget(machine.index(ref.index), defined, machine.active)
+
+
+def _store_results(
+    machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce, reduced: States, active: Activity
+) -> None:
+    """dst = combine(dst, reduced) in the active lanes."""
     for k in range(stmt.width):
         dst = [shifted(ref, k) for ref in stmt.dst]
         into = tuple(machine.load(ref, 1, active)[0] for ref in dst)
         store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced), active)
-        for ref in dst:
-            memory = machine.memory(ref.buffer)
-            if isinstance(memory, LocalMemory) and not only_block:
-                memory.forget(machine.index(ref.index), defined, machine.active)
 
 
 OperandT = TypeVar("OperandT", bound=Operand)
@@ -93,7 +138,7 @@ def shifted(operand: OperandT, k: int) -> OperandT:
     return replace(operand, index=add(operand.index, k))
 
 
-def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
+def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce) -> States:
     """What each lane brings, (width, blocks, threads) a state; the identity where the predicate is 0."""
     op = stmt.op
     dtype = input_dtype(stmt.op, stmt.dst)
@@ -118,7 +163,7 @@ def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
 
 def _reduce(
     machine: Machine,
-    stmt: BlockReduce | GridReduce,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
     states: States,
     shape: tuple[int, ...],
     dims: tuple[int, ...],
@@ -162,15 +207,48 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
     return tuple(state[..., 0] for state in states)
 
 
-def use_workspace(machine: Machine, stmt: BlockReduce | BlockScan | GridReduce) -> None:
-    """Check that the scratch in shared memory is large enough, and undefine it."""
-    for buffer in stmt.workspace:
+def use_workspace(
+    machine: Machine,
+    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
+    axes: Sequence[ParallelType] = (),
+) -> None:
+    """Check that the scratch in shared memory is large enough, and that no reduction before may still use it;
+    undefine it. `axes`: of a reduction.
+    """
+    of_block = machine.active.team is None or tuple(axes) == (ParallelType.block_x,)
+    shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
+    _use_scratch(machine, stmt.workspace, stmt.width * machine.active.team_size // shared_by)
+    for buffer in filter(None, stmt.workspace):
+        if isinstance(stmt, BlockReduce) and stmt.ordered:
+            _check_ordered(machine, buffer)
+    machine.collectives[tuple(axes)] += 1
+    for buffer in filter(None, stmt.workspace):
+        machine.scratch[buffer] = (tuple(axes), machine.collectives[tuple(axes)], machine.epoch)
+
+
+def _use_scratch(machine: Machine, buffers: Sequence[Buffer | None], needed: int) -> None:
+    for buffer in buffers:
         if buffer is None:
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * machine.threads)
+        _check_room(memory, needed)
         memory.clobber()
+
+
+def _check_ordered(machine: Machine, buffer: Buffer) -> None:
+    """A Fault unless all threads have passed a barrier since the buffer was last used as a workspace.
+
+    A collective along the same axes has one inside.
+    """
+    before = machine.scratch.get(buffer)
+    if before is None:
+        return
+    axes, count, epoch = before
+    if machine.collectives[axes] == count and int(torch.as_tensor(machine.epoch - epoch).min()) == 0:
+        raise Fault(
+            RaceError, f"race: threads may still read `{buffer.name}`, for the reduction before this one"
+        )
 
 
 def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
@@ -187,12 +265,13 @@ def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
     for buffer in stmt.partials:
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * launch.blocks * threads_left)
+        turns = 2 if stmt.is_last is None else 1
+        _check_room(memory, stmt.width * launch.blocks * threads_left * turns)
     semaphore = machine.memory(stmt.semaphore)
     assert isinstance(semaphore, LinearMemory)
     _check_room(semaphore, launch.blocks // group)
     machine.program.arguments.check_zero(stmt.semaphore, "when the reduction starts")
-    if group == 1:
+    if group == 1 or stmt.is_last is None:
         return
     for scratch in (*stmt.partials, stmt.semaphore):
         before = machine.published.get(scratch)

@@ -53,6 +53,12 @@ class IndexEvaluator:
         # The memoised expressions that each bound symbol occurs in.
         self._dependents: dict[Symbol, list[Expr]] = {}
 
+    def copy(self) -> IndexEvaluator:
+        """Another with the same values, for threads that go on by themselves."""
+        new = IndexEvaluator(self._builtins)
+        new._bound.update(self._bound)
+        return new
+
     def bind(self, symbol: Symbol, value: Lanes) -> None:
         """Give `symbol` a value; forgets what was computed from its former one."""
         old = self._bound.get(symbol)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fusewright.core.dtype import DataType
-from fusewright.core.errors import OutOfBoundsError, SimulationError
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import DeadlockError, OutOfBoundsError, SimulationError
 from fusewright.core.op import CombineSpelling
 from fusewright.kernel.ir import (
     BLOCK_AXES,
@@ -33,15 +35,32 @@ from fusewright.kernel.text import statement_text
 from fusewright.sim import races
 from fusewright.sim.activity import Activity
 from fusewright.sim.arguments import Arguments
+from fusewright.sim.clocks import Clocks
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import IndexEvaluator, Lanes
 from fusewright.sim.launch import Launch
+from fusewright.sim.mbarriers import Mbarriers
 from fusewright.sim.memory import Access, Filled, LinearMemory, LocalMemory, Memory, Region
 from fusewright.sim.report import SimReport
 from fusewright.sim.usage import Usage
 from fusewright.sym import Symbol
 
-Handler = Callable[["Machine", Any], None]
+
+class Blocked:
+    """A wait that cannot go on. The same object comes again as long as that is so.
+
+    Attributes:
+        what: what is waited for, as a sentence about its state.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+
+#: What runs statements: it stops, if ever, where a wait cannot go on.
+Steps = Generator[Blocked, None, None]
+# What executes a statement, at once or, where statements are nested in it, in steps.
+Handler = Callable[["Machine", Any], Steps | None]
 
 # The arena is padded to this, so that the arenas of all blocks are equally aligned.
 _ARENA_UNIT = 128
@@ -81,6 +100,17 @@ class Program:
     handlers: dict[type[Stmt], Handler]
 
 
+@dataclass(eq=False)
+class Turn:
+    """What is a role's own while others go on: its lanes, loops and scopes, the statements it runs."""
+
+    role: int | None
+    active: Activity
+    index: IndexEvaluator
+    scopes: list[dict[Symbol | Buffer, None]]
+    steps: Steps | None = None
+
+
 class Machine:
     """Runs blocks first_block .. first_block + blocks - 1 of a launch.
 
@@ -90,6 +120,11 @@ class Machine:
         index: values of index expressions. active: the lanes that execute now.
         epoch: barriers passed, an int or one number a block (blocks, 1).
         published: by scratch buffer of grid reductions, the blocks (bool) that have used it.
+        collectives: how many reductions and scans of the block there were, by their axes.
+        scratch: for each workspace the axes of what used it last, its number, and the epoch then.
+        clocks: what happens before what, where mbarriers and roles order it; None where barriers alone do.
+        role: the number of the role that has its turn; None: the whole block goes on together.
+        mbarriers: those that have begun.
     """
 
     def __init__(self, program: Program, first_block: int, blocks: int) -> None:
@@ -101,6 +136,12 @@ class Machine:
             self.index.bind(symbol, value)
         self.epoch: int | Tensor = 0
         self.published: dict[Buffer, Tensor] = {}
+        self.collectives: Counter[tuple[ParallelType, ...]] = Counter()
+        self.scratch: dict[Buffer, tuple[tuple[ParallelType, ...], int, int | Tensor]] = {}
+        roles = program.usage.roles
+        self.clocks = None if roles is None else Clocks(first_block, blocks, roles(program.launch.block))
+        self.role: int | None = None
+        self.mbarriers: dict[Buffer, Mbarriers] = {}
         self._memories: dict[Buffer, Memory] = dict(program.arguments.buffers)
         self._scalars = dict(program.arguments.scalars)
         self._scopes: list[dict[Symbol | Buffer, None]] = [{}]  # as ordered sets
@@ -117,13 +158,21 @@ class Machine:
 
     def run(self, body: Sequence[Stmt]) -> None:
         """Execute statements. A mistake of a lane raises a SimulationError with its place."""
+        for blocked in self.steps(body):
+            fault = Fault(DeadlockError, f"deadlock: {blocked.what}, and nobody else is there")
+            raise self._error(fault, body[0])
+
+    def steps(self, body: Sequence[Stmt]) -> Steps:
+        """Execute statements, and stop where a wait cannot go on."""
         program = self.program
         for stmt in body:
             if program.options.on_statement is not None:
                 program.options.on_statement(stmt, self)
             program.report.statements += 1
             try:
-                program.handlers[type(stmt)](self, stmt)
+                steps = program.handlers[type(stmt)](self, stmt)
+                if steps is not None:
+                    yield from steps
             except Fault as fault:
                 raise self._error(fault, stmt) from None
 
@@ -142,8 +191,27 @@ class Machine:
     def only(self, active: Activity) -> Iterator[None]:
         """Execute with other active lanes for a while."""
         outer, self.active = self.active, active
+        known = self.clocks.known if self.clocks is not None and active.whole_blocks is None else None
         yield
         self.active = outer
+        if known is not None:
+            assert self.clocks is not None
+            self.clocks.forget(known, self.role)
+
+    def take_turn(self, turn: Turn) -> Blocked | None:
+        """Let a role go on until it waits or ends; returns what it waits for."""
+        outer = Turn(self.role, self.active, self.index, self._scopes)
+        self._take(turn)
+        assert turn.steps is not None, "whose turn it is has something to do"
+        blocked = next(turn.steps, None)
+        turn.active = self.active
+        self._take(outer)
+        return blocked
+
+    def _take(self, turn: Turn) -> None:
+        self.role, self.active = turn.role, turn.active
+        self.index, self._scopes = turn.index, turn.scopes
+        self._access = None
 
     def name_value(self, symbol: Symbol, value: Lanes) -> None:
         """Bind a symbol until the end of the present body."""
@@ -169,7 +237,8 @@ class Machine:
         if whole is None:
             arriving = self.active.mask
             assert arriving is not None
-            missing = Activity(self.blocks, self.threads, ~arriving).lanes
+            absent = ~arriving if self.active.team is None else ~arriving & self.active.team
+            missing = Activity(self.blocks, self.threads, absent).lanes
             blocks_with_arrivals = set((self.active.lanes // self.threads).tolist())
             lane = next(lane for lane in missing.tolist() if lane // self.threads in blocks_with_arrivals)
             problem = f"{what} is reached by other threads of the block but not this one"
@@ -180,6 +249,8 @@ class Machine:
         """Order what the active blocks did before against what they do from now on."""
         whole = self.arrive("a barrier")
         self.program.report.barriers += int(whole.sum())
+        if self.clocks is not None:
+            self.clocks.pass_barrier(self.role, whole)
         if self.active.is_all:
             self.epoch = self.epoch + 1
         else:
@@ -188,18 +259,29 @@ class Machine:
             raise Fault(SimulationError, f"more than {races.MAX_EPOCH} barriers in one block")
         self._access = None
 
+    def pass_grid_barrier(self) -> None:
+        """Order what all blocks did before against what they do from now on."""
+        self.pass_barrier()
+        self.program.arguments.forget_accesses()
+
     # ---- memory -------------------------------------------------------------------------------
 
     def access(self, active: Activity) -> Access:
         """The lanes that access memory, stamped with the present epoch."""
         access = self._access
         if access is None or access.active is not active:
-            if access is None:
-                stamps = self._first_stamps + races.at_epoch(self.epoch)
-            else:
+            if access is not None:
                 stamps = access.all_stamps
-            access = self._access = Access(active, stamps)
+            elif self.clocks is not None:
+                stamps = self.clocks.stamps(self._first_stamps)
+            else:
+                stamps = self._first_stamps + races.at_epoch(self.epoch)
+            access = self._access = Access(active, stamps, self.clocks or races.BARRIERS)
         return access
+
+    def time_passed(self) -> None:
+        """Accesses from now on are told apart from those before."""
+        self._access = None
 
     def memory(self, buffer: Buffer) -> Memory:
         found = self._memories.get(buffer)
@@ -390,6 +472,8 @@ class Machine:
         launch = self.program.launch
         if not isinstance(block, int):
             return "threads of several blocks"
+        if isinstance(thread, str):
+            return f"{thread} in block {launch.block_index(block)}"
         if not isinstance(thread, int):
             return f"several threads of block {launch.block_index(block)}"
         return f"thread {launch.thread_index(thread)} of block {launch.block_index(block)}"

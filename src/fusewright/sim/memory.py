@@ -17,10 +17,11 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
 from fusewright.core.op import CombineSpelling, movable, selected
+from fusewright.kernel.waits import BULK_BYTES
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
-from fusewright.sim.races import AccessLog, Conflict
+from fusewright.sim.races import BARRIERS, AccessLog, Actors, Conflict, Order
 
 Filled = bool | Tensor
 """Where a register holds a fill that stands for no value, or what was computed from one: nowhere, everywhere,
@@ -33,11 +34,13 @@ class Access:
 
     active: Activity
     all_stamps: Tensor
+    order: Order = BARRIERS
 
     @cached_property
-    def stamps(self) -> Tensor:
-        """Those of the active lanes."""
-        return self.active.compress(self.all_stamps)
+    def actors(self) -> Actors:
+        """The active lanes."""
+        active = self.active
+        return Actors(active.lanes, active.threads, active.compress(self.all_stamps), self.order)
 
 
 def poison(dtype: DataType) -> float | int | bool:
@@ -170,6 +173,21 @@ class Members:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Run:
+    """Elements that bulk copies touch: all of the first copy's, then those of the next.
+
+    Attributes:
+        elements: their indices in the buffer. actors: who copies, for each element.
+        first: the place in `elements` of the first of each copy. counts: how many each copy has.
+    """
+
+    elements: Tensor
+    actors: Actors
+    first: Tensor
+    counts: Tensor
+
+
 class LinearMemory:
     """A shared or global buffer: elements of a flat tensor, some of them perhaps shared with other buffers.
 
@@ -210,9 +228,9 @@ class LinearMemory:
     def load(self, index: Lanes, width: int, access: Access) -> list[Tensor]:
         positions = self._positions(index, width, access)
         if self._members is not None:
-            self._check_members(self._members, access.active.compress(positions), width, access)
+            self._check_members(self._members, access.active.compress(positions), width, access.active.lanes)
         if self._region is not None:
-            self._note_read(self._region, positions, width, access)
+            self._note_read(self._region, access.active.compress(positions), width, access.actors)
         if width == 1:
             return [self._flat[positions]]
         return list(self._rows(width)[_divide(positions, width)].unbind(-1))
@@ -233,7 +251,7 @@ class LinearMemory:
                 SimulationError, f"{problem} of `{self.name}` is no multiple of {width} elements", lane
             )
         if self._region is not None:
-            self._note_read(self._region, active.compress(positions), width, access)
+            self._note_read(self._region, active.compress(positions), width, access.actors)
         values = [self._flat[positions + k] for k in range(width)]
         if self._members is None:
             return values, [False] * width
@@ -262,9 +280,9 @@ class LinearMemory:
             check_dtype(self.name, self.dtype, value)
         positions = access.active.compress(self._positions(index, width, access))
         if self._members is not None:
-            self._check_members(self._members, positions, width, access)
+            self._check_members(self._members, positions, width, access.active.lanes)
         if self._region is not None:
-            self._note_write(self._region, positions, width, access)
+            self._note_write(self._region, positions, width, access.actors)
         self._mark(positions, filled or [False] * width, access.active)
         compressed = [access.active.compress(value) for value in values]
         if width == 1:
@@ -282,7 +300,7 @@ class LinearMemory:
             check_dtype(self.name, self.dtype, value)
         positions = access.active.compress(self._positions(index, width, access))
         if self._members is not None:
-            self._check_members(self._members, positions, width, access)
+            self._check_members(self._members, positions, width, access.active.lanes)
         flat = movable(self._flat)
         for k, value in enumerate(values):
             new = movable(access.active.compress(value).expand(positions.shape))
@@ -333,7 +351,7 @@ class LinearMemory:
         span = width * self._granules
         return addresses if span == 1 else (addresses[:, None] + torch.arange(span)).reshape(-1)
 
-    def _check_members(self, members: Members, positions: Tensor, width: int, access: Access) -> None:
+    def _check_members(self, members: Members, positions: Tensor, width: int, lanes: Tensor) -> None:
         elements = positions if width == 1 else (positions[:, None] + torch.arange(width)).reshape(-1)
         stray = ~members.own[elements]
         if bool(stray.any()):
@@ -343,56 +361,92 @@ class LinearMemory:
                 f"index {index} of `{self.name}` is none of its elements: "
                 f"sizes {list(members.sizes)}, strides {list(members.strides)}"
             )
-            raise Fault(OutOfBoundsError, problem, int(access.active.lanes[number // width]), index=index)
+            raise Fault(OutOfBoundsError, problem, int(lanes[number // width]), index=index)
 
-    def _note_read(self, region: Region, positions: Tensor, width: int, access: Access) -> None:
-        positions = access.active.compress(positions)
+    def _note_read(self, region: Region, positions: Tensor, width: int, actors: Actors) -> None:
         addresses = self._addresses(positions, width)
         if region.tags is not None and not self._defined:
             unwritten = region.tags[addresses] != self._tag
             if bool(unwritten.any()):
-                lane, index = self._culprit(int(unwritten.nonzero()[0]), width, positions, access)
+                lane, index = self._culprit(int(unwritten.nonzero()[0]), width, positions, actors)
                 problem = f"element {index} of `{self.name}` is read and was never written"
                 raise Fault(UninitializedReadError, problem, lane, index=index)
         if region.log is not None:
-            conflict = region.log.on_read(addresses, self._stamps(width, access))
+            conflict = region.log.on_read(addresses, actors.spread(width * self._granules))
             if conflict is not None:
-                self._raise_race("reads", conflict, width, positions, access)
+                self._raise_race("reads", conflict, width, positions, actors)
 
-    def _note_write(self, region: Region, positions: Tensor, width: int, access: Access) -> None:
+    def _note_write(self, region: Region, positions: Tensor, width: int, actors: Actors) -> None:
         addresses = self._addresses(positions, width)
         if region.log is not None:
-            conflict = region.log.on_write(addresses, self._stamps(width, access))
+            conflict = region.log.on_write(addresses, actors.spread(width * self._granules))
             if conflict is not None:
-                self._raise_race("writes", conflict, width, positions, access)
+                self._raise_race("writes", conflict, width, positions, actors)
         if region.tags is not None:
             region.tags[addresses] = self._tag
 
-    def _stamps(self, width: int, access: Access) -> Tensor:
-        span = width * self._granules
-        return access.stamps if span == 1 else access.stamps.repeat_interleave(span)
-
-    def _culprit(self, position: int, width: int, positions: Tensor, access: Access) -> tuple[int, int]:
+    def _culprit(self, position: int, width: int, positions: Tensor, actors: Actors) -> tuple[int, int]:
         """The lane and the element index of an address, given its number among those of the access."""
         number, granule = divmod(position, width * self._granules)
-        lane = int(access.active.lanes[number])
+        lane = int(actors.lanes[number])
         origin = self._origin
-        start = int(origin[lane // access.active.threads, 0]) if isinstance(origin, Tensor) else origin
+        start = int(origin[lane // actors.threads, 0]) if isinstance(origin, Tensor) else origin
         return lane, int(positions[number]) - start + granule // self._granules
 
     def _raise_race(
-        self, verb: str, conflict: Conflict, width: int, positions: Tensor, access: Access
+        self, verb: str, conflict: Conflict, width: int, positions: Tensor, actors: Actors
     ) -> None:
-        lane, index = self._culprit(conflict.position, width, positions, access)
+        lane, index = self._culprit(conflict.position, width, positions, actors)
+        own = "this thread" if actors.left is None else "a copy of this thread"
         raise Fault(
             RaceError,
-            f"race: this thread {verb} element {index} of `{self.name}`, which {{other}} {conflict.verb} "
-            "with no barrier between",
+            f"race: {own} {verb} element {index} of `{self.name}`, which {{other}} {conflict.verb} "
+            f"with no {actors.order.what} between",
             lane,
             index=index,
             other_block=conflict.block,
             other_thread=conflict.thread,
         )
+
+    # ---- runs of elements that the copy engine moves
+
+    def read_run(self, run: Run) -> Tensor:
+        """The elements of a run."""
+        positions = self._run(run)
+        if self._members is not None:
+            self._check_members(self._members, positions, 1, run.actors.lanes)
+        if self._region is not None:
+            self._note_read(self._region, positions, 1, run.actors)
+        return self._flat[positions]
+
+    def write_run(self, run: Run, values: Tensor) -> None:
+        positions = self._run(run)
+        if self._region is not None:
+            self._note_write(self._region, positions, 1, run.actors)
+        if self._filled is not None:
+            self._filled[positions] = False
+        movable(self._flat)[positions] = movable(values)
+
+    def _run(self, run: Run) -> Tensor:
+        """The positions of a run's elements; a Fault where it leaves the buffer or is misaligned."""
+        bytes_ = self._flat.element_size()
+        starts = run.elements[run.first] * bytes_ + self._unaligned
+        for what, values in (("starts at byte", starts), ("has the bytes", run.counts * bytes_)):
+            wrong = values % BULK_BYTES != 0
+            if bool(wrong.any()):
+                number = int(wrong.nonzero()[0])
+                lane = int(run.actors.lanes[run.first[number]])
+                problem = f"misaligned copy: it {what} {int(values[number])} of `{self.name}`"
+                raise Fault(SimulationError, f"{problem}, no multiple of {BULK_BYTES}", lane)
+        outside = (run.elements < 0) | (run.elements >= self.size)
+        if bool(outside.any()):
+            number = int(outside.nonzero()[0])
+            _raise_out_of_bounds(
+                self.name, self.size, int(run.elements[number]), 1, int(run.actors.lanes[number])
+            )
+        if isinstance(self._origin, Tensor):
+            return run.elements + self._origin[run.actors.lanes // run.actors.threads, 0]
+        return run.elements + self._origin
 
 
 Memory = LocalMemory | LinearMemory

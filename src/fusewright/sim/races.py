@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# A stamp is block | epoch | thread. 1024 threads a block (CUDA's limit), and one more for "several".
+# A stamp is block | epoch | thread. 1024 threads a block (CUDA's limit), one more for "several", and others
+# that clocks.py uses.
 THREAD_BITS = 11
 EPOCH_BITS = 27
 BLOCK_BITS = 24
@@ -22,26 +23,27 @@ SEVERAL_BLOCKS = (1 << BLOCK_BITS) - 1
 MAX_BLOCKS = SEVERAL_BLOCKS
 MAX_EPOCH = (1 << EPOCH_BITS) - 1
 
-_BLOCK_SHIFT = THREAD_BITS + EPOCH_BITS
-_NONE = -1
+BLOCK_SHIFT = THREAD_BITS + EPOCH_BITS
+NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """The access at `position` of those given, against `verb` ('wrote' or 'read') by another thread.
 
-    `block` and `thread` are linear; None where several blocks or several threads did.
+    `block` and `thread` are linear; None where several blocks or several threads did, and for the latter a
+    text where it was no thread.
     """
 
     position: int
     verb: str
     block: int | None
-    thread: int | None
+    thread: int | str | None
 
 
 def stamp_of(block: Tensor, thread: Tensor) -> Tensor:
     """Stamps of epoch 0, for linear blocks and threads that broadcast."""
-    return (block << _BLOCK_SHIFT) | thread
+    return (block << BLOCK_SHIFT) | thread
 
 
 def at_epoch(epoch: int | Tensor) -> int | Tensor:
@@ -49,33 +51,80 @@ def at_epoch(epoch: int | Tensor) -> int | Tensor:
     return epoch << THREAD_BITS
 
 
-def _conflicts(old: Tensor, own: Tensor) -> Tensor:
-    """Where `old` was left by another thread that nothing orders before `own`."""
-    differing = old ^ own
-    other_block = (differing >> _BLOCK_SHIFT) != 0
-    same_epoch = (differing >> THREAD_BITS) == 0
-    return (old != _NONE) & (other_block | (same_epoch & (differing != 0)))
+class Order:
+    """Which accesses happen before which: here as barriers of whole blocks order them."""
+
+    #: what is lacking between accesses that race
+    what = "barrier"
+
+    def conflicts(self, old: Tensor, own: Tensor) -> Tensor:
+        """Where `old` was left by another thread that nothing orders before `own`."""
+        differing = old ^ own
+        other_block = (differing >> BLOCK_SHIFT) != 0
+        same_epoch = (differing >> THREAD_BITS) == 0
+        return (old != NONE) & (other_block | (same_epoch & (differing != 0)))
+
+    def merge(self, one: Tensor, other: Tensor) -> Tensor:
+        """The stamp of two different readers: several threads of the block, or several blocks."""
+        return merged(one, other, SEVERAL_THREADS)
+
+    def actor(self, thread: int) -> int | str | None:
+        """Who left a stamp with this thread number: a thread, something else, or None for several."""
+        return None if thread == SEVERAL_THREADS else thread
 
 
-def _conflict(old: Tensor, own: Tensor, verb: str) -> Conflict | None:
-    """The first of `old` that conflicts with `own`. Memory that nobody touched, the usual case, is cheap."""
-    if old.numel() == 0 or int(old.max()) == _NONE:
+BARRIERS = Order()
+
+
+def merged(one: Tensor, other: Tensor, several: int | Tensor) -> Tensor:
+    """The stamp of two readers, which is of `several` threads where they are of one block."""
+    other_block = ((one ^ other) >> BLOCK_SHIFT) != 0
+    several_threads = torch.maximum(one, other) | SEVERAL_THREADS
+    several_blocks = several_threads | (SEVERAL_BLOCKS << BLOCK_SHIFT)
+    return torch.where(other_block, several_blocks, several_threads - SEVERAL_THREADS + several)
+
+
+@dataclass(frozen=True)
+class Actors:
+    """Who accesses addresses, one entry for each element or vector.
+
+    Attributes:
+        lanes: linear numbers block * threads + thread. threads: of a block.
+        stamps: of these lanes now. order: what their accesses are compared by.
+        left: the stamps that a write leaves, where it is not the lane that writes.
+    """
+
+    lanes: Tensor
+    threads: int
+    stamps: Tensor
+    order: Order = BARRIERS
+    left: Tensor | None = None
+
+    def spread(self, span: int) -> Actors:
+        """As many entries for each element of it."""
+        if span == 1:
+            return self
+        left = None if self.left is None else self.left.repeat_interleave(span)
+        return Actors(self.lanes, self.threads, self.stamps.repeat_interleave(span), self.order, left)
+
+
+def _conflict(old: Tensor, actors: Actors, verb: str) -> Conflict | None:
+    """The first of `old` that conflicts with the stamps of `actors`. Memory that nobody touched, the usual
+    case, is cheap.
+    """
+    if old.numel() == 0 or int(old.max()) == NONE:
         return None
-    return _report(_conflicts(old, own), old, verb)
+    return _report(actors.order.conflicts(old, actors.stamps), old, actors.order, verb)
 
 
-def _report(found: Tensor, old: Tensor, verb: str) -> Conflict | None:
+def _report(found: Tensor, old: Tensor, order: Order, verb: str) -> Conflict | None:
     if not bool(found.any()):
         return None
     position = int(found.nonzero()[0])
     stamp = int(old[position])
-    block, thread = stamp >> _BLOCK_SHIFT, stamp & SEVERAL_THREADS
-    return Conflict(
-        position,
-        verb,
-        None if block == SEVERAL_BLOCKS else block,
-        None if thread == SEVERAL_THREADS else thread,
-    )
+    block = stamp >> BLOCK_SHIFT
+    actor = order.actor(stamp & SEVERAL_THREADS)
+    return Conflict(position, verb, None if block == SEVERAL_BLOCKS else block, actor)
 
 
 class AccessLog:
@@ -85,46 +134,46 @@ class AccessLog:
     """
 
     def __init__(self, size: int, *, reads: bool) -> None:
-        self._write = torch.full((size,), _NONE, dtype=torch.int64)
-        self._read = torch.full((size,), _NONE, dtype=torch.int64) if reads else None
+        self._write = torch.full((size,), NONE, dtype=torch.int64)
+        self._read = torch.full((size,), NONE, dtype=torch.int64) if reads else None
 
     def clear(self, addresses: Tensor) -> None:
         """Forget the accesses to `addresses`: a barrier of its own follows them."""
-        self._write[addresses] = _NONE
+        self._write[addresses] = NONE
         if self._read is not None:
-            self._read[addresses] = _NONE
+            self._read[addresses] = NONE
 
-    def on_write(self, addresses: Tensor, stamps: Tensor) -> Conflict | None:
+    def clear_all(self) -> None:
+        """Forget all accesses."""
+        self._write.fill_(NONE)
+        if self._read is not None:
+            self._read.fill_(NONE)
+
+    def on_write(self, addresses: Tensor, actors: Actors) -> Conflict | None:
         """Log writes, all at one time; returns the first that races, if any does."""
-        conflict = _conflict(self._write[addresses], stamps, "wrote")
+        conflict = _conflict(self._write[addresses], actors, "wrote")
         if conflict is None and self._read is not None:
-            conflict = _conflict(self._read[addresses], stamps, "read")
+            conflict = _conflict(self._read[addresses], actors, "read")
         if conflict is None:
+            stamps = actors.stamps if actors.left is None else actors.left
             self._write[addresses] = stamps
             kept = self._write[addresses]
-            conflict = _report(kept != stamps, kept, "wrote")
+            conflict = _report(kept != stamps, kept, actors.order, "wrote")
         return conflict
 
-    def on_read(self, addresses: Tensor, stamps: Tensor) -> Conflict | None:
+    def on_read(self, addresses: Tensor, actors: Actors) -> Conflict | None:
         """Log reads, all at one time; returns the first that races with an earlier write, if any does."""
-        conflict = _conflict(self._write[addresses], stamps, "wrote")
+        conflict = _conflict(self._write[addresses], actors, "wrote")
         if conflict is not None or self._read is None:
             return conflict
+        order, stamps = actors.order, actors.stamps
         earlier = self._read[addresses]
-        merged = torch.where(_conflicts(earlier, stamps), _merge(earlier, stamps), stamps)
-        self._read[addresses] = merged
+        left = torch.where(order.conflicts(earlier, stamps), order.merge(earlier, stamps), stamps)
+        self._read[addresses] = left
         # Lanes that read one address together: one of them was kept, and what it lacks is merged into it.
         kept = self._read[addresses]
-        lost = (kept != merged).nonzero().flatten()
+        lost = (kept != left).nonzero().flatten()
         if lost.numel():
             # Stamps of several blocks are the greatest, so that they win over several threads.
-            self._read.scatter_reduce_(0, addresses[lost], _merge(kept[lost], merged[lost]), "amax")
+            self._read.scatter_reduce_(0, addresses[lost], order.merge(kept[lost], left[lost]), "amax")
         return None
-
-
-def _merge(one: Tensor, other: Tensor) -> Tensor:
-    """The stamp of two different readers: several threads of the block, or several blocks."""
-    other_block = ((one ^ other) >> _BLOCK_SHIFT) != 0
-    several_threads = torch.maximum(one, other) | SEVERAL_THREADS
-    several_blocks = several_threads | (SEVERAL_BLOCKS << _BLOCK_SHIFT)
-    return torch.where(other_block, several_blocks, several_threads)

@@ -7,29 +7,43 @@ from collections.abc import Sequence
 from fusewright.core.hardware import HardwareInfo
 from fusewright.kernel.ir import (
     Alloc,
+    Arrive,
     Barrier,
     Bind,
     BlockReduce,
     BlockScan,
+    BulkCopy,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
     For,
+    GridBarrier,
     GridReduce,
     Hold,
     If,
     Init,
+    InitMbarriers,
     Kernel,
     Let,
     LetMisalignment,
     LetValue,
+    Role,
+    Roles,
     Scatter,
     Stmt,
+    Wait,
     Window,
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
-from fusewright.sim.collectives import run_barrier, run_block_reduce, run_grid_reduce
+from fusewright.sim.collectives import (
+    run_barrier,
+    run_block_reduce,
+    run_cluster_reduce,
+    run_grid_barrier,
+    run_grid_reduce,
+)
 from fusewright.sim.launch import (
     Argument,
     Dim3,
@@ -58,6 +72,14 @@ from fusewright.sim.statements import (
     run_window,
 )
 from fusewright.sim.usage import usage_of
+from fusewright.sim.waits import (
+    run_arrive,
+    run_bulk_copy,
+    run_init_mbarriers,
+    run_role,
+    run_roles,
+    run_wait,
+)
 
 HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
@@ -74,10 +96,18 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Init: run_init,
     Combine: run_combine,
     BlockReduce: run_block_reduce,
+    ClusterReduce: run_cluster_reduce,
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
+    GridBarrier: run_grid_barrier,
     Barrier: run_barrier,
     Hold: run_hold,
+    InitMbarriers: run_init_mbarriers,
+    BulkCopy: run_bulk_copy,
+    Arrive: run_arrive,
+    Wait: run_wait,
+    Roles: run_roles,
+    Role: run_role,
 }
 
 DEFAULT_OPTIONS = SimOptions()
@@ -105,6 +135,7 @@ def simulate(
 
     Raises:
         OutOfBoundsError, UninitializedReadError, RaceError, UnwrittenOutputError: see there.
+        DeadlockError: threads wait for what nobody will do; says who waits for what.
         SimulationError: anything else that is wrong on any GPU: misaligned vectors, a collective that only
             some threads reach, a launch beyond the limits, a size or pointer that the kernel is not for.
     """
@@ -124,7 +155,8 @@ def simulate(
         outputs=options.outputs,
     )
     program = Program(kernel, usage, launch, arguments, options, report, HANDLERS)
-    chunk = max(1, launch.blocks if usage.needs_whole_grid else options.max_lanes // launch.threads)
+    clusters = max(1, options.max_lanes // (launch.threads * kernel.cluster))
+    chunk = max(1, launch.blocks) if usage.needs_whole_grid else clusters * kernel.cluster
     for first in range(0, launch.blocks, chunk):
         Machine(program, first, min(chunk, launch.blocks - first)).run(kernel.body)
     arguments.check_written(kernel)

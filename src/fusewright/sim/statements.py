@@ -17,6 +17,7 @@ from fusewright.kernel.ir import (
     Combine,
     Compute,
     Copy,
+    Covering,
     For,
     Hold,
     If,
@@ -34,9 +35,9 @@ from fusewright.kernel.ir import (
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
-from fusewright.sim.machine import Machine
+from fusewright.sim.machine import Machine, Steps
 from fusewright.sim.memory import Filled, LinearMemory
-from fusewright.sym import Expr, Symbol, const, substitute
+from fusewright.sym import const, substitute
 
 
 def run_alloc(machine: Machine, stmt: Alloc) -> None:
@@ -80,14 +81,14 @@ def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tens
         raise Fault(OutOfBoundsError, problem, lane, index=index)
 
 
-def run_if(machine: Machine, stmt: If) -> None:
+def run_if(machine: Machine, stmt: If) -> Steps:
     active = machine.active.narrow(machine.index(stmt.cond))
     if active is not None:
         with machine.only(active), machine.scope():
-            machine.run(stmt.body)
+            yield from machine.steps(stmt.body)
 
 
-def run_for(machine: Machine, stmt: For) -> None:
+def run_for(machine: Machine, stmt: For) -> Steps:
     extent = _block_uniform(machine, machine.index(stmt.extent))
     count = int(extent.max()) if isinstance(extent, Tensor) else extent
     renewed = machine.program.usage.renewed.get(stmt, ())
@@ -100,10 +101,10 @@ def run_for(machine: Machine, stmt: For) -> None:
             for buffer in renewed:
                 machine.renew(buffer)
             with machine.only(active):
-                machine.run(stmt.body)
+                yield from machine.steps(stmt.body)
 
 
-def run_bind(machine: Machine, stmt: Bind) -> None:
+def run_bind(machine: Machine, stmt: Bind) -> Steps:
     """The blocks of each choice run the body by themselves."""
     position = machine.index(stmt.position)
     starts = [machine.index(start) for start in stmt.starts]
@@ -115,7 +116,7 @@ def run_bind(machine: Machine, stmt: Bind) -> None:
         with machine.only(active), machine.scope():
             for name, param in zip(stmt.names, choice):
                 machine.name_param(name, param)
-            machine.run(stmt.body)
+            yield from machine.steps(stmt.body)
 
 
 def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:
@@ -171,10 +172,10 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     store(machine, dst, values, filled, machine.active)
 
 
-def _unwanted(machine: Machine, covering: tuple[Symbol, Expr], number: int, filled: Filled) -> Filled:
+def _unwanted(machine: Machine, covering: Covering, number: int, filled: Filled) -> Filled:
     """The lanes of the machine in which an element of a covering load stands for nothing."""
-    lane, condition = covering
-    wanted = torch.as_tensor(machine.index(substitute(condition, {lane: const(number)}))).bool()
+    condition = substitute(covering.wanted, {covering.lane: const(number)})
+    wanted = torch.as_tensor(machine.index(condition)).bool()
     return ~wanted | torch.as_tensor(filled)
 
 

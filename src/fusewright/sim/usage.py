@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
 
 from fusewright.kernel.access import (
     read_buffers,
@@ -13,14 +18,18 @@ from fusewright.kernel.access import (
     written_refs,
 )
 from fusewright.kernel.ir import (
+    THREAD_AXES,
     Alloc,
     Bind,
     Buffer,
     For,
+    GridBarrier,
     GridReduce,
+    InitMbarriers,
     Kernel,
     Let,
     LetValue,
+    Roles,
     ScalarParam,
     Space,
     Stmt,
@@ -39,7 +48,8 @@ class Usage:
 
     A collective's scratch buffers are its own affair and not among them. `shared_granule` is the bytes of
     the smallest element in shared memory. `renewed` are the buffers that each loop writes afresh in every
-    iteration (see `_renewed`).
+    iteration (see `_renewed`). `roles` gives the number of each thread's role, from the extents of the block;
+    None where barriers of the block alone order what its threads do.
     """
 
     read: frozenset[Buffer]
@@ -47,6 +57,7 @@ class Usage:
     needs_whole_grid: bool
     shared_granule: int
     renewed: Mapping[For, tuple[Buffer, ...]]
+    roles: Callable[[tuple[int, int, int]], Tensor] | None
 
 
 def usage_of(kernel: Kernel) -> Usage:
@@ -56,12 +67,16 @@ def usage_of(kernel: Kernel) -> Usage:
     names: list[Bind] = []
     needs_whole_grid = False
     shared_granule = _MAX_ELEMENT_BYTES
+    roles: Roles | None = None
+    has_mbarriers = False
     for stmt in walk(kernel.body):
         read.update(read_buffers(stmt))
         written.update(written_buffers(stmt))
         if isinstance(stmt, Bind):
             names.append(stmt)
-        needs_whole_grid |= isinstance(stmt, GridReduce)
+        needs_whole_grid |= isinstance(stmt, (GridReduce, GridBarrier))
+        has_mbarriers |= isinstance(stmt, InitMbarriers)
+        roles = stmt if isinstance(stmt, Roles) else roles
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:
             shared_granule = min(shared_granule, stmt.buffer.dtype.values.itemsize)
     for bind in names:
@@ -70,7 +85,24 @@ def usage_of(kernel: Kernel) -> Usage:
                 if not isinstance(name, ScalarParam) and not isinstance(param, ScalarParam):
                     for used in (read, written):
                         used.update([param.buffer] if name.buffer in used else [])
-    return Usage(frozenset(read), frozenset(written), needs_whole_grid, shared_granule, _renewed(kernel))
+    return Usage(
+        frozenset(read),
+        frozenset(written),
+        needs_whole_grid,
+        shared_granule,
+        _renewed(kernel),
+        partial(_role_of_threads, roles) if roles is not None or has_mbarriers else None,
+    )
+
+
+def _role_of_threads(roles: Roles | None, block: tuple[int, int, int]) -> Tensor:
+    """The number of the role of each thread of a block, by its linear number, (threads,)."""
+    numbers = torch.zeros(math.prod(block), dtype=torch.int64)
+    if roles is not None:
+        inner = math.prod(block[: THREAD_AXES.index(roles.body[0].axis)])
+        for number, role in enumerate(roles.body):
+            numbers[inner * role.first : inner * (role.first + role.count)] = number
+    return numbers
 
 
 @dataclass

@@ -10,7 +10,12 @@ struct alignas(2) bfloat16 {
   __device__ explicit bfloat16(float value) {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   }
-  __device__ operator float() const { return __uint_as_float(unsigned(bits) << 16); }
+  // Two halves of a register, not a shift: the upper element of a pair is then one instruction, the lower one too.
+  __device__ operator float() const {
+    float value;
+    asm("mov.b32 %0, {%1, %2};" : "=f"(value) : "h"((unsigned short)0), "h"(bits));
+    return value;
+  }
 };
 
 }  // namespace fw

@@ -1,6 +1,7 @@
 // requires: warp_reduce
 // Reduction over the threads of a block along some of its axes; every thread gets the result of its group.
-// It begins with a barrier, so that it may use the same workspace as the one before it.
+// It begins with a barrier, so that it may use the same workspace as the one before it, unless it is ORDERED: then
+// all threads have passed a barrier since the workspace was last used.
 //
 // State is as in warp_reduce; State::Memory holds one pointer a state, with load(i) and store(i, state).
 
@@ -8,9 +9,17 @@ namespace fw {
 
 // The extents of the block, 0 where they are known only at run time.
 template <int X, int Y, int Z> struct block_shape {
+  static constexpr int X_EXTENT = X;
+  // Whether groups along y are every X-th lane of whole warps, in more rows than one thread adds up in no time.
+  static __device__ constexpr bool interleaves(int axes) {
+    return axes == 2 && X > 1 && X <= 32 && (X & (X - 1)) == 0 && Y > 0 && X * Y % 32 == 0 && Y > 8;
+  }
   static __device__ __forceinline__ int x() { return X ? X : int(blockDim.x); }
   static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
   static __device__ __forceinline__ int z() { return Z ? Z : int(blockDim.z); }
+  static constexpr bool is_known = X && Y && Z;
+  // A barrier of all these threads.
+  static __device__ __forceinline__ void sync() { __syncthreads(); }
 };
 
 // Where a thread stands among those that reduce together. AXES: bit 0 for x, bit 1 for y, bit 2 for z.
@@ -38,19 +47,34 @@ template <int AXES, class Shape> struct block_group {
 };
 
 // Groups of `warps` whole warps, this thread's starting at warp `first`: one value a warp, through `workspace`.
-template <class State, int WIDTH>
+template <class Shape, bool ORDERED, class State, int WIDTH>
 __device__ __forceinline__ void reduce_across_warps(
     State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+  constexpr int few = 8;  // so many warps' values each thread loads side by side, which saves rounds of shuffles
   const int lane = thread & 31, warp = thread >> 5;
   int lanes = 1;
 #pragma unroll
   for (int i = 0; i < 5; ++i) lanes = lanes < warps ? 2 * lanes : lanes;
-  __syncthreads();
+  if (!ORDERED) Shape::sync();
   if (lane == 0) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) workspace.store(warp * WIDTH + k, value[k]);
   }
-  __syncthreads();
+  Shape::sync();
+  if (Shape::is_known && WIDTH == 1 && warps <= few) {
+    State of_warps[few];
+#pragma unroll
+    for (int i = 0; i < few; ++i) of_warps[i] = i < warps ? workspace.load(first + i) : State::identity();
+#pragma unroll
+    for (int step = 1; step < few; step *= 2) {
+#pragma unroll
+      for (int i = 0; i + step < few; i += 2 * step) {
+        if (i + step < warps) of_warps[i] = State::combine(of_warps[i], of_warps[i + step]);
+      }
+    }
+    value[0] = of_warps[0];
+    return;
+  }
   const int partner = lane & (lanes - 1);
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -60,17 +84,70 @@ __device__ __forceinline__ void reduce_across_warps(
   warp_reduce(value, lanes, lane);
 }
 
+// Groups that are every X-th lane of `warps` whole warps, X a power of two up to 32; this thread's group starts at
+// warp `first`. Lanes of a column exchange halves of their values until each holds few, of which all warps' meet in
+// `workspace`: X * WIDTH values a warp.
+template <class Shape, bool ORDERED, class State, int X, int WIDTH>
+__device__ __forceinline__ void reduce_every_xth_lane(
+    State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+  constexpr int columns = X * WIDTH;
+  const int lane = thread & 31, begin = first * columns;
+  int held = WIDTH, from = (lane & (X - 1)) * WIDTH;
+  bool writes = true;
+#pragma unroll
+  for (int mask = 16; mask >= X; mask >>= 1) {
+    const bool upper = lane & mask;
+    if (held % 2 == 0) {
+      held /= 2;
+#pragma unroll
+      for (int k = 0; k < WIDTH; ++k) {
+        if (k >= held) break;
+        const State kept = upper ? value[k + held] : value[k];
+        const State given = upper ? value[k] : value[k + held];
+        value[k] = State::combine(kept, given.shuffle_xor(mask));
+      }
+      from += upper ? held : 0;
+    } else {
+      writes = writes && !upper;
+#pragma unroll
+      for (int k = 0; k < WIDTH; ++k) {
+        if (k >= held) break;
+        value[k] = State::combine(value[k], value[k].shuffle_xor(mask));
+      }
+    }
+  }
+  if (!ORDERED) Shape::sync();
+  if (writes) {
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) {
+      if (k < held) workspace.store((thread >> 5) * columns + from + k, value[k]);
+    }
+  }
+  Shape::sync();
+  for (int column = thread - first * 32; column < columns; column += warps * 32) {
+    State total = workspace.load(begin + column);
+#pragma unroll 8
+    for (int warp = 1; warp < warps; ++warp) {
+      total = State::combine(total, workspace.load(begin + warp * columns + column));
+    }
+    workspace.store(begin + column, total);
+  }
+  Shape::sync();
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) value[k] = workspace.load(begin + (lane & (X - 1)) * WIDTH + k);
+}
+
 // Any other group: all values through `workspace`, WIDTH * threads of them.
-template <class State, int WIDTH, class Group>
+template <class Shape, bool ORDERED, class State, int WIDTH, class Group>
 __device__ __forceinline__ void reduce_in_memory(
     State (&value)[WIDTH], const Group& group, typename State::Memory workspace) {
   constexpr int few = 8;  // so many values each thread adds up by itself, which saves the tree's barriers
   const int threads = group.size * group.columns;
   const int slot = group.rank * group.columns + group.column;
-  __syncthreads();
+  if (!ORDERED) Shape::sync();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + slot, value[k]);
-  __syncthreads();
+  Shape::sync();
   int remaining = group.size;
   while (remaining > few) {
     const int half = (remaining + 1) / 2;
@@ -82,7 +159,7 @@ __device__ __forceinline__ void reduce_in_memory(
       }
     }
     remaining = half;
-    __syncthreads();
+    Shape::sync();
   }
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -93,18 +170,22 @@ __device__ __forceinline__ void reduce_in_memory(
   }
 }
 
-template <class State, int AXES, class Shape, int WIDTH>
+template <class State, int AXES, class Shape, bool ORDERED = false, int WIDTH>
 __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename State::Memory workspace) {
   const block_group<AXES, Shape> group;
   if (group.size == 1) return;
-  if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
+  if constexpr (Shape::interleaves(AXES)) {
+    const int warps = Shape::x() * Shape::y() / 32;
+    const int first = (group.thread >> 5) / warps * warps;
+    reduce_every_xth_lane<Shape, ORDERED, State, Shape::X_EXTENT>(value, group.thread, first, warps, workspace);
+  } else if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
     warp_reduce(value, group.size, group.thread & 31);
   } else if (group.dense && group.size % 32 == 0) {
     warp_reduce(value, 32, group.thread & 31);
     const int warps = group.size >> 5;
-    reduce_across_warps(value, group.thread, group.column * warps, warps, workspace);
+    reduce_across_warps<Shape, ORDERED>(value, group.thread, group.column * warps, warps, workspace);
   } else {
-    reduce_in_memory(value, group, workspace);
+    reduce_in_memory<Shape, ORDERED>(value, group, workspace);
   }
 }
 

@@ -37,18 +37,18 @@ __device__ __forceinline__ void scan_in_warp(
 }
 
 // Groups of `warps` whole warps, this thread's starting at warp `first`: one value a warp, through `workspace`.
-template <class State, int WIDTH>
+template <class Shape, class State, int WIDTH>
 __device__ __forceinline__ void scan_across_warps(
     State (&value)[WIDTH], State (&carry)[WIDTH], int thread, int first, int warps,
     typename State::Memory workspace) {
   const int lane = thread & 31, warp = (thread >> 5) - first;
   warp_scan(value, 32, lane);
-  __syncthreads();
+  Shape::sync();
   if (lane == 31) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) workspace.store((first + warp) * WIDTH + k, value[k]);
   }
-  __syncthreads();
+  Shape::sync();
   State sum[WIDTH];
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
@@ -71,16 +71,16 @@ __device__ __forceinline__ void scan_across_warps(
 }
 
 // Any other group: all values through `workspace`, WIDTH * threads of them, which each thread goes through.
-template <class State, int WIDTH, class Group>
+template <class Shape, class State, int WIDTH, class Group>
 __device__ __forceinline__ void scan_in_memory(
     State (&value)[WIDTH], State (&carry)[WIDTH], const Group& group, typename State::Memory workspace) {
   const int threads = group.size * group.columns;
-  __syncthreads();
+  Shape::sync();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
     workspace.store(k * threads + group.rank * group.columns + group.column, value[k]);
   }
-  __syncthreads();
+  Shape::sync();
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
     for (int i = 0; i < group.size; ++i) {
@@ -98,9 +98,9 @@ __device__ __forceinline__ void block_scan(
     scan_in_warp(value, carry, group.size, group.thread & 31);
   } else if (group.dense && group.size % 32 == 0) {
     const int warps = group.size >> 5;
-    scan_across_warps(value, carry, group.thread, group.column * warps, warps, workspace);
+    scan_across_warps<Shape>(value, carry, group.thread, group.column * warps, warps, workspace);
   } else {
-    scan_in_memory(value, carry, group, workspace);
+    scan_in_memory<Shape>(value, carry, group, workspace);
   }
 }
 

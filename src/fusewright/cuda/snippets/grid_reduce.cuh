@@ -1,50 +1,52 @@
-// requires: block_reduce
-// Reduction over blocks: each publishes its partial result, the one that arrives last combines them all.
+// requires: block_reduce, grid_barrier
+// Reductions over blocks: each publishes its partial result, and the one that arrives last combines them all
+// (grid_reduce), or each does, after they have waited for each other (grid_all_reduce).
+//
+// `partials` holds WIDTH states for each block and each group of threads. A partial's place and the order of
+// combination do not depend on the order of arrival, so the result is the same in every run.
 
 namespace fw {
 
-// Reduces `value` over the threads on THREAD_AXES and the blocks on GRID_AXES (bits as in block_group).
-// Returns 1 in all threads of the last block to arrive, whose `value` is the result; 0 in the others.
-// `partials` holds WIDTH states for each block and each group of threads, `semaphore` one zero for each group
-// of blocks, which wraps back to zero. A partial's place and the order of combination do not depend on the
-// order of arrival, so the result is the same in every run.
-template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
-__device__ __forceinline__ int grid_reduce(
-    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
-  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+// Where a block stands among those that reduce together. GRID_AXES: bits as in block_group.
+template <int GRID_AXES> struct grid_group {
+  unsigned blocks;   // of the group
+  unsigned rank;     // this block's index in the group, x fastest
+  unsigned segment;  // the group's index in the grid
+  unsigned groups;   // how many groups there are
 
-  const unsigned x = GRID_AXES & 1 ? gridDim.x : 1, y = GRID_AXES & 2 ? gridDim.y : 1;
-  const unsigned z = GRID_AXES & 4 ? gridDim.z : 1;
-  const unsigned blocks = x * y * z;
-  const unsigned rank = (GRID_AXES & 1 ? blockIdx.x : 0) +
-                        x * ((GRID_AXES & 2 ? blockIdx.y : 0) + y * (GRID_AXES & 4 ? blockIdx.z : 0));
-  const unsigned segments_x = GRID_AXES & 1 ? 1 : gridDim.x, segments_y = GRID_AXES & 2 ? 1 : gridDim.y;
-  const unsigned segment = (GRID_AXES & 1 ? 0 : blockIdx.x) +
-                           segments_x * ((GRID_AXES & 2 ? 0 : blockIdx.y) +
-                                         segments_y * (GRID_AXES & 4 ? 0 : blockIdx.z));
+  __device__ __forceinline__ grid_group() {
+    const unsigned x = GRID_AXES & 1 ? gridDim.x : 1, y = GRID_AXES & 2 ? gridDim.y : 1;
+    const unsigned z = GRID_AXES & 4 ? gridDim.z : 1;
+    blocks = x * y * z;
+    rank = (GRID_AXES & 1 ? blockIdx.x : 0) +
+           x * ((GRID_AXES & 2 ? blockIdx.y : 0) + y * (GRID_AXES & 4 ? blockIdx.z : 0));
+    const unsigned groups_x = GRID_AXES & 1 ? 1 : gridDim.x, groups_y = GRID_AXES & 2 ? 1 : gridDim.y;
+    segment = (GRID_AXES & 1 ? 0 : blockIdx.x) +
+              groups_x * ((GRID_AXES & 2 ? 0 : blockIdx.y) + groups_y * (GRID_AXES & 4 ? 0 : blockIdx.z));
+    groups = groups_x * groups_y * (GRID_AXES & 4 ? 1 : gridDim.z);
+  }
+};
 
-  const block_group<THREAD_AXES, Shape> group;
-  const long long first = (long long)segment * blocks * WIDTH * group.columns + group.column;
+// Stores the block's partial result among those that start at `first`.
+template <class State, class Group, int WIDTH>
+__device__ __forceinline__ void publish(
+    State (&value)[WIDTH], const Group& group, typename State::Memory partials, long long first, unsigned rank) {
   if (group.rank == 0) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
       partials.store(first + ((long long)rank * WIDTH + k) * group.columns, value[k]);
     }
   }
-  // One thread's fences order what the whole block wrote before, and reads after, the barriers around them.
-  // atomicInc returns to zero after `blocks` arrivals, which leaves the semaphore ready for the next launch.
-  __syncthreads();
-  bool arrived_last = false;
-  if (group.thread == 0) {
-    __threadfence();
-    arrived_last = atomicInc(reinterpret_cast<unsigned*>(semaphore) + segment, blocks - 1) == blocks - 1;
-    __threadfence();
-  }
-  if (!__syncthreads_or(arrived_last)) return 0;
+}
 
+// Combines the partial results of all `blocks`, which start at `first`, over the threads of each group.
+template <class State, int THREAD_AXES, class Shape, class Group, int WIDTH>
+__device__ __forceinline__ void combine_published(
+    State (&value)[WIDTH], const Group& group, typename State::Memory workspace, typename State::Memory partials,
+    long long first, unsigned blocks) {
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-  // A thread has several loads in flight, as all others wait for this block.
+  // A thread has several loads in flight, as others wait for this block.
   constexpr unsigned ahead = WIDTH < 8 ? 8 / WIDTH : 1;
   unsigned block = group.rank;
   for (; block + (ahead - 1) * group.size < blocks; block += ahead * group.size) {
@@ -71,7 +73,49 @@ __device__ __forceinline__ int grid_reduce(
     }
   }
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+}
+
+// Reduces `value` over the threads on THREAD_AXES and the blocks on GRID_AXES.
+// Returns 1 in all threads of the last block to arrive, whose `value` is the result; 0 in the others.
+// `semaphore` holds one zero for each group of blocks, which wraps back to zero.
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
+__device__ __forceinline__ int grid_reduce(
+    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
+  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+  const grid_group<GRID_AXES> grid;
+  const block_group<THREAD_AXES, Shape> group;
+  const long long first = (long long)grid.segment * grid.blocks * WIDTH * group.columns + group.column;
+  publish(value, group, partials, first, grid.rank);
+  // One thread's fences order what the whole block wrote before, and reads after, the barriers around them.
+  // atomicInc returns to zero after all arrivals, which leaves the semaphore ready for the next launch.
+  __syncthreads();
+  bool arrived_last = false;
+  if (group.thread == 0) {
+    __threadfence();
+    unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore) + grid.segment;
+    arrived_last = atomicInc(arrivals, grid.blocks - 1) == grid.blocks - 1;
+    __threadfence();
+  }
+  if (!__syncthreads_or(arrived_last)) return 0;
+  combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);
   return 1;
+}
+
+// The same, with the result in all blocks, which are all resident at once. `partials` has room for two
+// results of each block, used in turn: a block may be one reduction ahead of another, and not two. `semaphore`
+// holds what a grid_barrier needs for each group of blocks, whose top bit tells the turns apart.
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
+__device__ __forceinline__ void grid_all_reduce(
+    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
+  const grid_group<GRID_AXES> grid;
+  const block_group<THREAD_AXES, Shape> group;
+  const unsigned turn = *(volatile unsigned*)(semaphore + grid.segment) >> 31;
+  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+  const long long first =
+      ((long long)turn * grid.groups + grid.segment) * grid.blocks * WIDTH * group.columns + group.column;
+  publish(value, group, partials, first, grid.rank);
+  grid_barrier(semaphore + grid.segment, grid.blocks, grid.rank == 0);
+  combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);
 }
 
 }  // namespace fw

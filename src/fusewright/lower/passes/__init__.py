@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fusewright.kernel.ir import Kernel
+from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.guards import gather_guards
@@ -21,21 +22,26 @@ from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.repeated import read_repeated_registers
+from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
+from fusewright.lower.passes.workspaces import order_reductions
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
+    ("order reductions", order_reductions),
     ("unroll", unroll_register_loops),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
     ("separate edges", separate_edges),
     ("gather guards", gather_guards),
+    ("approximate", approximate),
     ("hoist invariants", hoist_invariants),
     ("round in registers", round_in_registers),
     ("hold rows", hold_rows),
+    ("fill rings", fill_rings),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),
 )

@@ -1,4 +1,5 @@
-"""Inserts block barriers between accesses of different threads to the same shared buffer.
+"""Inserts barriers between accesses of different threads to the same buffer: of the block, for shared memory,
+and of the grid, for memory by which blocks pass results to one another.
 
 A statement that reads what was written since the last barrier, or writes what was read or written
 since, gets a barrier before it. Across iterations of a loop the end of the body meets its beginning again,
@@ -14,21 +15,29 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from fusewright.core.dtype import DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.unroll import MAX_UNROLL
-from fusewright.sym import Expr, as_int, bounds, const, land, lower_bound, substitute
+from fusewright.sym import ONE, Expr, as_int, bounds, const, land, lower_bound, substitute
+
+_SEMAPHORE = "grid_semaphore"
 
 
 @dataclass
 class _Pending:
-    """Shared buffers accessed since the last barrier."""
+    """Exchanged buffers accessed since the last barrier that orders them."""
 
     read: set[k.Buffer] = field(default_factory=set)
     written: set[k.Buffer] = field(default_factory=set)
 
-    def conflicts(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> bool:
-        return bool(reads & self.written or writes & (self.read | self.written))
+    def conflicts(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> set[k.Buffer]:
+        """The buffers that a barrier has to order before these accesses.
+
+        In global memory each element has a place of its own, which is written once.
+        """
+        rewritten = {buffer for buffer in writes if buffer.space is not k.Space.GLOBAL}
+        return (reads & self.written) | (rewritten & (self.read | self.written))
 
     def add(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> None:
         self.read |= reads
@@ -37,54 +46,39 @@ class _Pending:
     def copy(self) -> _Pending:
         return _Pending(set(self.read), set(self.written))
 
-    def clear(self) -> None:
-        self.read.clear()
-        self.written.clear()
+    def pass_barrier(self, barrier: k.Stmt) -> None:
+        """What the barrier orders is pending no more."""
+        kept = k.Space.GLOBAL if isinstance(barrier, k.Barrier) else None
+        self.read = {buffer for buffer in self.read if buffer.space is kept}
+        self.written = {buffer for buffer in self.written if buffer.space is kept}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.read or self.written)
 
 
 def insert_barriers(kernel: k.Kernel) -> k.Kernel:
-    declared = map(access.declared_buffer, k.walk(kernel.body))
-    if not any(buffer is not None and _is_exchanged(buffer) for buffer in declared):
+    exchanged = _exchanged(kernel)
+    if not exchanged:
         return kernel
-    return k.with_body(kernel, _walk(kernel.body, _Pending(), ()))
+    inserter = _Inserter(exchanged)
+    kernel = k.with_body(kernel, inserter.body(kernel.body, _Pending(), ()))
+    if any(isinstance(stmt, k.GridBarrier) for stmt in k.walk(kernel.body)):
+        semaphore = k.WorkspaceParam(inserter.semaphore, zeroed=True)
+        kernel = dataclasses.replace(kernel, params=(*kernel.params, semaphore))
+    return kernel
 
 
-def _accesses(stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
-    """Shared buffers that `stmt` and what it nests read and write."""
-    reads: set[k.Buffer] = set()
-    writes: set[k.Buffer] = set()
-    for inner in k.walk((stmt,)):
-        reads.update(filter(_is_exchanged, access.read_buffers(inner)))
-        writes.update(filter(_is_exchanged, access.written_buffers(inner)))
-    return reads, writes
+def _exchanged(kernel: k.Kernel) -> frozenset[k.Buffer]:
+    """The buffers where threads read what others wrote."""
+    shared = filter(None, map(access.declared_buffer, k.walk(kernel.body)))
+    found = {buffer for buffer in shared if buffer.space is k.Space.SHARED}
+    found.update(param.buffer for param in kernel.params if isinstance(param, k.WorkspaceParam))
+    return frozenset(buffer for buffer in found if not buffer.private)
 
 
-def _is_exchanged(buffer: k.Buffer) -> bool:
-    """Whether threads read there what others wrote."""
-    return buffer.space is k.Space.SHARED and not buffer.private
-
-
-def _walk(body: tuple[k.Stmt, ...], pending: _Pending, around: tuple[k.For, ...]) -> tuple[k.Stmt, ...]:
-    """`around`: the loops that `body` stands in."""
-    result: list[k.Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, k.Barrier):
-            pending.clear()
-            result.append(stmt)
-            continue
-        reads, writes = _accesses(stmt)
-        if pending.conflicts(reads, writes):
-            result.append(k.Barrier())
-            pending.clear()
-        if isinstance(stmt, k.If) and _walk(stmt.body, _Pending(), around) is not stmt.body:
-            result += _walk(tuple(_distributed(stmt.cond, stmt.body)), pending, around)
-            continue
-        if isinstance(stmt, k.For) and (reads or writes):
-            stmt = _walk_loop(stmt, pending, around)
-        else:
-            pending.add(reads, writes)
-        result.append(stmt)
-    return k.body_of(body, result)
+def _is_barrier(stmt: k.Stmt) -> bool:
+    return isinstance(stmt, (k.Barrier, k.GridBarrier))
 
 
 def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
@@ -104,55 +98,109 @@ def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
     return result
 
 
-def _walk_loop(loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
-    before = pending.copy()
-    body = _walk(loop.body, pending, (*around, loop))
-    result = _with_carried(k.with_body(loop, body), pending, around)
-    if not _runs(loop):
-        # Its barriers may not have happened.
-        pending.add(before.read, before.written)
-    return result
-
-
 def _runs(loop: k.For) -> bool:
     """Whether the loop is known to have an iteration."""
     return (lower_bound(loop.extent) or 0) >= 1
 
 
-def _with_carried(loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
-    """The loop with a barrier at the end of its body, if what an iteration leaves meets the next one's."""
-    body = loop.body
-    carried = pending.copy()
-    apart = _written_apart(loop, around)
-    for stmt in body:
-        if isinstance(stmt, k.Barrier):
-            break
-        reads, writes = _accesses(stmt)
-        writes -= apart
-        if carried.conflicts(reads, writes):
-            pending.clear()
-            return dataclasses.replace(loop, body=(*body, k.Barrier()))
-        has_barrier = any(isinstance(s, k.Barrier) for s in k.walk((stmt,)))
-        if isinstance(stmt, k.For) and has_barrier and _runs(stmt):
-            break
-        carried.add(reads, writes)
-    return loop
-
-
-def _written_apart(loop: k.For, around: tuple[k.For, ...]) -> set[k.Buffer]:
-    """Shared buffers that the loop writes in one statement, elsewhere in every iteration, and does not
-    read. Iterations of the loops around it are compared where those end.
+class _Inserter:
+    """Attributes:
+    exchanged: the buffers whose accesses barriers order.
+    semaphore: of the grid barriers.
     """
-    accesses: Counter[k.Buffer] = Counter()
-    moving: set[k.Buffer] = set()
-    for stmt in k.walk(loop.body):
-        accesses.update(access.read_buffers(stmt))
-        accesses.update(access.written_buffers(stmt))
-        width = stmt.width if isinstance(stmt, k.Copy) else 1
-        for ref in access.written_refs(stmt):
-            if _is_exchanged(ref.buffer) and _moves_past(_within(ref.index, around), width, loop):
-                moving.add(ref.buffer)
-    return {buffer for buffer in moving if accesses[buffer] == 1}
+
+    def __init__(self, exchanged: frozenset[k.Buffer]) -> None:
+        self.exchanged = exchanged
+        self.semaphore = k.Buffer(_SEMAPHORE, DataType.Int32, k.Space.GLOBAL, ONE)
+
+    def body(
+        self, body: tuple[k.Stmt, ...], pending: _Pending, around: tuple[k.For, ...]
+    ) -> tuple[k.Stmt, ...]:
+        """`around`: the loops that `body` stands in."""
+        result: list[k.Stmt] = []
+        for stmt in body:
+            if _is_barrier(stmt):
+                pending.pass_barrier(stmt)
+                result.append(stmt)
+                continue
+            reads, writes = self._accesses(stmt)
+            if conflicts := pending.conflicts(reads, writes):
+                result.append(self._barrier(conflicts))
+                pending.pass_barrier(result[-1])
+            if isinstance(stmt, k.If) and self.body(stmt.body, _Pending(), around) is not stmt.body:
+                result += self.body(tuple(_distributed(stmt.cond, stmt.body)), pending, around)
+                continue
+            if isinstance(stmt, k.For) and (reads or writes):
+                stmt = self._loop(stmt, pending, around)
+            else:
+                pending.add(reads, writes)
+            result.append(stmt)
+        return k.body_of(body, result)
+
+    def _accesses(self, stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
+        """The exchanged buffers that `stmt` and what it nests read and write."""
+        reads: set[k.Buffer] = set()
+        writes: set[k.Buffer] = set()
+        for inner in k.walk((stmt,)):
+            reads.update(self.exchanged.intersection(access.read_buffers(inner)))
+            writes.update(self.exchanged.intersection(access.written_buffers(inner)))
+        return reads, writes
+
+    def _barrier(self, conflicts: set[k.Buffer]) -> k.Stmt:
+        """One of the grid, if other blocks read what this one wrote; it orders shared memory as well."""
+        if any(buffer.space is k.Space.GLOBAL for buffer in conflicts):
+            return k.GridBarrier(self.semaphore)
+        return k.Barrier()
+
+    def _loop(self, loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
+        before = pending.copy()
+        body = self.body(loop.body, pending, (*around, loop))
+        result = self._with_carried(k.with_body(loop, body), pending, around)
+        if not _runs(loop):
+            # Its barriers may not have happened.
+            pending.add(before.read, before.written)
+        return result
+
+    def _with_carried(self, loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
+        """The loop with a barrier at the end of its body, if what an iteration leaves meets the next."""
+        body = loop.body
+        carried = pending.copy()
+        apart = self._written_apart(loop, around)
+        for stmt in body:
+            if _is_barrier(stmt):
+                carried.pass_barrier(stmt)
+            elif conflicts := carried.conflicts(*self._without(self._accesses(stmt), apart)):
+                barrier = self._barrier(conflicts)
+                pending.pass_barrier(barrier)
+                return dataclasses.replace(loop, body=(*body, barrier))
+            elif isinstance(stmt, k.For) and _runs(stmt):
+                for inner in filter(_is_barrier, k.walk((stmt,))):
+                    carried.pass_barrier(inner)
+            if carried.is_empty:
+                break
+        return loop
+
+    @staticmethod
+    def _without(
+        accesses: tuple[set[k.Buffer], set[k.Buffer]], apart: set[k.Buffer]
+    ) -> tuple[set[k.Buffer], set[k.Buffer]]:
+        reads, writes = accesses
+        return reads, writes - apart
+
+    def _written_apart(self, loop: k.For, around: tuple[k.For, ...]) -> set[k.Buffer]:
+        """Buffers that the loop writes in one statement, elsewhere in every iteration, and does not
+        read. Iterations of the loops around it are compared where those end.
+        """
+        accesses: Counter[k.Buffer] = Counter()
+        moving: set[k.Buffer] = set()
+        for stmt in k.walk(loop.body):
+            accesses.update(access.read_buffers(stmt))
+            accesses.update(access.written_buffers(stmt))
+            width = stmt.width if isinstance(stmt, k.Copy) else 1
+            for ref in access.written_refs(stmt):
+                if ref.buffer in self.exchanged and _moves_past(_within(ref.index, around), width, loop):
+                    moving.add(ref.buffer)
+        return {buffer for buffer in moving if accesses[buffer] == 1}
 
 
 def _within(index: Expr, around: tuple[k.For, ...]) -> Expr:

@@ -48,7 +48,7 @@ def _whole(loop: k.For) -> tuple[Expr, Conditions] | None:
     for condition in _conditions(loop.body):
         if loop.symbol in condition.free_symbols and condition not in found:
             lanes = lanes_of(condition, loop.symbol, width)
-            if lanes is None:
+            if lanes is None or abs(lanes.step) != 1:  # not neighbours, as those of a vector are
                 return None
             found[condition] = lanes.all
     return land(*found.values()), frozenset(found)

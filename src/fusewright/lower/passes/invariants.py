@@ -102,7 +102,9 @@ class _Hoister:
 def _note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions]) -> None:
     """Adds the registers that a leaf gives values."""
     written = access.written_buffers(stmt)
-    if isinstance(stmt, k.GridReduce):  # one block alone holds the result of a reduction across blocks
+    if (
+        isinstance(stmt, k.GridReduce) and stmt.is_last is not None
+    ):  # one block alone holds the result of a reduction across blocks
         for buffer in written:
             known.pop(buffer, None)
         return

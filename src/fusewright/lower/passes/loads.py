@@ -22,6 +22,9 @@ from fusewright.sym import ZERO, Symbol, as_int, const
 # Bytes that a thread loads at once: a quarter of its registers.
 MAX_BYTES_IN_FLIGHT = 256
 
+# What loads stay behind: they may read what it makes other threads' stores visible to.
+_ORDERING = (k.Barrier, k.GridBarrier, k.BlockReduce, k.ClusterReduce, k.BlockScan, k.GridReduce)
+
 
 def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:
     lifter = _Lifter()
@@ -69,7 +72,9 @@ class _Lifter:
 
     def _without_invariant_loads(self, loop: k.For) -> tuple[list[k.Stmt], k.For]:
         inner = list(k.walk(loop.body))
-        if any(_writes_memory(stmt) or isinstance(stmt, (k.Barrier, k.LetValue)) for stmt in inner):
+        if any(
+            _writes_memory(stmt) or isinstance(stmt, (k.Barrier, k.GridBarrier, k.LetValue)) for stmt in inner
+        ):
             return [], loop
         varying = {loop.symbol, *(s for stmt in inner if (s := access.defined_symbol(stmt)) is not None)}
         lifted: list[k.Stmt] = []
@@ -162,7 +167,7 @@ def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: b
         return False
     loaded = {buffer for each in k.walk((load,)) for buffer in access.written_buffers(each)}
     for each in k.walk((stmt,)):
-        if isinstance(each, (k.Barrier, k.BlockReduce, k.BlockScan, k.GridReduce, k.LetValue)):
+        if isinstance(each, (*_ORDERING, k.LetValue)):
             return False
         if _writes_memory(each) or not loaded.isdisjoint(_touched(each)):
             return False

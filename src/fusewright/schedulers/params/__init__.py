@@ -1,10 +1,11 @@
 """Params: what a scheduler decides for one kernel, as frozen dataclasses of plain fields.
 
-What lives here: one class family a file (`pointwise`, `transpose`, `reduction`, `inner_outer`, `scan`,
-`matmul`, and `hyper`, what a user tells a heuristic), `launch` (extents, and what the compiler is told),
-`heuristic` (their base), `decision` (how a class declares its fields, and what is checked by that), `legal`
-(the legal values of a field) and `space` (the points that sweeps and tuning try). Names and defaults are
-those of nvFuser's parameter objects (api.md section 7), so that scripts which edit them run.
+What lives here: one class family a file (`pointwise`, `transpose`, `reduction`, `inner_outer`,
+`inner_outer_persistent`, `scan`, `matmul`, and `hyper`, what a user tells a heuristic), `launch` (extents,
+and what the compiler is told), `heuristic` (their base), `decision` (how a class declares its fields, and
+what is checked by that), `legal` (the legal values of a field) and `space` (the points that sweeps and tuning
+try). Names and defaults are those of nvFuser's parameter objects (api.md section 7), so that scripts which
+edit them run.
 
 A class declares fields with `choice`, attributes that follow from fields with `derived`, and attributes that
 the reference has and nothing here reads with `unavailable`. From that come the check of what the constructor
@@ -22,6 +23,7 @@ from fusewright.schedulers.params.decision import Choice, Decision, Field, When,
 from fusewright.schedulers.params.heuristic import HeuristicParams
 from fusewright.schedulers.params.hyper import SchedulerHyperParameters
 from fusewright.schedulers.params.inner_outer import InnerOuterParams
+from fusewright.schedulers.params.inner_outer_persistent import InnerOuterPersistentParams
 from fusewright.schedulers.params.launch import CompileParams, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import GIVEN, Legal, among, counts, each, powers_of_two
 from fusewright.schedulers.params.matmul import (
@@ -52,6 +54,7 @@ __all__ = [
     "GemmTile",
     "HeuristicParams",
     "InnerOuterParams",
+    "InnerOuterPersistentParams",
     "LaunchParams",
     "Legal",
     "MatMulTileOptions",

@@ -1,0 +1,27 @@
+// requires:
+// A barrier of blocks that are all resident at once, which a cooperative launch sees to.
+
+namespace fw {
+
+// All threads of `blocks` blocks arrive before any goes on; it orders their accesses to memory. One of the blocks
+// `leads`. `semaphore` is zero before the first launch: each round adds 2^31 in all, so that its top bit flips
+// with the last arrival and the others are zero again.
+__device__ __forceinline__ void grid_barrier(int* semaphore, unsigned blocks, bool leads) {
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+    unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore);
+    __threadfence();
+    const unsigned before = atomicAdd(arrivals, leads ? 0x80000000u - (blocks - 1) : 1u);
+    while (((*(volatile unsigned*)arrivals ^ before) & 0x80000000u) == 0) {
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+// The same, of all blocks of the grid.
+__device__ __forceinline__ void grid_barrier(int* semaphore) {
+  grid_barrier(semaphore, gridDim.x * gridDim.y * gridDim.z, (blockIdx.x | blockIdx.y | blockIdx.z) == 0);
+}
+
+}  // namespace fw

@@ -1,0 +1,56 @@
+// requires:
+// mbarriers in shared memory, and bulk copies from global to shared memory that they wait for (PTX ISA,
+// mbarrier and cp.async.bulk; from sm_90 on).
+
+namespace fw {
+
+__device__ __forceinline__ unsigned int shared_address(const void* pointer) {
+  return static_cast<unsigned int>(__cvta_generic_to_shared(pointer));
+}
+
+// One thread sets up `count` mbarriers of `arrivals` a phase; the block goes on when all may use them.
+__device__ __forceinline__ void init_mbarriers(long long* mbarriers, int count, int arrivals) {
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+    for (int i = 0; i < count; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarriers + i)), "r"(arrivals)
+                   : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+}
+
+__device__ __forceinline__ void arrive(long long* mbarrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(mbarrier)) : "memory");
+}
+
+// Once for each warp, when all its threads are here.
+__device__ __forceinline__ void arrive_by_warp(long long* mbarrier) {
+  int lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  __syncwarp();
+  if (lane == 0) arrive(mbarrier);
+}
+
+// Until the phase of this parity has ended.
+__device__ __forceinline__ void wait(long long* mbarrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred ended;\n"
+      "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+      "@!ended bra AGAIN;\n"
+      "}" ::"r"(shared_address(mbarrier)), "r"(parity) : "memory");
+}
+
+// Announces the bytes to the mbarrier and starts the copy.
+template <class T> __device__ __forceinline__ void bulk_copy(T* to, const T* from, int count, long long* mbarrier) {
+  const int bytes = count * int(sizeof(T));
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(mbarrier))
+      : "memory");
+}
+
+}  // namespace fw

@@ -1,0 +1,27 @@
+"""How much the threads of a block bring to shared memory to reduce together (snippets/block_reduce.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.core.enums import ParallelType
+from fusewright.core.hardware import WARP_SIZE
+from fusewright.sym import Expr, as_int
+
+# Threads down a column that each adds up by itself what all of them bring.
+SERIAL_ROWS = 8
+
+
+def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
+    """How many threads of a block (x, y, z) share a place in the workspace of a reduction along `axes`.
+
+    One each, but where groups are whole warps, or along y every x-th lane of whole warps: shuffles combine a
+    warp's first.
+    """
+    x, y = as_int(block[0]), as_int(block[1])
+    if tuple(axes) == (ParallelType.block_x,) and x is not None and x % WARP_SIZE == 0:
+        return WARP_SIZE
+    if tuple(axes) != (ParallelType.block_y,) or x is None or y is None:
+        return 1
+    interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * y % WARP_SIZE and y > SERIAL_ROWS
+    return WARP_SIZE // x if interleaved else 1

@@ -1,0 +1,309 @@
+"""Computes with fewer instructions what is rounded to a narrower type anyway.
+
+    a = x - m                               a = x - m
+    b = exp(a)                              b = 2^(a * log2(e))
+    for j: y[j] = bfloat16(b / s)    ->     r = 1 / s
+                                            for j: y[j] = bfloat16(b * r)
+
+    t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
+    h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
+
+Exponentials, 1 + tanh, 1 - tanh^2, sigmoid and silu become one special function, or two, of the machine; many
+quotients of one divisor become products with its reciprocal. Rounding to a half or a bfloat16 is off by 2^-12
+or 2^-9; these are by 2^-17 at most (`ops.approximate`, docs/accuracy.md). What follows from them must be
+rounded before it reaches memory, an integer, a comparison or a wider type: no result in Float is less
+accurate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from fusewright.core.dtype import DataType
+from fusewright.core.op import ElementwiseOp
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, LOGISTIC2
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.sym import ZERO, as_int, const
+
+#: Types to which rounding is far coarser than these errors.
+ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16})
+#: Quotients of one divisor from which on its reciprocal takes less.
+MIN_QUOTIENTS = 4
+
+_LOG2_E = math.log2(math.e)
+_ADD, _SUB, _MUL, _EXP, _TANH, _SIGMOID, _SILU, _RECIPROCAL = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "tanh", "sigmoid", "silu", "reciprocal")
+)
+_QUOTIENTS = frozenset({ELEMENTWISE["div"], ELEMENTWISE["truediv"]})
+_FUNCTIONS = frozenset({_EXP, _TANH, _SIGMOID, _SILU, *_QUOTIENTS})
+
+
+def approximate(kernel: k.Kernel) -> k.Kernel:
+    statements = list(k.walk(kernel.body))
+    if not any(isinstance(s, k.Compute) and s.op in _FUNCTIONS for s in statements):
+        return kernel
+    if not any(b.dtype in ROUNDED_TYPES for s in statements for b in access.written_buffers(s)):
+        return kernel
+    pass_ = _Pass(_exact_buffers(statements))
+    body = pass_.body(kernel.body, ())
+    if body is kernel.body:
+        return kernel
+    return k.with_body(kernel, _without_unread((*map(k.Alloc, pass_.registers), *body)))
+
+
+def _exact_buffers(statements: Sequence[k.Stmt]) -> set[k.Buffer]:
+    """Buffers whose values reach memory, a decision or another type without being rounded."""
+    exact: set[k.Buffer] = set()
+    size = -1
+    while size != len(exact):
+        size = len(exact)
+        for stmt in reversed(statements):
+            read = access.read_buffers(stmt)
+            if not exact.issuperset(read) and _is_exact(stmt, exact):
+                exact.update(read)
+    return exact
+
+
+def _is_exact(stmt: k.Stmt, exact: set[k.Buffer]) -> bool:
+    return isinstance(stmt, k.LetValue) or any(
+        buffer.dtype not in ROUNDED_TYPES
+        and (buffer in exact or buffer.space is k.Space.GLOBAL or buffer.dtype is not DataType.Float)
+        for buffer in access.written_buffers(stmt)
+    )
+
+
+class _Definitions:
+    """The statements of a body that computed what registers hold."""
+
+    def __init__(self) -> None:
+        self._made: dict[k.Ref, k.Compute] = {}
+
+    def note(self, stmt: k.Stmt) -> None:
+        """Forgets what `stmt` makes obsolete, and keeps it."""
+        written = {buffer for inner in k.walk((stmt,)) for buffer in access.written_buffers(inner)}
+        obsolete = [
+            ref
+            for ref, made in self._made.items()
+            if ref.buffer in written or not written.isdisjoint(access.read_buffers(made))
+        ]
+        for ref in obsolete:
+            del self._made[ref]
+        is_new = isinstance(stmt, k.Compute) and stmt.dst.buffer not in access.read_buffers(stmt)
+        if isinstance(stmt, k.Compute) and is_new and stmt.dtype is stmt.dst.buffer.dtype is DataType.Float:
+            self._made[stmt.dst] = stmt
+
+    def of(self, operand: k.Operand, op: ElementwiseOp) -> tuple[k.Operand, ...] | None:
+        """The operands of what computed `operand`, if that was `op`."""
+        made = self._made.get(operand) if isinstance(operand, k.Ref) else None
+        return made.args if made is not None and made.op is op else None
+
+    def scaled(self, operand: k.Operand) -> tuple[float, k.Operand]:
+        """(c, x) such that the operand is c x."""
+        for constant, other in _both_orders(self.of(operand, _MUL)):
+            if (value := _constant(constant)) is not None and _constant(other) is None:
+                return value, other
+        return 1.0, operand
+
+    def register_of(self, op: ElementwiseOp, args: tuple[k.Operand, ...]) -> k.Ref | None:
+        """A register that holds op(args)."""
+        return next((ref for ref, made in self._made.items() if made.op is op and made.args == args), None)
+
+    def tanh_of(self, operand: k.Operand) -> k.Operand | None:
+        """u where the operand is tanh(u)."""
+        found = self.of(operand, _TANH)
+        return found[0] if found is not None else None
+
+
+def _both_orders(args: tuple[k.Operand, ...] | None) -> Sequence[tuple[k.Operand, k.Operand]]:
+    return ((args[0], args[1]), (args[1], args[0])) if args is not None else ()
+
+
+def _number(value: float) -> k.Imm:
+    return k.Imm(value, DataType.Float)
+
+
+def _is_power_of_two(value: float) -> bool:
+    return value > 0 and math.frexp(value)[0] == 0.5
+
+
+def _constant(operand: k.Operand) -> float | None:
+    return float(operand.value.real) if isinstance(operand, k.Imm) else None
+
+
+class _Around:
+    """A loop around statements.
+
+    Attributes:
+        iterations: MIN_QUOTIENTS where they are not known.
+        varying: buffers whose values may differ between iterations.
+    """
+
+    def __init__(self, loop: k.For) -> None:
+        self.iterations = as_int(loop.extent) or MIN_QUOTIENTS
+        statements = list(k.walk(loop.body))
+        writers = Counter(buffer for stmt in statements for buffer in access.written_buffers(stmt))
+        self.varying = set(writers)
+        for stmt in statements:
+            if self._is_same(stmt) and all(writers[b] == 1 for b in access.written_buffers(stmt)):
+                self.varying.difference_update(access.written_buffers(stmt))
+
+    def _is_same(self, stmt: k.Stmt) -> bool:
+        """Whether each iteration computes the same, as `hoist_invariants` sees it."""
+        if isinstance(stmt, k.Compute):
+            operands = stmt.args
+        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
+            operands = (stmt.src,)
+        else:
+            return False
+        refs = [each for each in operands if isinstance(each, k.Ref)]
+        return bool(refs) and all(_is_register(ref) and ref.buffer not in self.varying for ref in refs)
+
+
+def _is_register(ref: k.Ref) -> bool:
+    return ref.buffer.space is k.Space.LOCAL and as_int(ref.buffer.size) == 1
+
+
+def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    """`body` without what computes registers that nothing reads."""
+    read = {buffer for stmt in k.walk(body) for buffer in access.read_buffers(stmt)}
+    unread = {
+        stmt.dst.buffer
+        for stmt in k.walk(body)
+        if isinstance(stmt, k.Compute) and _is_register(stmt.dst) and stmt.dst.buffer not in read
+    }
+
+    def is_left(stmt: k.Stmt) -> bool:
+        touched = (access.declared_buffer(stmt), *access.written_buffers(stmt))
+        return k.children(stmt) != () or unread.isdisjoint(touched)
+
+    def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        return k.body_of(body, [k.with_children(stmt, change) for stmt in body if is_left(stmt)])
+
+    return _without_unread(change(body)) if unread else body
+
+
+class _Pass:
+    """Attributes:
+    exact: buffers whose values stay as they are.
+    scaled: registers that hold a value of this pass times a power of two.
+    registers: those that were added.
+    """
+
+    def __init__(self, exact: set[k.Buffer]) -> None:
+        self.exact = exact
+        self.scaled: set[k.Ref] = set()
+        self.registers: list[k.Buffer] = []
+
+    def body(self, body: tuple[k.Stmt, ...], around: tuple[_Around, ...]) -> tuple[k.Stmt, ...]:
+        """`body` with cheaper statements; `around`: the loops that it stands in."""
+        known = _Definitions()
+        result: list[k.Stmt] = []
+        for stmt in body:
+            made: list[k.Stmt] = [stmt]
+            if isinstance(stmt, k.For):
+                made = [k.with_body(stmt, self.body(stmt.body, (*around, _Around(stmt))))]
+            elif isinstance(stmt, (k.If, k.Bind)):
+                made = [k.with_body(stmt, self.body(stmt.body, around))]
+            elif isinstance(stmt, k.Compute) and self._may_change(stmt):
+                made = self._function(stmt, known) or self._quotient(stmt, around) or made
+            result += made
+            for each in made:
+                known.note(each)
+        return k.body_of(body, result)
+
+    def _may_change(self, stmt: k.Compute) -> bool:
+        dst = stmt.dst.buffer
+        return stmt.dtype is DataType.Float and (dst.dtype in ROUNDED_TYPES or dst not in self.exact)
+
+    def _register(self, made: list[k.Stmt], op: ElementwiseOp, *args: k.Operand) -> k.Ref:
+        """A register that a statement added to `made` computes."""
+        name = f"approximate_{len(self.registers) + 1}"
+        self.registers.append(k.Buffer(name, DataType.Float, k.Space.LOCAL, const(1)))
+        ref = k.Ref(self.registers[-1], ZERO)
+        made.append(k.Compute(op, ref, args, DataType.Float))
+        return ref
+
+    def _function(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
+        """Cheaper statements for a function, or for what is made of tanh."""
+        made: list[k.Stmt] = []
+        if stmt.op in (_EXP, _SIGMOID, _SILU):
+            factor, x = known.scaled(stmt.args[0])
+            row, sign = (EXP2_OF_PRODUCT, 1) if stmt.op is _EXP else (LOGISTIC2, -1)
+            scale = _number(sign * _LOG2_E * factor)
+            if stmt.op is not _SILU:
+                return [dataclasses.replace(stmt, op=row, args=(x, scale))]
+            sigmoid = self._register(made, row, x, scale)
+            return [*made, dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], sigmoid))]
+        if stmt.op is _ADD:
+            for one, t in _both_orders(stmt.args):
+                if _constant(one) == 1 and (u := known.tanh_of(t)) is not None:
+                    half = self._half_of_one_plus_tanh(made, known, u)
+                    self.scaled.add(stmt.dst)
+                    return [*made, dataclasses.replace(stmt, op=_MUL, args=(_number(2), half))]
+        if stmt.op is _SUB and _constant(stmt.args[0]) == 1:
+            # 1 - t^2 = (1 + t) (1 - t), both of them from p = (1 + t) / 2.
+            square = known.of(stmt.args[1], _MUL)
+            if square is not None and square[0] == square[1]:
+                u = known.tanh_of(square[0])
+                if u is not None:
+                    p = self._half_of_one_plus_tanh(made, known, u)
+                    rest = self._register(made, _SUB, p, self._register(made, _MUL, p, p))
+                    self.scaled.add(stmt.dst)
+                    return [*made, dataclasses.replace(stmt, op=_MUL, args=(_number(4), rest))]
+        if stmt.op is _MUL:
+            return self._product(stmt, known)
+        return None
+
+    def _half_of_one_plus_tanh(self, made: list[k.Stmt], known: _Definitions, u: k.Operand) -> k.Ref:
+        factor, x = known.scaled(u)
+        scale = _number(-2 * _LOG2_E * factor)
+        return known.register_of(LOGISTIC2, (x, scale)) or self._register(made, LOGISTIC2, x, scale)
+
+    def _product(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
+        """(a x) (b y) as (a b) (x y) for powers of two, where that is exact and takes less."""
+        one, other = stmt.args
+        if _constant(one) is not None or _constant(other) is not None:
+            if _constant(one) is None:
+                one, other = other, one
+            a, (b, y) = _constant(one) or 0.0, known.scaled(other)
+            if b == 1 or not (_is_power_of_two(a) and _is_power_of_two(b)):
+                return None
+            if a * b == 1 and stmt.dst.buffer.dtype is DataType.Float:
+                return [k.Copy(stmt.dst, y)]
+            return [dataclasses.replace(stmt, args=(_number(a * b), y))]
+        (a, x), (b, y) = known.scaled(one), known.scaled(other)
+        if not (_is_power_of_two(a) and _is_power_of_two(b)):
+            return None
+        made: list[k.Stmt] = []
+        if a != 1 and b != 1:
+            left = x if a * b == 1 else self._register(made, _MUL, _number(a * b), x)
+            return [*made, dataclasses.replace(stmt, args=(left, y))]
+        if not {one, other}.isdisjoint(self.scaled):
+            # The factor that this pass brought in goes on, until it meets its inverse.
+            self.scaled.add(stmt.dst)
+            product = self._register(made, _MUL, x, y)
+            return [*made, dataclasses.replace(stmt, args=(_number(a * b), product))]
+        return None
+
+    def _quotient(self, stmt: k.Compute, around: tuple[_Around, ...]) -> list[k.Stmt] | None:
+        """The product with the divisor's reciprocal, if that is the same for several quotients."""
+        if stmt.op not in _QUOTIENTS or stmt.precise:
+            return None
+        divisor = stmt.args[1]
+        if not isinstance(divisor, k.Ref) or not _is_register(divisor):
+            return None
+        quotients = 1
+        for loop in reversed(around):
+            if divisor.buffer in loop.varying:
+                break
+            quotients *= loop.iterations
+        if quotients < MIN_QUOTIENTS:
+            return None
+        made: list[k.Stmt] = []
+        reciprocal = self._register(made, _RECIPROCAL, divisor)
+        return [*made, dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], reciprocal))]

@@ -1,0 +1,362 @@
+"""Fills rings ahead of their readers, by a warp of its own or by a thread of the block.
+
+    for k:                              a warp:                          the others:
+        for c: start x[k*C + c]         for k, c:                        for k:
+        for c: a += x[k*C + c]    ->        wait until it is empty           for c:
+        for c: y = x[k*C + c] - a           start x[k*C + c]                     wait until it is full
+                                            arrive: it is full                   a += x[k*C + c]
+                                                                             for c:
+                                                                                 y = x[k*C + c] - a
+                                                                                 arrive: it is empty
+
+Without a warp of its own, one thread starts the first copies before the loops, and further ones whenever a
+stage is read no more. Copies and reads of a stage stand in loops that count the stages alike, so the number
+of a stage tells its slot, and how often that was filled before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import WARP_GROUP, WARP_SIZE
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.sym import Expr, Symbol, as_int, const, eq, land, lt, minimum, product, substitute, symbol
+
+# What the roles are called.
+_COMPUTE, _LOAD = "compute", "load"
+
+
+def fill_rings(kernel: k.Kernel) -> k.Kernel:
+    if not kernel.rings:
+        return kernel
+    declared, work = _parted(kernel.body)
+    copies = _copies(work)
+    work = _without_copies(work)
+    before: list[k.Stmt] = []
+    for ring in kernel.rings:
+        nest = _Nest.of(ring, copies)
+        if ring.axis is None:
+            before += nest.first(kernel)
+        work = _Reader(kernel, ring, nest, _loop_symbols(work)).body(work, ())
+    body = (*declared, *before, *work)
+    loading = [ring for ring in kernel.rings if ring.axis is not None]
+    kernel = dataclasses.replace(kernel, body=body, rings=())
+    return _with_roles(kernel, len(declared), loading, copies) if loading else kernel
+
+
+def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt, ...]]:
+    """What declares buffers and begins mbarriers, and the rest."""
+    count = next(i for i, s in enumerate(body) if not isinstance(s, (k.Alloc, k.InitMbarriers)))
+    return body[:count], body[count:]
+
+
+# ---- the copies --------------------------------------------------------------------------------------------
+
+
+def _copies(body: Iterable[k.Stmt]) -> tuple[k.Stmt, ...]:
+    """The loops and conditions around bulk copies, and these."""
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.BulkCopy):
+            result.append(stmt)
+        elif any(isinstance(inner, k.BulkCopy) for inner in k.walk(k.children(stmt))):
+            result.append(k.with_children(stmt, _copies))
+    return tuple(result)
+
+
+def _without_copies(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.BulkCopy):
+            continue
+        if k.children(stmt):
+            stmt = k.with_children(stmt, _without_copies)
+            if not k.children(stmt):
+                continue
+        result.append(stmt)
+    return k.body_of(body, result)
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """How the stages of a ring are filled.
+
+    Attributes:
+        loops: those that count the stages, outermost first. inside: what fills one.
+    """
+
+    ring: k.Ring
+    loops: tuple[k.For, ...]
+    inside: tuple[k.Stmt, ...]
+
+    @staticmethod
+    def of(ring: k.Ring, copies: tuple[k.Stmt, ...]) -> _Nest:
+        loops: list[k.For] = []
+        body = _of_ring(copies, ring)
+        while len(body) == 1 and isinstance(body[0], k.For) and body[0].symbol in ring.filled.free_symbols:
+            loops.append(body[0])
+            body = body[0].body
+        return _Nest(ring, tuple(loops), body)
+
+    @property
+    def count(self) -> Expr:
+        """How many stages a block fills in all."""
+        return product(loop.extent for loop in self.loops)
+
+    def filling(self, number: Expr, emptied: Expr) -> list[k.Stmt]:
+        """What one thread does to fill stage `number`, once stage `emptied` is read no more."""
+        ring, left = self.ring, number
+        values: dict[Symbol, Expr] = {}
+        for loop in reversed(self.loops[1:]):
+            values[loop.symbol] = left % loop.extent
+            left = left // loop.extent
+        if self.loops:
+            values[self.loops[0].symbol] = left
+        return [
+            _emptied(ring, emptied),
+            *_substituted(self.inside, values),
+            k.Arrive(k.Ref(ring.full, number % ring.stages)),
+        ]
+
+    def first(self, kernel: k.Kernel) -> list[k.Stmt]:
+        """Fills the first stages, before the loops."""
+        count = minimum(self.ring.ahead, self.count)
+        i = symbol(f"{self.ring.buffer.name}_first", lo=0, hi=self.ring.ahead - 1)
+        body = self.filling(i, i - self.ring.stages)[1:]  # they are empty
+        return [k.If(_first_thread(kernel), (k.For(i, count, tuple(body)),))]
+
+
+def _emptied(ring: k.Ring, number: Expr) -> k.Wait:
+    """Waits until stage `number` is read no more; at once where there is none of that number yet."""
+    return k.Wait(k.Ref(ring.empty, number % ring.stages), number // ring.stages)
+
+
+def _of_ring(body: Sequence[k.Stmt], ring: k.Ring) -> tuple[k.Stmt, ...]:
+    """The copies of one ring alone."""
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.BulkCopy):
+            result += [stmt] if stmt.dst.buffer is ring.buffer else []
+        else:
+            inner = _of_ring(k.children(stmt), ring)
+            result += [k.with_children(stmt, lambda _, inner=inner: inner)] if inner else []  # type: ignore[misc]
+    return tuple(result)
+
+
+def _substituted(body: Sequence[k.Stmt], values: dict[Symbol, Expr]) -> tuple[k.Stmt, ...]:
+    def change(e: Expr) -> Expr:
+        return substitute(e, values)
+
+    return tuple(
+        k.with_children(access.map_expressions(stmt, change), lambda inner: _substituted(inner, values))
+        for stmt in body
+    )
+
+
+def _first_thread(kernel: k.Kernel) -> Expr:
+    several = (p for p, extent in zip(k.THREAD_AXES, kernel.block) if as_int(extent) != 1)
+    extents = dict(zip(k.THREAD_AXES, kernel.block))
+    return land(*(eq(k.index_symbol(p, extents[p]), 0) for p in several))
+
+
+# ---- the reads ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Reader:
+    """Makes the readers of a ring wait for its stages, and say when they are done with them."""
+
+    kernel: k.Kernel
+    ring: k.Ring
+    nest: _Nest
+    symbols: frozenset[Symbol]  # of loops
+
+    def body(self, body: tuple[k.Stmt, ...], loops: tuple[k.For, ...]) -> tuple[k.Stmt, ...]:
+        """`body`, inside `loops`, in which some statements read the ring."""
+        here = self._number(loops)
+        readers = [i for i, stmt in enumerate(body) if self._reads(stmt)]
+        if not readers:
+            return body
+        if here is not None:
+            return self._in_stage(body, here, readers[0], readers[-1], wait=True, release=True)
+        result = list(body)
+        groups = [(i, stmt) for i, stmt in enumerate(body) if i in readers]
+        if all(isinstance(s, k.For) and self._number((*loops, s)) is not None for _, s in groups):
+            self._check_alike(groups, loops)
+            for i, stmt in groups:
+                assert isinstance(stmt, k.For)
+                inner = stmt.body
+                reading = [j for j, s in enumerate(inner) if self._reads(s)]
+                number = self._number((*loops, stmt))
+                assert number is not None
+                result[i] = k.with_body(
+                    stmt,
+                    self._in_stage(
+                        inner,
+                        number,
+                        reading[0],
+                        reading[-1],
+                        wait=i == readers[0],
+                        release=i == readers[-1],
+                    ),
+                )
+            return k.body_of(body, result)
+        for i, stmt in groups:
+            around = (*loops, stmt) if isinstance(stmt, k.For) else loops
+            result[i] = k.with_children(stmt, lambda inner, around=around: self.body(inner, around))  # type: ignore[misc]
+        return k.body_of(body, result)
+
+    def _reads(self, stmt: k.Stmt) -> bool:
+        return any(self.ring.buffer in access.read_buffers(s) for s in k.walk((stmt,)))
+
+    def _number(self, loops: tuple[k.For, ...]) -> Expr | None:
+        """The number of the stage that is read inside `loops`, the innermost of which counts it."""
+        known = {loop.symbol for loop in loops}
+        for number in self.ring.read:
+            counting = number.free_symbols & self.symbols
+            if counting <= known and (not loops or loops[-1].symbol in counting):
+                return number
+        return None
+
+    def _check_alike(self, groups: Sequence[tuple[int, k.Stmt]], loops: tuple[k.For, ...]) -> None:
+        """Fails unless all loops of a body go over the same stages in the same order."""
+        first = groups[0][1]
+        assert isinstance(first, k.For)
+        wanted = self._number((*loops, first))
+        for _, stmt in groups[1:]:
+            assert isinstance(stmt, k.For)
+            number = self._number((*loops, stmt))
+            assert number is not None
+            if (
+                stmt.extent is not first.extent
+                or substitute(number, {stmt.symbol: first.symbol}) is not wanted
+            ):
+                raise ScheduleError(
+                    f"{self.ring.buffer.name} is read in loops over other stages: {number} and {wanted}",
+                    hint="split and order the loops of all its readers alike",
+                )
+
+    def _in_stage(
+        self, body: tuple[k.Stmt, ...], number: Expr, first: int, last: int, *, wait: bool, release: bool
+    ) -> tuple[k.Stmt, ...]:
+        """The statements that read a stage, which they wait for, and are done with."""
+        ring = self.ring
+        result = list(body)
+        if release:
+            result[last + 1 : last + 1] = [
+                k.Arrive(k.Ref(ring.empty, number % ring.stages), by_warp=True),
+                *self._next(number),
+            ]
+        if wait:
+            result.insert(first, k.Wait(k.Ref(ring.full, number % ring.stages), number // ring.stages))
+        return tuple(result)
+
+    def _next(self, number: Expr) -> list[k.Stmt]:
+        """What a thread of the block fills next, if no warp of its own does."""
+        if self.ring.axis is not None:
+            return []
+        ahead = number + self.ring.ahead
+        cond = land(_first_thread(self.kernel), lt(ahead, self.nest.count))
+        return [k.If(cond, tuple(self.nest.filling(ahead, ahead - self.ring.stages)))]
+
+
+# ---- roles -------------------------------------------------------------------------------------------------
+
+
+def _with_roles(
+    kernel: k.Kernel, declared: int, rings: Sequence[k.Ring], copies: tuple[k.Stmt, ...]
+) -> k.Kernel:
+    """The kernel with a role that computes, and one of more threads that fills these rings."""
+    axis, registers = rings[0].axis, rings[0].registers
+    assert axis is not None
+    if any((ring.axis, ring.registers) != (axis, registers) for ring in rings):
+        raise ScheduleError(
+            "circular buffers are filled by different warps",
+            expected="one parallel_type and num_registers for all",
+            given=", ".join(ring.buffer.name for ring in rings),
+        )
+    place = k.THREAD_AXES.index(axis)
+    count, inner = as_int(kernel.block[place]), as_int(product(kernel.block[:place]))
+    needed = WARP_SIZE if registers is None else WARP_GROUP
+    if count is None or inner is None or any(as_int(extent) != 1 for extent in kernel.block[place + 1 :]):
+        raise ScheduleError(
+            f"a warp beyond those along {axis.name} loads {rings[0].buffer.name}",
+            expected="a block of constant extents, with one thread along the axes after that",
+            given=", ".join(map(str, kernel.block)),
+        )
+    if count * inner % needed or (needed % inner and inner % needed):
+        raise ScheduleError(
+            f"a warp beyond those along {axis.name} loads {rings[0].buffer.name}",
+            expected=f"a block of a multiple of {needed} threads",
+            given=f"{count * inner}",
+        )
+    more = max(1, needed // inner)
+    load, compute = registers or (0, 0)
+    thread = land(
+        eq(symbol(k.index_name(axis), lo=0, hi=count + more - 1), count),
+        *(eq(k.index_symbol(p, e), 0) for p, e in zip(k.THREAD_AXES[:place], kernel.block) if as_int(e) != 1),
+    )
+    filling = k.If(thread, _fused(_filled(copies, rings, (), _loop_symbols(copies))))
+    roles = k.Roles(
+        (
+            k.Role(_COMPUTE, axis, 0, count, kernel.body[declared:], compute),
+            k.Role(_LOAD, axis, count, more, (filling,), load),
+        )
+    )
+    block = list(kernel.block)
+    block[place] = const(count + more)
+    threads = kernel.max_threads and kernel.max_threads // count * (count + more)
+    return dataclasses.replace(
+        kernel,
+        body=(*kernel.body[:declared], roles),
+        block=(block[0], block[1], block[2]),
+        max_threads=threads,
+    )
+
+
+def _filled(
+    body: Sequence[k.Stmt], rings: Sequence[k.Ring], loops: tuple[Symbol, ...], symbols: frozenset[Symbol]
+) -> tuple[k.Stmt, ...]:
+    """The loops over all stages of the rings, each stage filled as soon as it is empty."""
+    result: list[k.Stmt] = []
+    for ring in rings:
+        own = _of_ring(body, ring)
+        if not own:
+            continue
+        if (ring.filled.free_symbols & symbols) <= set(loops):
+            number = ring.filled
+            result += [
+                _emptied(ring, number - (ring.ahead + 1)),
+                *own,
+                k.Arrive(k.Ref(ring.full, number % ring.stages)),
+            ]
+            continue
+        for stmt in own:
+            around = (*loops, stmt.symbol) if isinstance(stmt, k.For) else loops
+            result.append(
+                k.with_children(stmt, lambda inner, r=ring, a=around: _filled(inner, [r], a, symbols))  # type: ignore[misc]
+            )
+    return tuple(result)
+
+
+def _loop_symbols(body: Sequence[k.Stmt]) -> frozenset[Symbol]:
+    return frozenset(stmt.symbol for stmt in k.walk(tuple(body)) if isinstance(stmt, k.For))
+
+
+def _fused(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    """`body` with loops of equal extents that follow one another as one, so that what they fill is read in
+    the order in which it is filled.
+    """
+    result: list[k.Stmt] = []
+    for stmt in body:
+        last = result[-1] if result else None
+        if isinstance(stmt, k.For) and isinstance(last, k.For) and stmt.extent is last.extent:
+            inner = _substituted(stmt.body, {stmt.symbol: last.symbol})
+            result[-1] = k.with_body(last, (*last.body, *inner))
+        else:
+            result.append(stmt)
+    return tuple(k.with_children(stmt, _fused) for stmt in result)

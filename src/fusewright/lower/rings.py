@@ -1,0 +1,179 @@
+"""Tensors that are filled ahead of their readers: where their stages lie, what fills them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import WARP_SIZE
+from fusewright.ir.axis import IterDomain, Split
+from fusewright.ir.node import Node
+from fusewright.ir.value import CircularBuffer, TensorView
+from fusewright.kernel import ir as k
+from fusewright.kernel.waits import BULK_BYTES
+from fusewright.lower.domains import Domains
+from fusewright.lower.loops import Loop, LoopMap
+from fusewright.sym import ZERO, Expr, bounds, ceildiv, const, lt, minimum, product
+
+_THREADS = frozenset(map(k.index_name, k.THREAD_AXES))
+
+
+def ring_nodes(nodes: Iterable[Node]) -> list[Node]:
+    """Those that fill circular buffers."""
+    return [node for node in nodes if node.output.circular is not None]
+
+
+def counting_axes(tensor: TensorView) -> list[IterDomain]:
+    """The loop axes of a circular buffer that count its stages, outermost first."""
+    ring = _ring(tensor)
+    return [axis for axis in tensor.loop[: ring.position] if not axis.parallel.is_thread]
+
+
+def stage_axes(tensor: TensorView) -> list[IterDomain]:
+    """The loop axes that a stage of a circular buffer has room for."""
+    return [axis for axis in tensor.loop[_ring(tensor).position :] if not axis.parallel.is_thread]
+
+
+def _ring(tensor: TensorView) -> CircularBuffer:
+    assert tensor.circular is not None, f"{tensor.name} is no circular buffer"
+    return tensor.circular
+
+
+@dataclass
+class Stages:
+    """The stages of one circular buffer, and who fills and reads which.
+
+    Attributes:
+        size: elements of a stage.
+        filled: the number of the stage that copies fill, once that is known. read: those that nodes read.
+    """
+
+    tensor: TensorView
+    buffer: k.Buffer
+    full: k.Buffer
+    empty: k.Buffer
+    size: Expr
+    filled: Expr | None = None
+    read: dict[Expr, None] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return _ring(self.tensor).stages
+
+    def slot(self, number: Expr) -> Expr:
+        """Where the stage of this number lies."""
+        return number % self.count
+
+    def as_ring(self) -> k.Ring:
+        ring = _ring(self.tensor)
+        assert self.filled is not None, f"nothing fills {self.tensor.name}"
+        return k.Ring(
+            self.buffer,
+            self.full,
+            self.empty,
+            ring.stages,
+            ring.prefetch,
+            self.filled,
+            tuple(self.read),
+            ring.parallel,
+            ring.registers,
+        )
+
+
+def stages_of(tensor: TensorView, domains: Domains) -> Stages:
+    """Raises ScheduleError if what is read in turn does not fit into the stages."""
+    ring = _ring(tensor)
+    held = product(
+        domains.extent(tensor, axis)
+        for axis in counting_axes(tensor)
+        if axis not in tensor.loop[: tensor.inline_at]
+    )
+    at_once = ring.prefetch + (ring.parallel is not None)
+    _, most = bounds(held)
+    if most is None or most > at_once:
+        raise ScheduleError(
+            f"{tensor.name} is read in {held} stages before any is read no more, "
+            f"but only {at_once} are filled by then, and nothing would go on",
+            expected="at most that many",
+            hint="circular_buffer with more stages, or inline the tensor further",
+        )
+    size = product(domains.extent(tensor, axis) for axis in stage_axes(tensor))
+    buffer = k.Buffer(tensor.name, tensor.dtype, k.Space.SHARED, size * ring.stages, 128, private=True)
+    full, empty = (
+        k.Buffer(f"{tensor.name}_{what}", DataType.Int, k.Space.SHARED, const(ring.stages), 16)
+        for what in ("full", "empty")
+    )
+    return Stages(tensor, buffer, full, empty, size)
+
+
+def number(extents: Sequence[Expr], indices: Sequence[Expr]) -> Expr:
+    """The number of a stage, from the indices of the axes that count them."""
+    result: Expr = ZERO
+    for extent, index in zip(extents, indices):
+        result = result * extent + index
+    return result
+
+
+def check_uniform(tensor: TensorView, reader: TensorView, stage: Expr) -> None:
+    """Raises ScheduleError if threads of a block read different stages at a time."""
+    if any(symbol.name in _THREADS for symbol in stage.free_symbols):
+        raise ScheduleError(
+            f"{reader.name} reads several stages of {tensor.name} at once: {stage}",
+            hint=f"split the loops of {reader.name} as those of {tensor.name} that count its stages",
+        )
+
+
+def begin(stages: Iterable[Stages], threads: Sequence[Expr]) -> list[k.Stmt]:
+    """Declares the mbarriers: a stage is full once it is copied, and empty once each warp has read it."""
+    found: list[k.Stmt] = []
+    for each in stages:
+        found += [k.Alloc(each.full), k.Alloc(each.empty)]
+        found.append(k.InitMbarriers(each.full, const(1)))
+        found.append(k.InitMbarriers(each.empty, ceildiv(product(threads), WARP_SIZE)))
+    return found
+
+
+def elements_of_unit(tensor: TensorView) -> int:
+    """Elements of which addresses and sizes of bulk copies are multiples."""
+    return BULK_BYTES // tensor.dtype.size
+
+
+# ---- loops that count stages -------------------------------------------------------------------------------
+
+
+def end_with_grid(nodes: Sequence[Node], loops: LoopMap, domains: Domains) -> frozenset[Expr]:
+    """Lets loops that count stages end where the rows of a block do, instead of guarding the last iteration.
+
+    An axis that is split by blocks, [n] -> [o, blocks], has a block's share in o = 0 .. (n-1-b) / blocks: a
+    stage cannot be skipped. Returns the guards that are not needed then.
+    """
+    implied: set[Expr] = set()
+    for node in ring_nodes(nodes):
+        out, counting = node.output, counting_axes(node.output)
+        outermost = next(
+            ((a, loop) for a, loop in zip(out.loop, loops.of(node)) if a in counting and loop.is_real), None
+        )
+        if outermost is None or not isinstance(split := outermost[0].definition, Split):
+            continue
+        axis, loop = outermost
+        if split.outer is not axis or split.inner not in out.loop or not split.inner.parallel.is_grid:
+            continue
+        block = loops.of(node)[out.loop.index(split.inner)]
+        extent, blocks = domains.extent(out, split.inputs[0]), domains.extent(out, split.inner)
+        loop.trips = ceildiv(extent - block.index, blocks)
+        implied.add(lt(loop.index * blocks + block.index, extent))
+    return frozenset(implied)
+
+
+# ---- the copies --------------------------------------------------------------------------------------------
+
+
+def run_length(run: Loop, lane: Expr, guards: Iterable[Expr]) -> Expr:
+    """The elements of a run that guards leave, which say `base + lane < end`."""
+    length = run.extent
+    for guard in guards:
+        low, high = guard.args
+        length = minimum(length, high - (low - lane))
+    return length

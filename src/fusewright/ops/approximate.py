@@ -1,0 +1,47 @@
+"""Rows that kernels use for others where what follows is rounded to a narrower type; no definition has them.
+
+Each is one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
+operand x and a factor c: at most 4 + 1.1 |xc| of `exp2_of_product`, 8 + 1.1 |xc| of `logistic2`. Results
+below 2^-126 are 0.
+The powers are of 2, since those of e take a factor, which the factor c of the product takes in.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+
+from fusewright.core.dtype import Category
+from fusewright.core.op import ElementwiseOp, Rule, Spelling
+
+__all__ = ["EXP2_OF_PRODUCT", "LOGISTIC2"]
+
+
+def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return torch.exp2(x * factor)
+
+
+def _logistic2(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return 1 / (1 + torch.exp2(x * factor))
+
+
+def _row(name: str, spelling: Spelling) -> ElementwiseOp:
+    return ElementwiseOp(name, 2, Rule.FLOAT_UP, MappingProxyType({Category.FLOAT: spelling}))
+
+
+#: 2^(x c)
+EXP2_OF_PRODUCT = _row(
+    "exp2_of_product",
+    Spelling("fw::approximate_exp2({0} * {1})", _exp2_of_product, ("approximate",), slots=9),
+)
+#: 1 / (1 + 2^(x c)): sigmoid(x) for c = -log2(e), and half of 1 + tanh(x) for twice that.
+LOGISTIC2 = _row(
+    "logistic2",
+    Spelling(
+        "fw::approximate_reciprocal(1.0f + fw::approximate_exp2({0} * {1}))",
+        _logistic2,
+        ("approximate",),
+        slots=18,
+    ),
+)

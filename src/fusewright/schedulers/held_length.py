@@ -1,0 +1,94 @@
+"""How many threads hold a row, or a column, and what a kernel assumes of its length by that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from fusewright.core.errors import ParamsError
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.sizes import ceil_div
+from fusewright.sym import Const, Symbol, as_int, product
+
+
+@dataclass(frozen=True)
+class HeldLength:
+    """The threads along the reduced dimensions, which hold all of their elements.
+
+    Attributes:
+        what: is held, "rows" or "columns".
+        path: of the field of params that says how many threads there are.
+        threads: that number; -1 if it follows from the sizes of a call.
+        elements: that each thread holds.
+        step: the number of threads is a multiple of this.
+        sizes: of the reduced dimensions, if the kernel takes them as constants.
+        before: places that the first vector of a row may have before the row.
+    """
+
+    what: str
+    path: str
+    threads: int
+    elements: int
+    step: int
+    sizes: tuple[int, ...] = ()
+    before: int = 0
+
+    def threads_needed(self, length: int) -> int:
+        """To hold so many elements."""
+        return max(1, ceil_div(length + self.before, self.elements * self.step)) * self.step
+
+    def check(self, space: ReductionSpace) -> None:
+        """Raises ParamsError unless the threads are what the length needs, as far as it is known."""
+        length = self._length(space)
+        if self.threads < 1:
+            return
+        if length is not None:
+            needed = self.threads_needed(length)
+            if self.threads != needed:
+                expected = f"-1 or {needed}, for {self.what} of {length}"
+                raise ParamsError(path=self.path, expected=expected, given=self.threads)
+        elif not is_one_size(space):
+            length_text = product(axis.extent for axis in space.reduction)
+            raise ParamsError(
+                path=self.path, expected=f"-1, as it follows from {length_text}", given=self.threads
+            )
+
+    def assume(self, schedule: Schedule, space: ReductionSpace) -> None:
+        """The sizes that the params state, or those that just so many threads cover.
+
+        The block is constant then, if the length is not anyway.
+        """
+        if self.sizes:
+            ranges = [(size, size) for size in self.sizes]
+        elif self.threads > 0 and is_one_size(space):
+            fewer = self.elements * (self.threads - self.step) - self.before
+            ranges = [(max(0, fewer) + 1, self.elements * self.threads - self.before)]
+        else:
+            return
+        tensor = space.reference
+        for axis, (low, high) in zip(space.reduction, ranges):
+            if as_int(axis.extent) is None:
+                schedule.assume(tensor, tensor.logical.index(axis), low, high)
+
+    def _length(self, space: ReductionSpace) -> int | None:
+        """The elements, if the fusion or the params say how many.
+
+        Raises:
+            ParamsError: the params assume sizes that the dimensions cannot have.
+        """
+        known = [as_int(axis.extent) for axis in space.reduction]
+        if self.sizes:
+            fits = len(self.sizes) == len(known) and all(b in (None, a) for a, b in zip(self.sizes, known))
+            if not fits or not all(isinstance(axis.extent, (Symbol, Const)) for axis in space.reduction):
+                expected = ", ".join(str(axis.extent) for axis in space.reduction)
+                raise ParamsError(
+                    path="assumed_reduction_sizes", expected=f"() or ({expected})", given=self.sizes
+                )
+            return prod(self.sizes)
+        return as_int(product(axis.extent for axis in space.reduction))
+
+
+def is_one_size(space: ReductionSpace) -> bool:
+    """Whether a row is as long as one dimension of an input, of which something may be assumed."""
+    return len(space.reduction) == 1 and isinstance(space.reduction[0].extent, (Symbol, Const))

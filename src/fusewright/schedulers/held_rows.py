@@ -1,0 +1,139 @@
+"""What is held of a row, where, and what is computed again instead: common to schedulers that hold rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusewright.analyze.persistent import persistent_tensors
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.op import Rule
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.value import TensorView
+from fusewright.rewrite.two_pass import is_plain_welford, two_pass
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Part, Rewrite
+from fusewright.schedulers.io import cache_inputs_and_outputs
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes to hold for each element of a row.
+
+    Attributes:
+        at_once: the most that is held across any one reduction.
+        in_all: of all tensors that are held across some reduction.
+    """
+
+    at_once: int
+    in_all: int
+
+
+def held_bytes(fusion: Fusion, *, project: bool) -> Held:
+    """What a schedule would hold, counted of the buffers that it makes. `project`: inputs alone are held."""
+    schedule = Schedule(fusion)
+    cache_inputs_and_outputs(schedule)
+    space = reduction_space(schedule.fusion)
+    assert isinstance(space, ReductionSpace), space
+    recompute(schedule, space, everything=project, loads=False)
+    held = held_tensors(schedule.fusion, space)
+    across: dict[TensorView, int] = {}
+    for tensor, reductions in held.items():
+        for reduction in reductions:
+            across[reduction] = across.get(reduction, 0) + tensor.dtype.size
+    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held))
+
+
+def state_bytes(fusion: Fusion) -> int:
+    """Bytes that the reductions across a block exchange for each of its threads."""
+    states = {tuple(out.dtype for out in n.outputs) for n in fusion.nodes if isinstance(n, Reduction)}
+    return sum(dtype.size for dtypes in states for dtype in dtypes)
+
+
+def variance_in_two_passes(part: Part) -> Rewrite | None:
+    """Two sums in place of Welford's steps, which cost more where a row is held."""
+    nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
+    if not nodes:
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
+
+    reason = "two sums of a row that is held cost less than Welford's steps"
+    return Rewrite("variance in two passes", replace_all, reason)
+
+
+def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
+    """What is read before and after a reduction and has an element for each point, with those reductions."""
+    return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
+
+
+def times_computed(fusion: Fusion) -> int:
+    """How many nodes there are if what lies between reductions is computed anew for each use."""
+    times: dict[Node, int] = {}
+    for node in reversed(fusion.ordered_nodes()):
+        users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
+        times[node] = 1 if isinstance(node, Reduction) else max(1, users)
+    return sum(times.values())
+
+
+def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool) -> None:
+    """Recomputes what persists and is cheap.
+
+    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
+    """
+    fusion = schedule.fusion
+    persistent = set(persistent_tensors(fusion))
+    outputs = set(fusion.output_tensors())
+    # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
+    for node in reversed(fusion.ordered_nodes()):
+        tensor = node.outputs[0]
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+            continue
+        wanted = loads if fusion.is_input(node.inputs[0]) else everything
+        if wanted or _is_cheap(fusion, tensor, space):
+            schedule.recompute(tensor)
+            persistent.update(tensor.producers)
+
+
+def hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
+    """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
+
+    Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
+    warp would meet in a few banks.
+    """
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
+        serial = [i for i, axis in enumerate(tensor.loop) if not axis.parallel.is_thread]
+        if tensor.loop[-1].parallel is not ParallelType.vectorize:
+            schedule.store_along(tensor, [*serial, *threads])
+            continue
+        schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
+        for use in list(tensor.uses):
+            read = schedule.cache_after(tensor, cached_uses=[use.output])
+            schedule.parallelize(read, -1, ParallelType.vectorize)
+
+
+def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
+    """Whether it is cheaper to do again than to hold.
+
+    That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
+    same for all rows, which comes from the caches.
+    """
+    node = tensor.definition
+    assert node is not None
+    if isinstance(node, Pointwise):
+        return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
+    if fusion.is_input(node.inputs[0]):
+        return _is_same_for_all_rows(tensor, space)
+    return node.traits.view
+
+
+def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:
+    """Whether `tensor` is a broadcast along the rows, of which there are several."""
+    covered = space.maps.get(tensor, {})
+    rows = [axis for axis in space.iteration if not axis.is_broadcast]
+    return bool(rows) and all(axis in covered and covered[axis].is_broadcast for axis in rows)

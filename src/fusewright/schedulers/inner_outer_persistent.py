@@ -1,0 +1,365 @@
+"""The inner-outer persistent scheduler: rows that are reduced and read again, and columns reduced meanwhile.
+
+[I, R], rows and what is contiguous, becomes
+
+    [I blocks, I threads z, I steps, R threads y, R threads x | R batches, R vector]
+
+As many blocks as fit the GPU walk down the rows. A block holds its row until the reductions along it are
+complete, then uses it again. What its threads find in their columns stays in registers until the last row.
+Then blocks store that, wait for each other, and each sums what all have found in its share of the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
+from fusewright.schedulers.held_rows import held_tensors, recompute, times_computed
+from fusewright.schedulers.inner_outer_persistent_space import (
+    InnerOuterPersistentSpace,
+    inner_outer_persistent_space,
+)
+from fusewright.schedulers.io import (
+    Ports,
+    VectorLimits,
+    cache_inputs_and_outputs,
+    find_loads,
+    vectorize_ports,
+)
+from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
+from fusewright.schedulers.reduction_loops import inline, merge_to_rows_and_reduction
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+from fusewright.sym import Const, Symbol, as_int
+
+# Loop positions of the reference, and what they are bound to.
+_BLOCKS, _THREADS_Z, _STEPS, _THREADS_Y, _THREADS_X, _BATCHES, _VECTOR = range(7)
+_BINDINGS = {
+    _BLOCKS: ParallelType.grid_x,
+    _THREADS_Z: ParallelType.block_z,
+    _THREADS_Y: ParallelType.block_y,
+    _THREADS_X: ParallelType.block_x,
+}
+
+# The same of a reduction of columns in the end: [I steps, I blocks, I threads x, R threads y, R threads z,
+# R steps, R unroll].
+_LAST_STEPS = 5
+_LAST_BINDINGS = {
+    1: ParallelType.grid_x,
+    2: ParallelType.block_x,
+    3: ParallelType.block_y,
+    4: ParallelType.block_z,
+    6: ParallelType.unroll,
+}
+# Blocks whose partial results of a column a thread loads at once.
+PARTIALS_IN_FLIGHT = 32
+
+# A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
+REGISTERS_TO_WORK = 32
+# Registers come in steps of so many a thread.
+REGISTER_STEP = 8
+# More than this for the row and its columns leaves room for too few blocks on an SM.
+REGISTERS_TO_HOLD = 64
+# Threads of a block that handles several rows at a time.
+BLOCK = 256
+# Of a copy's speed, what such a kernel reaches.
+SPEED = 0.8
+# Elements that a thread holds of a row, at most.
+MAX_ELEMENTS = 64
+# Beyond this growth by computing anew what is between reductions, several kernels are cheaper.
+MAX_GROWTH = 4
+
+
+class InnerOuterPersistentScheduler:
+    """Accepts reductions along memory whose results meet the row again, beside reductions of columns."""
+
+    type = SchedulerType.inner_outer_persistent
+    params_type = InnerOuterPersistentParams
+    merges_last = True
+
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
+        space = _space(fusion)
+        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+
+    def apply(self, schedule: Schedule, params: InnerOuterPersistentParams) -> None:
+        original = accepted(self, _space(schedule.fusion))
+        _check_threads(original, params)
+        ports = cache_inputs_and_outputs(schedule)
+        space = accepted(self, inner_outer_persistent_space(schedule.fusion))
+        rows = space.rows
+        reference = merge_to_rows_and_reduction(schedule, rows)
+        _assume_row_length(schedule, space, params)
+        _cut_rows(schedule, reference, params)
+        schedule.transform_like(reference)
+        sums = [_exchange(schedule, tensor, params) for tensor in space.column_reductions]
+        last = {*space.of_columns, *(each.read for each in sums)}
+        others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
+        ahead = _loads_of_rows(schedule.fusion, space) if params.prefetch_rows else []
+        _cut_columns(schedule, reference, params)
+        # What is loaded once a row stays one element of it.
+        whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
+        schedule.transform_like(reference, [tensor for tensor in others if tensor not in whole])
+        partials = [schedule.rfactor(tensor, [_BATCHES, _VECTOR]) for tensor in rows.reductions]
+        lead = partials[0]
+        for position, kind in _BINDINGS.items():
+            schedule.parallelize(lead, position, kind)
+        schedule.parallelize_like(lead, selected=[t for t in (*others, *partials) if t is not lead])
+        width = params.vectorization_factor
+        points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
+        vectorize_ports(schedule, Ports(*points), width)
+        recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
+        for each in sums:
+            each.store(schedule, width)
+        results = [tensor for tensor in space.of_columns if tensor not in space.column_reductions]
+        for each in sums:
+            end = each.finish(schedule, params)
+            schedule.transform_like(end, selected=[each.read, each.total, *results])
+            schedule.parallelize_like(end, selected=[each.read, each.total, *results])
+            schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=[each.read])
+        placed = [each.read for each in sums]
+        if ahead:
+            schedule.inline_at(lead, _BATCHES, best_effort=True, selected=ahead)
+        for load in ahead:
+            schedule.prefetch(load)
+            placed.append(load)
+        inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], placed)
+
+
+def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
+    """The loads of what is another for each row."""
+    iteration = [axis for axis in space.rows.iteration if not axis.is_broadcast]
+
+    def varies(load: TensorView) -> bool:
+        own = [space.rows.maps.get(load, {}).get(axis) for axis in iteration]
+        return any(axis is not None and not axis.is_broadcast for axis in own)
+
+    return [load for load in find_loads(fusion) if load not in space.of_columns and varies(load)]
+
+
+def _space(fusion: Fusion) -> InnerOuterPersistentSpace | str:
+    """The space of a fusion that the scheduler takes, or why it does not."""
+    space = inner_outer_persistent_space(fusion)
+    if not isinstance(space, str) and times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+        return "what lies between its reductions would be computed anew for each of too many"
+    return space
+
+
+def _check_threads(space: InnerOuterPersistentSpace, params: InnerOuterPersistentParams) -> None:
+    """Raises ParamsError unless lparams.bdimy is what the row needs, as far as its length is known."""
+    threads = params.lparams.bdimy
+    if threads < 1:
+        return
+    length = _constant_length(space)
+    if length is not None:
+        needed = ceil_div(length, params.elements_a_warp)
+        if threads != needed:
+            raise ParamsError(
+                path="lparams.bdimy", expected=f"-1 or {needed}, for rows of {length}", given=threads
+            )
+    elif not _is_one_size(space):
+        row = " * ".join(str(axis.extent) for axis in space.rows.reduction)
+        raise ParamsError(path="lparams.bdimy", expected=f"-1, as it follows from {row}", given=threads)
+
+
+def _constant_length(space: InnerOuterPersistentSpace) -> int | None:
+    length = 1
+    for axis in space.rows.reduction:
+        size = as_int(axis.extent)
+        if size is None:
+            return None
+        length *= size
+    return length
+
+
+def _is_one_size(space: InnerOuterPersistentSpace) -> bool:
+    """Whether a row is as long as one dimension of an input, of which something may be assumed."""
+    axes = space.rows.reduction
+    return len(axes) == 1 and isinstance(axes[0].extent, (Symbol, Const))
+
+
+def _assume_row_length(
+    schedule: Schedule, space: InnerOuterPersistentSpace, params: InnerOuterPersistentParams
+) -> None:
+    """The sizes that lparams.bdimy warps just cover, so that the block is constant."""
+    threads, each = params.lparams.bdimy, params.elements_a_warp
+    tensor = space.rows.reference
+    if threads > 0 and _is_one_size(space):
+        (axis,) = space.rows.reduction
+        if as_int(axis.extent) is None:
+            schedule.assume(tensor, tensor.logical.index(axis), each * (threads - 1) + 1, each * threads)
+
+
+def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
+    """[I, R] -> [I blocks, I threads z, I steps, R]."""
+    schedule.split(tensor, 0, params.lparams.bdimz)
+    schedule.split(tensor, 0, params.lparams.gdimx)
+    schedule.reorder(tensor, {0: _STEPS})
+
+
+def _cut_columns(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
+    """[.., R] -> [.., R threads y, R threads x, R batches, R vector]."""
+    schedule.split(tensor, 3, params.vectorization_factor)
+    schedule.split(tensor, 3, params.lparams.bdimx)
+    schedule.split(tensor, 3, params.batches_per_block_inner_reduction, inner_split=False)
+    schedule.reorder(tensor, {3: _BATCHES})
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A reduction of columns, in the steps that it is made in.
+
+    Attributes:
+        partial: what a thread finds in the rows of its block. of_block: that of all threads z.
+        stored: that of all blocks, in global memory. read: copies of it in registers.
+        total: the result.
+    """
+
+    partial: TensorView
+    of_block: TensorView
+    stored: TensorView
+    read: TensorView
+    total: TensorView
+
+    def store(self, schedule: Schedule, width: int) -> None:
+        """Makes stores of vectors of what a thread has, whose columns come in runs of `width`."""
+        own = min(width, MAX_VECTOR_BYTES // self.stored.dtype.size)
+        if self.of_block is not self.partial:
+            schedule.parallelize(self.of_block, -1, ParallelType.unroll)
+        if own > 1:
+            schedule.split(self.stored, -1, own)
+            schedule.parallelize(self.stored, -1, ParallelType.vectorize)
+
+    def finish(self, schedule: Schedule, params: InnerOuterPersistentParams) -> TensorView:
+        """Shares the columns out to the blocks, and what blocks have found of one to threads y and z.
+
+        Returns what a thread finds.
+        """
+        total, extents = self.total, params.lparams
+        if self.of_block is self.partial:
+            schedule.merge(total, 0)
+        down = max(1, extents.bdimy)
+        each = ceil_div(extents.gdimx, down * extents.bdimz)
+        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll]
+        schedule.split(total, 1, extents.bdimx)
+        schedule.split(total, 1, extents.gdimx)
+        schedule.split(total, 0, extents.bdimz)
+        schedule.split(total, 0, down)
+        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT)))
+        schedule.reorder(total, dict(zip((4, 5, 6, 2, 3, 0, 1), range(7))))
+        of_thread = schedule.rfactor(total, [5, 6])
+        for position, kind in _LAST_BINDINGS.items():
+            schedule.parallelize(of_thread, position, kind)
+        return of_thread
+
+
+def _exchange(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> _Exchange:
+    """Makes a reduction [R blocks, R threads z, R steps, I columns] one of a thread, a block and the grid."""
+    partial = of_block = schedule.rfactor(tensor, [_STEPS])
+    if params.lparams.bdimz > 1:
+        of_block = schedule.rfactor(tensor, [1])
+    stored = schedule.cache_after(of_block)
+    schedule.set_memory_type(stored, MemoryType.global_)
+    return _Exchange(partial, of_block, stored, schedule.cache_after(stored), tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The most bytes that are held for an element of a row across any one reduction.
+
+    everything: where what is computed before it and needed after it is held. inputs: where inputs alone are.
+    """
+
+    everything: int
+    inputs: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Derives params from the sizes of a call."""
+
+    fusion: Fusion
+    space: InnerOuterPersistentSpace
+
+    @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion, self.space.rows.sectors(self.fusion))
+
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        return self.space.rows.vector_limits(self.fusion)
+
+    @cached_property
+    def _held(self) -> _Held:
+        """As `apply` makes the buffers."""
+        return _Held(self._bytes_held(everything=False), self._bytes_held(everything=True))
+
+    def _bytes_held(self, everything: bool) -> int:
+        schedule = Schedule(self.fusion)
+        cache_inputs_and_outputs(schedule)
+        space = inner_outer_persistent_space(schedule.fusion)
+        assert isinstance(space, InnerOuterPersistentSpace), space
+        recompute(schedule, space.rows, everything=everything, loads=False)
+        across: dict[TensorView, int] = {}
+        for tensor, reductions in held_tensors(schedule.fusion, space.rows).items():
+            for reduction in reductions:
+                across[reduction] = across.get(reduction, 0) + tensor.dtype.size
+        return max(across.values(), default=0)
+
+    @cached_property
+    def _state_bytes(self) -> int:
+        """Of what a column has come to, before it is complete."""
+        nodes = {tensor.definition for tensor in self.space.column_reductions}
+        return sum(out.dtype.size for node in nodes if node is not None for out in node.outputs)
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
+        space = self.space.rows
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        if not rows or not length:
+            return Reject("there is nothing to reduce")
+        params = self._params(rows, length, width, hardware)
+        if isinstance(params, Reject):
+            return params
+        speed = SPEED * busy_share(params.lparams.gdimx, hardware)
+        steps = len(self.space.column_reductions) * GRID_REDUCTION_SECONDS
+        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
+
+    def _params(
+        self, rows: int, length: int, width: int, hardware: HardwareInfo
+    ) -> InnerOuterPersistentParams | Reject:
+        project = self._held.inputs < self._held.everything
+        held = self._held.inputs if project else self._held.everything
+        of_vector = ceil_div(width * (held + self._state_bytes), REGISTER_BYTES)
+        warps = ceil_div(length, width * WARP_SIZE)
+        most = max(1, MAX_ELEMENTS // width)
+        for batches in range(min(warps, most, max(1, REGISTERS_TO_HOLD // of_vector)), most + 1):
+            along = ceil_div(warps, batches)
+            room = min(BLOCK // (WARP_SIZE * along), rows // hardware.sm_count)
+            at_once = power_of_two_at_most(max(1, room))
+            threads = WARP_SIZE * along * at_once
+            resident = hardware.registers_per_sm // (threads * (REGISTERS_TO_WORK + batches * of_vector))
+            if threads <= hardware.max_threads_per_block and resident:
+                break
+        else:
+            return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
+        # All blocks have to be resident at once, so that they can wait for each other.
+        registers = hardware.registers_per_sm // (threads * resident) // REGISTER_STEP * REGISTER_STEP
+        blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
+        return InnerOuterPersistentParams(
+            vectorization_factor=width,
+            batches_per_block_inner_reduction=batches,
+            project_persistent_buffers=project,
+            lparams=LaunchParams(
+                gdimx=blocks, bdimx=WARP_SIZE, bdimy=along if _is_one_size(self.space) else -1, bdimz=at_once
+            ),
+            cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
+            reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, {along} warps "
+            f"a row, {batches} vectors of {width} a thread",
+        )

@@ -1,0 +1,42 @@
+"""Params of kernels that hold a row while it is reduced, and sum columns over all rows meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.schedulers.params.decision import choice
+from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
+from fusewright.schedulers.params.launch import REQUIRED, UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
+from fusewright.schedulers.params.legal import counts
+
+# Numbers of blocks that a space tries: so many for each SM of GPUs that have 128 and more.
+TRIED_BLOCKS = (128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerOuterPersistentParams(HeuristicParams):
+    """How a domain is cut up whose rows are reduced and read again, and whose columns are reduced as well.
+
+    lparams.gdimx blocks walk down the rows, each lparams.bdimz rows at a time. lparams.bdimx * lparams.bdimy
+    threads lie along a row. Each has batches_per_block_inner_reduction vectors of vectorization_factor
+    columns, which it holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
+    project_persistent_buffers: only inputs are held, what follows from them is computed again.
+    prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
+    """
+
+    lparams: LaunchParams = launch(
+        from_sizes=(),
+        gdimx=Extent(required=lambda params: True, tried=TRIED_BLOCKS),
+        bdimx=Extent(required=lambda params: True, tried=WHOLE_WARPS[:1]),
+        bdimy=Extent(tried=(UNSET,)),
+        bdimz=REQUIRED,
+    )
+    vectorization_factor: int = choice(1, WIDTHS)
+    batches_per_block_inner_reduction: int = choice(1, counts(1, MAX_UNROLL, TRIED_UNROLL))
+    project_persistent_buffers: bool = False
+    prefetch_rows: bool = False
+
+    @property
+    def elements_a_warp(self) -> int:
+        """Of a row, those that the threads x hold."""
+        return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction

@@ -1,0 +1,124 @@
+"""What is rounded to a narrower type is computed with fewer instructions, and nothing else is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fusewright import FusionDefinition
+from fusewright.core.dtype import DataType
+from fusewright.kernel import ir as k
+from fusewright.lower.passes.approximate import approximate
+
+Tensor = torch.Tensor
+
+
+def ops_of(fd: FusionDefinition) -> list[str]:
+    [kernel] = fd._finished().executor.last_program.kernels
+    return [s.op.name for s in k.walk(kernel.kernel.body) if isinstance(s, k.Compute) and s.op.name != "cast"]
+
+
+def gelu(fd, x):
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1.0 + fd.ops.tanh(inner))
+
+
+def gelu_factor_last(fd, x):
+    return 0.5 * (x * (fd.ops.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)) + 1.0))
+
+
+def gelu_slope(fd, x):
+    t = fd.ops.tanh(0.8 * x)
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t)
+
+
+def softmax(fd, x):
+    e = fd.ops.exp(x - fd.ops.broadcast(fd.ops.max(x, dims=[1]), [False, True]))
+    return e / fd.ops.broadcast(fd.ops.sum(e, dims=[1]), [False, True])
+
+
+def swish(fd, x):
+    return fd.ops.silu(x) + fd.ops.sigmoid(2.0 * x) * fd.ops.exp(-0.5 * x)
+
+
+def torch_gelu(x):
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def torch_slope(x):
+    t = torch.tanh(0.8 * x)
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t)
+
+
+def torch_swish(x):
+    return torch.nn.functional.silu(x) + torch.sigmoid(2 * x) * torch.exp(-0.5 * x)
+
+
+CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
+    "gelu": (gelu, torch_gelu, {"logistic2"}, {"tanh"}),
+    "gelu, factor last": (gelu_factor_last, torch_gelu, {"logistic2"}, {"tanh"}),
+    "gelu's slope": (gelu_slope, torch_slope, {"logistic2"}, {"tanh"}),
+    "softmax": (softmax, lambda x: x.softmax(1), {"exp2_of_product", "reciprocal"}, {"exp", "div"}),
+    "silu": (swish, torch_swish, {"logistic2", "exp2_of_product"}, {"silu", "sigmoid", "exp"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_functions_are_cheaper_where_the_result_is_rounded(name: str) -> None:
+    define, reference, cheap, usual = CASES[name]
+    x = torch.randn(6, 64, generator=torch.Generator().manual_seed(1)) * 3
+    x[0, 0], x[1, 1:] = 0.0, -math.inf if name == "softmax" else -9.0
+    for dtype in (DataType.BFloat16, DataType.Float):
+        with FusionDefinition() as fd:
+            given = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
+            fd.add_output(fd.ops.cast(define(fd, fd.ops.cast(given, DataType.Float)), dtype))
+        given = x.to(dtype.torch)
+        [result] = fd.execute([given])
+        found = set(ops_of(fd))
+        expected, other = (cheap, usual) if dtype is DataType.BFloat16 else (usual, cheap)
+        assert expected <= found and other.isdisjoint(found), (dtype, found)
+        exact = reference(given.double())
+        # Half an ulp of the type, and a little: no more than the rounding itself.
+        torch.testing.assert_close(
+            result.double(), exact, rtol=torch.finfo(dtype.torch).eps * 0.51 + 4e-6, atol=3e-7
+        )
+        [made] = fd._finished().executor.last_program.kernels
+        assert approximate(made.kernel) is made.kernel
+
+
+def test_the_power_of_two_meets_its_inverse() -> None:
+    for define in (gelu, gelu_factor_last):
+        with FusionDefinition() as fd:
+            given = fd.define_tensor([-1], contiguity=True, dtype=DataType.BFloat16)
+            fd.add_output(fd.ops.cast(define(fd, fd.ops.cast(given, DataType.Float)), DataType.BFloat16))
+        fd.execute([torch.randn(64).bfloat16()])
+        # x + 0.044715 x^3, and the product with x: neither 0.5 nor 2 is left.
+        assert sorted(ops_of(fd)) == ["add", "logistic2", "mul", "mul", "mul", "mul"], define
+
+
+def test_what_reaches_memory_or_a_decision_as_a_float_is_exact() -> None:
+    """A Float output, a comparison, an integer: each keeps what it follows from, through reductions too."""
+
+    def also_as_float(fd, e):
+        fd.add_output(fd.ops.sum(e, dims=[1]))
+        return e
+
+    def compared(fd, e):
+        return fd.ops.where(e > 0.5, 1.0, 2.0)
+
+    def counted(fd, e):
+        return fd.ops.cast(e, DataType.Int32)
+
+    def largest(fd, e):
+        return fd.ops.argmax(e, 1)
+
+    for use in (also_as_float, compared, counted, largest):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+            e = use(fd, fd.ops.exp(x))
+            fd.add_output(fd.ops.cast(e, DataType.BFloat16))
+        fd.execute([torch.randn(4, 64).bfloat16()])
+        assert "exp" in ops_of(fd), use

@@ -1,0 +1,148 @@
+"""Rows that are read again with their results, and columns summed meanwhile, in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition, ParamsError
+from fusewright.core.enums import ParallelType
+from fusewright.core.errors import ScheduleError
+from fusewright.ir import Fusion
+from fusewright.kernel import ir as k
+from fusewright.kernel.text import kernel_text
+from fusewright.rewrite import canonicalize
+from fusewright.schedule import Schedule, replay
+from fusewright.schedulers import (
+    InnerOuterPersistentParams,
+    InnerOuterPersistentScheduler,
+    LaunchParams,
+    Reject,
+    apply,
+)
+from tests.lower.running import lowered, run
+from tests.schedulers import proposals as p
+
+SCHEDULER = InnerOuterPersistentScheduler()
+
+
+def backward(rank: int = 2) -> Fusion:
+    """Gradients like those of layer norm, of two types; that of the bias is added to an earlier one."""
+    with FusionDefinition() as fd:
+        dy, x = (fd.define_tensor([-1] * rank, True, t) for t in (DataType.BFloat16, DataType.Float))
+        mean, scale = (fd.define_tensor([-1] * (rank - 1), True) for _ in range(2))
+        weight, before = (fd.define_tensor([-1], True) for _ in range(2))
+        last, rows = [False] * (rank - 1) + [True], list(range(rank - 1))
+        normal = (x - fd.ops.broadcast(mean, last)) * fd.ops.broadcast(scale, last)
+        scaled = fd.ops.cast(dy, DataType.Float) * fd.ops.broadcast(weight, [True] * (rank - 1) + [False])
+        sums = (fd.ops.sum(t, [rank - 1], keepdim=True) for t in (scaled, scaled * normal))
+        of_scaled, of_both = (total * 0.01 for total in sums)
+        fd.add_output(fd.ops.broadcast(scale, last) * (scaled - of_scaled - normal * of_both))
+        fd.add_output(fd.ops.cast(fd.ops.sum(dy * normal, rows), DataType.BFloat16))
+        fd.add_output(fd.ops.sum(fd.ops.cast(dy, DataType.Float), rows) + before)
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    return fusion
+
+
+def inputs_of(*shape: int) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(sum(shape))
+    shapes = (shape, shape, shape[:-1], shape[:-1], shape[-1:], shape[-1:])
+    dy, *others = (torch.randn(each, generator=draw) for each in shapes)
+    return [dy.bfloat16(), *others]
+
+
+def expected(*inputs: torch.Tensor) -> list[torch.Tensor]:
+    dy, x, mean, scale, weight, before = (each.double() for each in inputs)
+    normal, rows = (x - mean[..., None]) * scale[..., None], tuple(range(x.dim() - 1))
+    scaled = dy * weight
+    of_scaled, of_both = (0.01 * t.sum(-1, keepdim=True) for t in (scaled, scaled * normal))
+    dx = scaled - of_scaled - normal * of_both
+    return [scale[..., None] * dx, (dy * normal).sum(rows), dy.sum(rows) + before]
+
+
+def params_of(
+    batches: int, width: int, blocks: int, y: int, z: int, **more: Any
+) -> InnerOuterPersistentParams:
+    launch = LaunchParams(gdimx=blocks, bdimx=32, bdimy=y, bdimz=z)
+    return InnerOuterPersistentParams(
+        lparams=launch, batches_per_block_inner_reduction=batches, vectorization_factor=width, **more
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, params",
+    [
+        ((11, 120), params_of(1, 4, 3, 1, 2)),
+        ((7, 300), params_of(2, 4, 3, 2, 1, project_persistent_buffers=True, prefetch_rows=True)),
+        ((9, 201), params_of(2, 1, 2, -1, 4, prefetch_rows=True)),
+        ((3, 5, 264), params_of(1, 4, 70, 3, 1)),
+    ],
+    ids=["rows at a time", "ahead", "odd", "more blocks than rows"],
+)
+def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
+    """One kernel, in which blocks wait for each other once."""
+    fusion, inputs = backward(len(shape)), inputs_of(*shape)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    for found, wanted in zip(run(schedule, inputs), expected(*inputs), strict=True):
+        tolerance = 1e-2 if found.dtype is torch.bfloat16 else 1e-4
+        torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
+    kernel = lowered(schedule).kernel
+    assert sum(isinstance(stmt, k.GridBarrier) for stmt in k.walk(kernel.body)) == 1
+    again = lowered(replay(fusion, schedule.trace()))
+    assert kernel_text(again.kernel) == kernel_text(kernel)
+
+
+def test_threads_cover_the_row() -> None:
+    fusion = backward(3)
+    with pytest.raises(ParamsError, match=r"lparams.gdimx"):
+        apply(SCHEDULER, Schedule(fusion), params_of(1, 4, -1, -1, 1), p.H200)
+
+
+def _meets_columns(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(x - fd.ops.mean(x, [1], keepdim=True) - fd.ops.sum(x, [0], keepdim=True))
+
+
+def _sums(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.sum(x, [1]))
+    fd.add_output(fd.ops.sum(x, [0]))
+
+
+def _columns_normalized(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(x - fd.ops.mean(x, [0], keepdim=True))
+    fd.add_output(fd.ops.sum(x, [1]))
+
+
+@pytest.mark.parametrize(
+    "body, reason",
+    [
+        (_meets_columns, "with the results of columns"),
+        (_sums, "no row is read again"),
+        (_columns_normalized, "with the results of columns"),
+    ],
+    ids=["meets columns", "sums", "columns normalized"],
+)
+def test_what_it_does_not_take(body: Callable[[FusionDefinition, Any], None], reason: str) -> None:
+    with FusionDefinition() as fd:
+        body(fd, fd.define_tensor([-1, -1], contiguity=True))
+    verdict = SCHEDULER.prepare(fd._finished().fusion)
+    assert isinstance(verdict, Reject) and reason in verdict.reason
+
+
+def test_prefetch_stands_in_a_loop() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1, -1], contiguity=True) + 1.0)
+    schedule = Schedule(fd._finished().fusion)
+    load = schedule.cache_after(schedule.tensor(0))
+    with pytest.raises(ScheduleError, match="is not copied from an input"):
+        schedule.prefetch(schedule.tensor(1))
+    schedule.prefetch(load)
+    for tensor in schedule.tensors():
+        schedule.parallelize(tensor, 0, ParallelType.grid_x)
+        schedule.parallelize(tensor, 1, ParallelType.block_x)
+    with pytest.raises(ScheduleError, match="is inlined into no serial loop"):
+        lowered(schedule)

@@ -1,0 +1,129 @@
+"""Tiles of columns that a block holds: right, in vectors, and without bank conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition, ParamsError
+from fusewright.ir import Fusion
+from fusewright.kernel.text import kernel_text
+from fusewright.lower import SizeArgument
+from fusewright.ops.evaluate import bind_sizes
+from fusewright.rewrite import canonicalize
+from fusewright.schedule import Schedule, replay
+from fusewright.schedulers import (
+    LaunchParams,
+    OuterPersistentScheduler,
+    ReductionParams,
+    Reject,
+    apply,
+    prepare,
+)
+from fusewright.sym import evaluate
+from tests.lower.running import lowered, run
+from tests.schedulers import proposals as p
+from tests.schedulers.banks import shared_accesses
+
+SCHEDULER = OuterPersistentScheduler()
+
+
+def masked_columns(dims: Sequence[int], rank: int = 2) -> Fusion:
+    """Columns of three element sizes, which two reductions and what follows them read."""
+    with FusionDefinition() as fd:
+        x, y, mask = (
+            fd.define_tensor([-1] * rank, True, t) for t in (DataType.BFloat16, DataType.Float, DataType.Bool)
+        )
+        kept = fd.ops.where(mask, fd.ops.cast(x, DataType.Float), 0.0)
+        total = fd.ops.sum(kept, list(dims), keepdim=True)
+        weighted = fd.ops.sum(kept * y, list(dims), keepdim=True)
+        fd.add_output(kept - y * weighted - total)
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    return fusion
+
+
+def params_of(width: int, threads: int, shared: bool, sizes: tuple[int, ...] = ()) -> ReductionParams:
+    """Three batches a thread, of `width` columns each."""
+    return ReductionParams(
+        persistent_kernel=True,
+        project_persistent_buffers=shared,
+        persistent_in_shared_memory=shared,
+        batches_per_block_inner_reduction=3,
+        vectorize_iter_dom=width > 1,
+        unroll_factor_iter_dom=width,
+        assumed_reduction_sizes=sizes,
+        lparams=LaunchParams(bdimx=4, bdimy=threads),
+    )
+
+
+def inputs_of(*shape: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(sum(shape))
+    x, y, mask = (torch.randn(shape, generator=generator) for _ in range(3))
+    return [x.bfloat16(), y, mask > 0]
+
+
+@pytest.mark.parametrize(
+    "dims, shape, params",
+    [
+        ((0,), (22, 24), params_of(4, 8, shared=True)),
+        ((0,), (70, 40), params_of(4, 24, shared=False)),
+        ((0,), (65, 21), params_of(1, 24, shared=False)),
+        ((1,), (3, 22, 8), params_of(4, 8, shared=True, sizes=(22,))),
+        ((0, 2), (5, 3, 6, 12), params_of(4, -1, shared=False)),
+        ((0, 2), (5, 3, 6, 12), params_of(4, 16, shared=True, sizes=(5, 6))),
+    ],
+    ids=["shared", "registers", "odd", "middle", "two dimensions", "two constant dimensions"],
+)
+def test_tiles(dims: Sequence[int], shape: tuple[int, ...], params: ReductionParams) -> None:
+    fusion, inputs = masked_columns(dims, len(shape)), inputs_of(*shape)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    (result,) = run(schedule, inputs)
+    x, y, mask = (each.double() for each in inputs)
+    kept = x * mask
+    expected = kept - y * (kept * y).sum(dims, keepdim=True) - kept.sum(dims, keepdim=True)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+
+    made = lowered(schedule)
+    sizes = bind_sizes(schedule.fusion, inputs)
+    known = {s: evaluate(a.extent, sizes) for s, a in made.symbols.items() if isinstance(a, SizeArgument)}
+    accesses = shared_accesses(made.kernel, known)
+    assert bool(accesses) == params.persistent_in_shared_memory
+    assert {text: ways for text, ways in accesses if ways > 1} == {}
+    again = lowered(replay(fusion, schedule.trace()))
+    assert kernel_text(again.kernel) == kernel_text(made.kernel)
+
+
+def test_threads_cover_the_columns() -> None:
+    fusion = masked_columns([0])
+    with pytest.raises(ParamsError, match=r"lparams.bdimy.*expected -1 or 24, for columns of 70"):
+        apply(SCHEDULER, Schedule(fusion), params_of(4, 32, shared=True, sizes=(70,)), p.H200)
+    with pytest.raises(ParamsError, match="batches_per_block_inner_reduction"):
+        replace(params_of(4, 32, shared=False), batches_per_block_inner_reduction=0).validate(p.H200)
+
+
+def test_proposals_hold_what_fits() -> None:
+    """A column tile fits a block, whose rows in memory are whole sectors, and all SMs have blocks."""
+    fusion = p.built(lambda f: p.softmax_of(f, [0]))
+    for shape in ((1024, 32768), (4096, 16384), (300, 100_000), (8, 4096), (1000, 1001)):
+        params, launch = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [shape]))
+        assert launch.threads <= 1024 and launch.shared_bytes <= p.H200.shared_memory_per_block_optin
+        assert params.batches_per_block_inner_reduction * params.lparams.bdimy >= shape[0]
+        columns = params.lparams.bdimx * params.unroll_factor_iter_dom
+        assert columns * 2 >= 32
+    answer = prepare(SCHEDULER, fusion)
+    assert not isinstance(answer, Reject)
+    rejected = answer(p.facts_of(fusion, [(100_000, 64)]), p.H200)
+    assert isinstance(rejected, Reject) and "do not fit in a block" in rejected.reason
+
+
+@pytest.mark.parametrize(
+    "dims, reason", [([1], "the contiguous dimension of T0 is reduced"), ([0, 1], "the contiguous dimension")]
+)
+def test_what_it_does_not_take(dims: list[int], reason: str) -> None:
+    verdict = SCHEDULER.prepare(p.built(lambda f: p.softmax_of(f, dims)))
+    assert isinstance(verdict, Reject) and reason in verdict.reason
