@@ -1,5 +1,6 @@
-"""What type checkers accept and refuse of the examples of the docs and of planted mistakes: mypy, run once over
-all, and pyright where it is installed.
+"""What type checkers accept and refuse of the examples of the docs and of planted mistakes.
+
+mypy runs once over all of them, and pyright where it is installed.
 """
 
 from __future__ import annotations
