@@ -66,7 +66,7 @@ _LAST_BINDINGS = {
     6: ParallelType.unroll,
 }
 # Blocks whose partial results of a column a thread loads at once.
-PARTIALS_IN_FLIGHT = 32
+PARTIALS_IN_FLIGHT = 64
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -135,6 +135,8 @@ class InnerOuterPersistentScheduler:
             end = each.finish(schedule, params)
             schedule.transform_like(end, selected=[each.read, each.total, *results])
             schedule.parallelize_like(end, selected=[each.read, each.total, *results])
+            if params.columns_a_thread > 1:
+                schedule.parallelize(each.read, -1, ParallelType.vectorize)
             schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=[each.read])
         placed = [each.read for each in sums]
         if rings:
@@ -255,16 +257,19 @@ class _Exchange:
             schedule.merge(total, 0)
         down = max(1, extents.bdimy)
         each = ceil_div(extents.gdimx, down * extents.bdimz)
-        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll]
+        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll; vector]
+        schedule.split(total, 1, params.columns_a_thread)
         schedule.split(total, 1, extents.bdimx)
         schedule.split(total, 1, extents.gdimx)
         schedule.split(total, 0, extents.bdimz)
         schedule.split(total, 0, down)
-        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT)))
+        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT // params.columns_a_thread)))
         schedule.reorder(total, dict(zip((4, 5, 6, 2, 3, 0, 1), range(7))))
-        of_thread = schedule.rfactor(total, [5, 6])
+        of_thread = schedule.rfactor(total, [_LAST_STEPS, _LAST_STEPS + 1])
         for position, kind in _LAST_BINDINGS.items():
             schedule.parallelize(of_thread, position, kind)
+        if params.columns_a_thread > 1:
+            schedule.parallelize(total, -1, ParallelType.unroll)
         return of_thread
 
 
