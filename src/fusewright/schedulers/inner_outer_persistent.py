@@ -11,6 +11,7 @@ Then blocks store that, wait for each other, and each sums what all have found i
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -41,7 +42,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
-from fusewright.schedulers.reduction_loops import inline, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_loops import feeds, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 from fusewright.sym import as_int
 
@@ -65,7 +66,7 @@ _LAST_BINDINGS = {
     6: ParallelType.unroll,
 }
 # Blocks whose partial results of a column a thread loads at once.
-PARTIALS_IN_FLIGHT = 32
+PARTIALS_IN_FLIGHT = 64
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -108,7 +109,9 @@ class InnerOuterPersistentScheduler:
         sums = [_exchange(schedule, tensor, space, params) for tensor in space.column_reductions]
         last = {*space.of_columns, *(each.read for each in sums)}
         others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
-        ahead = _loads_of_rows(schedule.fusion, space) if params.prefetch_rows else []
+        loads = _loads_of_rows(schedule.fusion, space)
+        streamed = [t for t in loads if rows.has_every_element(t)] if params.circular_stages else []
+        ahead = [load for load in loads if params.prefetch_rows and load not in streamed]
         _cut_columns(schedule, reference, params)
         # What is loaded once a row stays one element of it.
         whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
@@ -116,12 +119,15 @@ class InnerOuterPersistentScheduler:
         partials = [schedule.rfactor(tensor, [_BATCHES, _VECTOR]) for tensor in rows.reductions]
         lead = partials[0]
         for position, kind in _BINDINGS.items():
-            schedule.parallelize(lead, position, kind)
+            if position != _THREADS_Z or params.lparams.bdimz > 1:
+                schedule.parallelize(lead, position, kind)
         schedule.parallelize_like(lead, selected=[t for t in (*others, *partials) if t is not lead])
         width = params.vectorization_factor
         points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
         vectorize_ports(schedule, Ports(*points), width)
         recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
+        targets = {*partials, *(each.partial for each in sums)}
+        rings = [_through_ring(schedule, load, targets, params) for load in streamed]
         for each in sums:
             each.store(schedule, width)
         results = [tensor for tensor in space.of_columns if tensor not in space.column_reductions]
@@ -129,14 +135,45 @@ class InnerOuterPersistentScheduler:
             end = each.finish(schedule, params)
             schedule.transform_like(end, selected=[each.read, each.total, *results])
             schedule.parallelize_like(end, selected=[each.read, each.total, *results])
+            if params.columns_a_thread > 1:
+                schedule.parallelize(each.read, -1, ParallelType.vectorize)
             schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=[each.read])
         placed = [each.read for each in sums]
+        if rings:
+            schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=rings)
+            placed += rings
         if ahead:
             schedule.inline_at(lead, _BATCHES, best_effort=True, selected=ahead)
         for load in ahead:
             schedule.prefetch(load)
             placed.append(load)
         inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], placed)
+
+
+def _through_ring(
+    schedule: Schedule, load: TensorView, targets: Collection[TensorView], params: InnerOuterPersistentParams
+) -> TensorView:
+    """Has a load read a row from shared memory, once for the reductions of it and once for what follows from
+    these, and copies that row ahead. Returns what the row is copied to.
+    """
+    assert load.definition is not None
+    (source,) = load.definition.tensor_inputs
+    ring = schedule.cache_after(source, cached_uses=[load])
+    uses = [use.output for use in load.uses]
+    early = [tensor for tensor in uses if feeds(tensor, targets)]
+    late = [tensor for tensor in uses if tensor not in early]
+    if early and late:
+        for group in (early, late):
+            schedule.cache_after(load, cached_uses=group)
+        schedule.recompute(load)
+    # [.., R threads y, R threads x, R batches, R vector] -> [.., R]
+    schedule.reorder(ring, {_BATCHES: _THREADS_Y})
+    for _ in range(_VECTOR - _THREADS_Y):
+        schedule.merge(ring, _THREADS_Y)
+    schedule.parallelize(ring, _BLOCKS, ParallelType.grid_x)
+    schedule.set_memory_type(ring, MemoryType.shared)
+    schedule.circular_buffer(ring, params.circular_stages)
+    return ring
 
 
 def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
@@ -220,16 +257,19 @@ class _Exchange:
             schedule.merge(total, 0)
         down = max(1, extents.bdimy)
         each = ceil_div(extents.gdimx, down * extents.bdimz)
-        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll]
+        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll; vector]
+        schedule.split(total, 1, params.columns_a_thread)
         schedule.split(total, 1, extents.bdimx)
         schedule.split(total, 1, extents.gdimx)
         schedule.split(total, 0, extents.bdimz)
         schedule.split(total, 0, down)
-        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT)))
+        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT // params.columns_a_thread)))
         schedule.reorder(total, dict(zip((4, 5, 6, 2, 3, 0, 1), range(7))))
-        of_thread = schedule.rfactor(total, [5, 6])
+        of_thread = schedule.rfactor(total, [_LAST_STEPS, _LAST_STEPS + 1])
         for position, kind in _LAST_BINDINGS.items():
             schedule.parallelize(of_thread, position, kind)
+        if params.columns_a_thread > 1:
+            schedule.parallelize(total, -1, ParallelType.unroll)
         return of_thread
 
 
