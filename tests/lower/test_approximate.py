@@ -71,7 +71,12 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
     "gelu's slope": (gelu_slope, torch_slope, {"logistic2"}, {"tanh"}),
     "gelu by erf": (gelu_erf, torch_gelu_erf, {"half_erfc"}, {"erf"}),
     "softmax": (softmax, lambda x: x.softmax(1), {"exp2_of_product", "reciprocal"}, {"exp", "div"}),
-    "silu": (swish, torch_swish, {"logistic2", "exp2_of_product"}, {"silu", "sigmoid", "exp"}),
+    "silu": (
+        swish,
+        torch_swish,
+        {"approximate_silu", "logistic2", "exp2_of_product"},
+        {"silu", "sigmoid", "exp"},
+    ),
 }
 
 
