@@ -21,7 +21,7 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.fusion_schedules import FusionSchedules
-from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, listed
 from fusewright.frontend.origins import explained
 from fusewright.frontend.params import EditableParams, GivenFields
 from fusewright.frontend.segment_borders import borders_at_states
@@ -426,7 +426,7 @@ class Segmented:
         # The definition's own nodes are what a segment's definition says, so none is rewritten here.
         executor = FusionExecutor(leaf.fusion, self._registry, repro=leaf.repro_script, as_defined=True)
         segments = executor.segments_for(
-            flattened(inputs), device=place, options=self._options, tracer=self._tracer
+            flattened(listed(inputs, "segment")), device=place, options=self._options, tracer=self._tracer
         )
         self._partition = _Partition(leaf, segments) if len(segments) > 1 else None
         return len(segments) if len(segments) > 1 else 0
