@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import KIB, REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
@@ -76,12 +76,17 @@ BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 BUSY_SHARE = 4
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
+# Bytes of a row that one block holds at most where clusters may hold it; what a thread of a cluster then holds
+# in registers; and what the blocks of a cluster exchange, of each other's shared memory.
+ROW_OF_A_BLOCK, REGISTERS_IN_A_CLUSTER, CLUSTER_EXCHANGE = 96 * KIB, 32, 16 * KIB
 # What reading a row again costs that is still in L2, of reading it from memory.
 L2_READ_COST = 0.3
 # What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
 # some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
 # one block an SM, and 0.8 for rows of 16384 float).
 ROW_SECONDS = 2e-6
+# The same of the blocks of a cluster, which wait for each other (rows of 65536 to 131072 bfloat16).
+CLUSTER_ROW_SECONDS = 8e-6
 # What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
 HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each.
@@ -194,8 +199,9 @@ class _Planner:
             again = self._passes * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
+        blocks *= params.blocks_per_cluster
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
-        held = _length_of(params).elements * params.rows_in_flight
+        held = _length_of(params).elements // params.blocks_per_cluster * params.rows_in_flight
         if params.persistent_in_shared_memory:
             bytes_a_block = threads * held * self.projected.in_all
             resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
@@ -203,12 +209,17 @@ class _Planner:
             buffers = self.projected if params.project_persistent_buffers else self.everything
             registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
             resident = hardware.registers_per_sm // (threads * registers)
-        return partial(self._cost_held, facts, hardware, blocks, max(1, resident))
+        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else CLUSTER_ROW_SECONDS
+        return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle)
 
-    def _cost_held(self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int) -> Cost:
-        """Of rows that are held by `blocks` in all, `resident` on an SM at a time."""
+    def _cost_held(
+        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
+    ) -> Cost:
+        """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for `idle`
+        seconds each.
+        """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = overlap(resident, moving, ROW_SECONDS)
+        kept = overlap(resident, moving, idle)
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
@@ -277,6 +288,9 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
+    clustered = _over_a_cluster(rows, vectors, width, planner, hardware)
+    if clustered is not None:
+        return clustered
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
     threads, batches = _threads_and_batches(rows, vectors, most, hardware)
@@ -317,6 +331,44 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
         lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
+    )
+
+
+def _over_a_cluster(
+    rows: int, vectors: int, width: int, planner: _Planner, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """How the blocks of a cluster hold a row that is too long for one block in comfort, if the GPU has any.
+
+    In registers where all blocks are comfortable, and several of them are on an SM; else in shared memory.
+    """
+    bytes_a_vector = width * planner.projected.at_once
+    if not bytes_a_vector or vectors * bytes_a_vector <= ROW_OF_A_BLOCK or hardware.max_cluster == 1:
+        return None
+    batches = max(1, REGISTERS_IN_A_CLUSTER * REGISTER_BYTES // bytes_a_vector)
+    cluster = ceil_div(vectors, COMFORTABLE_BLOCK * batches)
+    shared = cluster > hardware.max_cluster
+    if shared:
+        cluster = hardware.max_cluster
+        bytes_a_vector = width * planner.projected.in_all
+        batches = ceil_div(vectors, cluster * COMFORTABLE_BLOCK)
+        held = batches * COMFORTABLE_BLOCK * bytes_a_vector
+        if held > hardware.shared_memory_per_block_optin - SHARED_SLACK - CLUSTER_EXCHANGE:
+            return None
+    threads = _whole_warps(ceil_div(vectors, cluster * batches))
+    where = "shared memory" if shared else "registers"
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        persistent_in_shared_memory=shared,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        batches_per_block_inner_reduction=batches,
+        blocks_per_cluster=cluster,
+        pad_inner_reduction_to_warp=True,
+        lparams=LaunchParams(bdimx=threads, bdimy=1),
+        reason=f"{rows} rows of {vectors * width}: {cluster} blocks of a cluster a row, {threads} threads each, "
+        f"{batches} vectors of {width} each, held in {where}, inputs only",
     )
 
 
