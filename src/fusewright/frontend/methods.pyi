@@ -2477,6 +2477,9 @@ class EditableReductionParams:
     blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
     streams_inputs: bool
+    circular_stages: int
+    warp_specialized: bool
+    persistent_blocks: int
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

@@ -57,6 +57,7 @@ from fusewright.schedulers.reduction_loops import (
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -117,6 +118,9 @@ class InnerPersistentScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        if params.circular_stages:
+            stream_rows(schedule, params)
+            return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:
             length.check(original)

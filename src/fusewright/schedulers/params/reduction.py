@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import (
     MAX_UNROLL,
@@ -23,6 +23,10 @@ _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is
 _HELD_ROWS = When(lambda params: params.holds_batches and params.fastest_dim, "where no rows are held")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_HOLDS_ROWS = When(
+    lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
+)
+_STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
@@ -49,6 +53,11 @@ class ReductionParams(HeuristicParams):
     assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, where the kernel
     has them as constants and serves no others; () where it serves all that its threads can hold.
 
+    With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
+    chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
+    one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
+    warp_specialized: a warp of its own starts the copies, not one of these threads.
+
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
     lparams.gdimy blocks down the columns. A persistent kernel gives each thread
@@ -62,7 +71,9 @@ class ReductionParams(HeuristicParams):
 
     lparams: LaunchParams = launch(
         bdimx=Extent(
-            required=lambda params: not (params.holds_batches and params.fastest_dim),
+            required=lambda params: (
+                not (params.holds_batches and params.fastest_dim) or params.circular_stages > 0
+            ),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
         bdimy=Extent(
@@ -83,6 +94,9 @@ class ReductionParams(HeuristicParams):
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HELD_ROWS)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     streams_inputs: bool = choice(False)
+    circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
+    warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
+    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -178,6 +192,8 @@ class ReductionParams(HeuristicParams):
         HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
+        if self.circular_stages:
+            self._validate_stages(hardware)
         if self.vectorize_inner_reduction:
             WIDTHS.check("unroll_factor_inner_reduction", self.unroll_factor_inner_reduction, hardware)
         if self.vectorize_iter_dom:
@@ -207,3 +223,30 @@ class ReductionParams(HeuristicParams):
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
             self.expect("assumed_reduction_sizes", (), "where no batches are held")
+
+    def _validate_stages(self, hardware: HardwareInfo) -> None:
+        where = "with circular_stages"
+        if hardware.compute_capability < BULK_COPIES_SINCE:
+            raise ParamsError(
+                path="circular_stages",
+                expected=f"0, as {hardware.name} has no bulk copies",
+                given=self.circular_stages,
+            )
+        for name in (
+            "project_persistent_buffers",
+            "persistent_in_shared_memory",
+            "vectorize_inner_reduction",
+        ):
+            self.expect(name, True, where)
+        self.expect("unroll_factor_iter_dom", 1, where)
+        self.expect("streams_inputs", False, where)
+        if self.lparams.bdimy > 1:
+            raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
+        if self.circular_stages < 2:
+            raise ParamsError(path="circular_stages", expected="0, or 2 or more", given=self.circular_stages)
+        if self.lparams.bdimx % WARP_SIZE:
+            raise ParamsError(
+                path="lparams.bdimx", expected=f"a multiple of {WARP_SIZE} {where}", given=self.lparams.bdimx
+            )
+        if self.persistent_blocks < 1:
+            raise ParamsError(path="persistent_blocks", expected=f"1 or more {where}", given=0)
