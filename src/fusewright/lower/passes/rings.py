@@ -28,6 +28,7 @@ from fusewright.sym import Expr, Symbol, as_int, const, eq, land, lt, minimum, p
 
 # What the roles are called.
 _COMPUTE, _LOAD = "compute", "load"
+_BEFORE_ROLES = (k.Let, k.Alloc, k.InitMbarriers)
 
 
 def fill_rings(kernel: k.Kernel) -> k.Kernel:
@@ -49,8 +50,8 @@ def fill_rings(kernel: k.Kernel) -> k.Kernel:
 
 
 def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt, ...]]:
-    """What declares buffers and begins mbarriers, and the rest."""
-    count = next(i for i, s in enumerate(body) if not isinstance(s, (k.Alloc, k.InitMbarriers)))
+    """What names places, declares buffers and begins mbarriers, and the rest."""
+    count = next(i for i, s in enumerate(body) if not isinstance(s, _BEFORE_ROLES))
     return body[:count], body[count:]
 
 
