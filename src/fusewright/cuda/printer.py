@@ -73,6 +73,7 @@ from fusewright.kernel.ir import (
     Stmt,
     TensorParam,
     Wait,
+    WaitForCopies,
     WorkspaceParam,
     index_name,
     operand_dtype,
@@ -547,6 +548,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BulkCopy: waits.bulk_copy,
     Arrive: waits.arrive,
     Wait: waits.wait,
+    WaitForCopies: waits.wait_for_copies,
     Roles: waits.roles,
     Role: waits.role,
 }

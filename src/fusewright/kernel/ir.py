@@ -24,6 +24,7 @@ from typing import TypeVar
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
+from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
@@ -31,6 +32,7 @@ from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
+from fusewright.kernel.waits import WaitForCopies as WaitForCopies
 from fusewright.sym import TRUE as TRUE
 from fusewright.sym import Expr, Symbol, symbol
 
@@ -259,6 +261,9 @@ class Copy:
     element of dst becomes `fill`, which is a constant, a scalar or one element of a register; without a fill
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
+
+    `asynchronous`: it goes on by itself, from global to shared memory, and is there for the thread that
+    started it after a `WaitForCopies`; such a copy has no fill, and ASYNC_BYTES bytes.
     """
 
     dst: Ref
@@ -268,6 +273,7 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -474,6 +480,7 @@ Stmt = (
     | BulkCopy
     | Arrive
     | Wait
+    | WaitForCopies
     | Roles
     | Role
 )

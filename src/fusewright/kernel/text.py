@@ -59,7 +59,7 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
-from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait
+from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait, WaitForCopies
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -201,7 +201,8 @@ def _copy(stmt: Copy) -> str:
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     pad = "pad " if stmt.fill_is_value else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
-    return f"{operand_text(stmt.dst, stmt.width)} = {operand_text(stmt.src, stmt.width)}{pred}{fill}{cache}"
+    source = ("async " if stmt.asynchronous else "") + operand_text(stmt.src, stmt.width)
+    return f"{operand_text(stmt.dst, stmt.width)} = {source}{pred}{fill}{cache}"
 
 
 def _scatter(stmt: Scatter) -> str:
@@ -287,6 +288,10 @@ def _arrive(stmt: Arrive) -> str:
     return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
 
 
+def _wait_for_copies(stmt: WaitForCopies) -> str:
+    return "wait for copies"
+
+
 def _wait(stmt: Wait) -> str:
     return f"wait for phase {to_text(stmt.phase)} of {operand_text(stmt.mbarrier)}"
 
@@ -324,6 +329,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     BulkCopy: _bulk_copy,
     Arrive: _arrive,
     Wait: _wait,
+    WaitForCopies: _wait_for_copies,
     Roles: _roles,
     Role: _role,
 }

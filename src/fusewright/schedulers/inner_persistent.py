@@ -77,9 +77,9 @@ BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 BUSY_SHARE = 4
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
-# Bytes of a row that one block holds at most where clusters may hold it; what a thread of a cluster then holds
-# in registers; and what the blocks of a cluster exchange, of each other's shared memory.
-ROW_OF_A_BLOCK, REGISTERS_IN_A_CLUSTER, CLUSTER_EXCHANGE = 96 * KIB, 32, 16 * KIB
+# Bytes of a row that one block holds at most where clusters may hold it; what a thread of a cluster then
+# holds in registers; and what the blocks of a cluster exchange, of each other's shared memory.
+ROW_OF_A_BLOCK, REGISTERS_IN_A_CLUSTER, CLUSTER_EXCHANGE = 48 * KIB, 32, 16 * KIB
 # What reading a row again costs that is still in L2, of reading it from memory.
 L2_READ_COST = 0.3
 # What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
@@ -219,8 +219,8 @@ class _Planner:
     def _cost_held(
         self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
     ) -> Cost:
-        """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for `idle`
-        seconds each.
+        """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
+        `idle` seconds each.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         kept = overlap(resident, moving, idle)
@@ -250,13 +250,15 @@ class _Planner:
         50,257 bfloat16, 50 accesses a thread, are 2.6 times faster with a constant length on an H200 (compare
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
-        rows are faster all the same.
+        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
         """
         if not facts.stable:
             return False
         sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
         if not sizes or not facts.stable.issuperset(sizes) or any(facts.value(size) == 0 for size in sizes):
             return False
+        if params.blocks_per_cluster > 1 and params.persistent_in_shared_memory:
+            return True
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
@@ -371,8 +373,8 @@ def _over_a_cluster(
         blocks_per_cluster=cluster,
         pad_inner_reduction_to_warp=True,
         lparams=LaunchParams(bdimx=threads, bdimy=1),
-        reason=f"{rows} rows of {vectors * width}: {cluster} blocks of a cluster a row, {threads} threads each, "
-        f"{batches} vectors of {width} each, held in {where}, inputs only",
+        reason=f"{rows} rows of {vectors * width}: {cluster} blocks of a cluster a row, {threads} threads "
+        f"each, {batches} vectors of {width} each, held in {where}, inputs only",
     )
 
 

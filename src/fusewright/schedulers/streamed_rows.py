@@ -23,6 +23,7 @@ from fusewright.schedulers.reduction_loops import combined_runs, distribute, mer
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.sym import as_int
 
+
 def stream_rows(schedule: Schedule, params: ReductionParams) -> None:
     """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead."""
     ports = cache_inputs_and_outputs(schedule)

@@ -32,6 +32,7 @@ from fusewright.kernel.ir import (
     Scatter,
     Stmt,
     Wait,
+    WaitForCopies,
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
@@ -66,6 +67,7 @@ from fusewright.sim.statements import (
     run_let,
     run_let_value,
     run_scatter,
+    run_wait_for_copies,
 )
 from fusewright.sim.usage import usage_of
 from fusewright.sim.waits import (
@@ -100,6 +102,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     BulkCopy: run_bulk_copy,
     Arrive: run_arrive,
     Wait: run_wait,
+    WaitForCopies: run_wait_for_copies,
     Roles: run_roles,
     Role: run_role,
 }

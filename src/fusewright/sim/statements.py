@@ -27,6 +27,7 @@ from fusewright.kernel.ir import (
     Ref,
     Scatter,
     Space,
+    WaitForCopies,
     reduced_dtype,
 )
 from fusewright.sim.activity import Activity
@@ -133,8 +134,14 @@ def refuse_fills(machine: Machine, operand: Operand, width: int, active: Activit
             raise Fault(SimulationError, f"a fill, which stands for no value, is {what}", lane)
 
 
+def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
+    machine.on_their_way.clear()
+
+
 def run_copy(machine: Machine, stmt: Copy) -> None:
     dst, width = stmt.dst, stmt.width
+    if stmt.asynchronous:
+        machine.on_their_way.add(dst.buffer)
     reading = machine.active.narrow(machine.index(stmt.pred))
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
