@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import KIB, REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers import clustered_rows
 from fusewright.schedulers.base import (
     Cost,
     Facts,
@@ -77,17 +78,12 @@ BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 BUSY_SHARE = 4
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
 COMFORTABLE_BLOCK = 256
-# Bytes of a row that one block holds at most where clusters may hold it; what a thread of a cluster then
-# holds in registers; and what the blocks of a cluster exchange, of each other's shared memory.
-ROW_OF_A_BLOCK, REGISTERS_IN_A_CLUSTER, CLUSTER_EXCHANGE = 48 * KIB, 32, 16 * KIB
 # What reading a row again costs that is still in L2, of reading it from memory.
 L2_READ_COST = 0.3
 # What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
 # some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
 # one block an SM, and 0.8 for rows of 16384 float).
 ROW_SECONDS = 2e-6
-# The same of the blocks of a cluster, which wait for each other (rows of 65536 to 131072 bfloat16).
-CLUSTER_ROW_SECONDS = 8e-6
 # What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
 HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each.
@@ -176,7 +172,8 @@ class _Planner:
         space = self.space
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        params = _params(rows, length, width, self, hardware)
+        params = self._of_clusters(rows, length, width, facts, hardware)
+        params = params or _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -187,6 +184,14 @@ class _Planner:
         if not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params, estimate)
+
+    def _of_clusters(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How clusters hold the rows, if they are to."""
+        constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
+        vectors = ceil_div(length, width)
+        return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -213,7 +218,7 @@ class _Planner:
             buffers = self.projected if params.project_persistent_buffers else self.everything
             registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
             resident = hardware.registers_per_sm // (threads * registers)
-        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else CLUSTER_ROW_SECONDS
+        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
         return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle)
 
     def _cost_held(
@@ -252,16 +257,20 @@ class _Planner:
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
         rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
         """
-        if not facts.stable:
+        if not self._is_stable(facts):
             return False
-        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
-        if not sizes or not facts.stable.issuperset(sizes) or any(facts.value(size) == 0 for size in sizes):
-            return False
-        if params.blocks_per_cluster > 1 and params.persistent_in_shared_memory:
-            return True
+        if params.blocks_per_cluster > 1:
+            return params.persistent_in_shared_memory
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
+
+    def _is_stable(self, facts: Facts) -> bool:
+        """Whether the length of a row may be taken as a constant, and is not one anyway."""
+        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
+        if not sizes or not facts.stable.issuperset(sizes):
+            return False
+        return all(facts.value(size) != 0 for size in sizes)
 
     @cached_property
     def _is_masked(self) -> bool:
@@ -294,9 +303,6 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
-    clustered = _over_a_cluster(rows, vectors, width, planner, hardware)
-    if clustered is not None:
-        return clustered
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
     threads, batches = _threads_and_batches(rows, vectors, most, hardware)
@@ -337,44 +343,6 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
         lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
-    )
-
-
-def _over_a_cluster(
-    rows: int, vectors: int, width: int, planner: _Planner, hardware: HardwareInfo
-) -> ReductionParams | None:
-    """How the blocks of a cluster hold a row that is too long for one block in comfort, if the GPU has any.
-
-    In registers where all blocks are comfortable, and several of them are on an SM; else in shared memory.
-    """
-    bytes_a_vector = width * planner.projected.at_once
-    if not bytes_a_vector or vectors * bytes_a_vector <= ROW_OF_A_BLOCK or hardware.max_cluster == 1:
-        return None
-    batches = max(1, REGISTERS_IN_A_CLUSTER * REGISTER_BYTES // bytes_a_vector)
-    cluster = ceil_div(vectors, COMFORTABLE_BLOCK * batches)
-    shared = cluster > hardware.max_cluster
-    if shared:
-        cluster = hardware.max_cluster
-        bytes_a_vector = width * planner.projected.in_all
-        batches = ceil_div(vectors, cluster * COMFORTABLE_BLOCK)
-        held = batches * COMFORTABLE_BLOCK * bytes_a_vector
-        if held > hardware.shared_memory_per_block_optin - SHARED_SLACK - CLUSTER_EXCHANGE:
-            return None
-    threads = _whole_warps(ceil_div(vectors, cluster * batches))
-    where = "shared memory" if shared else "registers"
-    return ReductionParams(
-        fastest_dim=True,
-        persistent_kernel=True,
-        project_persistent_buffers=True,
-        persistent_in_shared_memory=shared,
-        unroll_factor_inner_reduction=width,
-        vectorize_inner_reduction=width > 1,
-        batches_per_block_inner_reduction=batches,
-        blocks_per_cluster=cluster,
-        pad_inner_reduction_to_warp=True,
-        lparams=LaunchParams(bdimx=threads, bdimy=1),
-        reason=f"{rows} rows of {vectors * width}: {cluster} blocks of a cluster a row, {threads} threads "
-        f"each, {batches} vectors of {width} each, held in {where}, inputs only",
     )
 
 
