@@ -470,7 +470,7 @@ NORMALIZATIONS = [
         softmax,
         ((2, 100003),),
         lambda x: x.softmax(-1),
-        PERSISTENT,
+        ("reduction", "reduction", "pointwise"),
         100003,
     ),
     Case("layer_norm", layer_norm, ((33, 768), (768,), (768,)), torch_layer_norm, PERSISTENT, 768),

@@ -10,7 +10,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import DESCRIBED
+from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
@@ -19,6 +19,8 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
+from fusewright.schedulers.clustered_rows import clustered
+from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.inner_persistent import _part_of_a_warp
 from fusewright.sym import evaluate
 from tests.lower.running import run
@@ -177,3 +179,28 @@ def test_short_rows_take_parts_of_warps() -> None:
         (16, 3),
         (32, 2),
     ]
+
+
+@pytest.mark.parametrize(
+    "length, constant, expected",
+    [
+        (65536, True, None),
+        (98304, True, (6, 256, 8, True)),
+        (98304, False, (6, 256, 8, False)),
+        (262144, True, (8, 512, 8, True)),
+        (802816, True, (16, 512, 13, True)),
+        (802816, False, None),
+        (4194304, True, None),
+    ],
+)
+def test_rows_too_long_for_one_block_are_held_by_clusters(length, constant, expected) -> None:
+    """Blocks of a cluster, threads of each, vectors of each, and whether they are in shared memory."""
+    found = clustered(100, length // 8, 8, Held(2, 2), constant, described("h200"))
+    assert clustered(100, length // 8, 8, Held(2, 2), constant, described("a100")) is None
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    found.validate(described("h200"))
+    held = found.batches_per_block_inner_reduction, found.persistent_in_shared_memory
+    assert (found.blocks_per_cluster, found.lparams.bdimx, *held) == expected

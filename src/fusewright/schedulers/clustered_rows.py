@@ -27,8 +27,8 @@ def clustered(
     """Params for rows of `vectors` of `width` elements, of which `held` are the bytes to hold of each.
 
     Rows of a constant length are held in shared memory, to which copies take no registers; others have an
-    address and a comparison for each access, which pays in registers alone. None where no cluster holds them so,
-    or one block does as well.
+    address and a comparison for each access, which pays in registers alone. None where no cluster holds them
+    so, or one block does as well.
     """
     of_vector = width * held.at_once
     if hardware.max_cluster == 1 or width == 1 or vectors * of_vector <= ROW_OF_A_BLOCK:
