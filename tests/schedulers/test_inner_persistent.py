@@ -117,8 +117,8 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("by_warp", "sizes"), [(True, ()), (False, (480,))])
-def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("by_warp", "sizes", "cluster"), [(True, (), 1), (False, (480,), 1), (False, (), 3)])
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int) -> None:
     """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
     params = replace(
         params_of(4, sizes=sizes),
@@ -126,6 +126,7 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> No
         circular_stages=4,
         warp_specialized=by_warp,
         persistent_blocks=3,
+        blocks_per_cluster=cluster,
     )
     schedule, inputs = Schedule(masked_rows([1])), inputs_of(7, 480)
     SCHEDULER.apply(schedule, params)
@@ -135,7 +136,9 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> No
     kept = x * mask
     expected = kept - y * (kept * y).sum(1, keepdim=True) - kept.sum(1, keepdim=True)
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ParamsError, match=r"circular_stages.*has no bulk copies"):
+    with pytest.raises(
+        ParamsError, match=r"circular_stages.*has no bulk copies|blocks_per_cluster.*no clusters"
+    ):
         params.validate(DESCRIBED["a100"])
     params.validate(DESCRIBED["h200"])
 
