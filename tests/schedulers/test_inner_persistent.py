@@ -188,7 +188,7 @@ def test_short_rows_take_parts_of_warps() -> None:
     "length, constant, expected",
     [
         (65536, True, None),
-        (98304, True, (6, 256, 8, True)),
+        (98304, True, (3, 512, 8, True)),
         (98304, False, (6, 256, 8, False)),
         (262144, True, (8, 512, 8, True)),
         (802816, True, (16, 512, 13, True)),

@@ -12,9 +12,10 @@ from fusewright.schedulers.sizes import ceil_div
 
 # Bytes of a row that one block, alone on its SM, holds in shared memory as fast as a cluster does.
 ROW_OF_A_BLOCK = 160 * KIB
-# What a thread of a cluster holds of a row, in vectors of 16 bytes of one input or less of several, and the
-# threads of a block: more of them for rows that are too long for FEW_BLOCKS blocks otherwise.
-HELD_BYTES, THREADS, MOST_THREADS, FEW_BLOCKS = 128, 256, 512, 8
+# What a thread of a cluster holds of a row, in vectors of 16 bytes of one input or less of several.
+HELD_BYTES = 128
+# Threads of a block: more of them where VERY_FEW_BLOCKS suffice then, or FEW_BLOCKS would not otherwise.
+THREADS, MOST_THREADS, VERY_FEW_BLOCKS, FEW_BLOCKS = 256, 512, 4, 8
 # Shared memory besides the row: what blocks exchange, and the alignment of all buffers together.
 EXCHANGE_BYTES = 16 * KIB
 # What a block of a cluster spends on each row with no loads or stores in flight.
@@ -36,7 +37,8 @@ def clustered(
     batches = max(1, HELD_BYTES // of_vector)
     cluster = ceil_div(vectors, THREADS * batches)
     if constant:
-        cluster = min(cluster, FEW_BLOCKS)
+        least = ceil_div(vectors, MOST_THREADS * batches)
+        cluster = least if least <= VERY_FEW_BLOCKS else min(cluster, FEW_BLOCKS)
         if ceil_div(vectors, cluster * batches) > MOST_THREADS:
             cluster = hardware.max_cluster
             batches = max(batches, ceil_div(vectors, cluster * MOST_THREADS))

@@ -26,13 +26,18 @@ from fusewright.kernel.ir import (
     InitMbarriers,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Role,
     Roles,
     Scatter,
     Stmt,
     Wait,
+<<<<<<< HEAD
     WaitForCopies,
+=======
+    Window,
+>>>>>>> main
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
@@ -65,9 +70,14 @@ from fusewright.sim.statements import (
     run_if,
     run_init,
     run_let,
+    run_let_misalignment,
     run_let_value,
     run_scatter,
+<<<<<<< HEAD
     run_wait_for_copies,
+=======
+    run_window,
+>>>>>>> main
 )
 from fusewright.sim.usage import usage_of
 from fusewright.sim.waits import (
@@ -83,10 +93,12 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
     Let: run_let,
     LetValue: run_let_value,
+    LetMisalignment: run_let_misalignment,
     For: run_for,
     If: run_if,
     Bind: run_bind,
     Copy: run_copy,
+    Window: run_window,
     Scatter: run_scatter,
     Compute: run_compute,
     Init: run_init,
