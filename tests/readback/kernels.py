@@ -45,11 +45,8 @@ from fusewright.kernel.ir import (
     Scatter,
     Space,
     Wait,
-<<<<<<< HEAD
     WaitForCopies,
-=======
     Window,
->>>>>>> main
     operand_dtype,
     walk,
 )

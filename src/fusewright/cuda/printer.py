@@ -74,11 +74,8 @@ from fusewright.kernel.ir import (
     Stmt,
     TensorParam,
     Wait,
-<<<<<<< HEAD
     WaitForCopies,
-=======
     Window,
->>>>>>> main
     WorkspaceParam,
     index_name,
     operand_dtype,

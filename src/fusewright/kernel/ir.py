@@ -290,14 +290,12 @@ class Copy:
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
 
-<<<<<<< HEAD
     `asynchronous`: it goes on by itself, from global to shared memory, and is there for the thread that
     started it after a `WaitForCopies`; such a copy has no fill, and ASYNC_BYTES bytes.
-=======
+
     A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
     of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
     does; so do those that lie in the buffer between the tensor's own.
->>>>>>> main
     """
 
     dst: Ref
@@ -307,9 +305,7 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
-<<<<<<< HEAD
     asynchronous: bool = False
-=======
     covering: Covering | None = None
 
 
@@ -325,7 +321,6 @@ class Window:
     src: Ref
     offset: Expr
     width: int
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True, eq=False)

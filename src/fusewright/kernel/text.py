@@ -209,18 +209,14 @@ def _copy(stmt: Copy) -> str:
     pad = "pad " if stmt.fill_is_value else ""
     around = "around " if stmt.covering is not None else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
-<<<<<<< HEAD
-    source = ("async " if stmt.asynchronous else "") + operand_text(stmt.src, stmt.width)
-    return f"{operand_text(stmt.dst, stmt.width)} = {source}{pred}{fill}{cache}"
-=======
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
+    around = ("async " if stmt.asynchronous else "") + around
     return f"{dst} = {around}{src}{pred}{fill}{cache}"
 
 
 def _window(stmt: Window) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, 2 * stmt.width)
     return f"{dst} = {src} from {to_text(stmt.offset)} on"
->>>>>>> main
 
 
 def _scatter(stmt: Scatter) -> str:

@@ -38,12 +38,8 @@ from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
-<<<<<<< HEAD
 from fusewright.lower.loops import Item, Loop, cluster_size
-=======
-from fusewright.lower.loops import Item, Loop
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
->>>>>>> main
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.rings import elements_of_unit, run_length
 from fusewright.lower.scans import scan_items

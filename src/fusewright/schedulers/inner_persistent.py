@@ -182,18 +182,14 @@ class _Planner:
         space = self.space
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-<<<<<<< HEAD
-        params = self._of_clusters(rows, length, width, facts, hardware)
-        params = params or _params(rows, length, width, self, hardware)
-=======
         shifted = self._shifted.vectors(facts) if length else None
         if shifted is not None and _shifts(shifted, width, length):
             params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
             reason = f"{params.reason}; aligned by the start of each row"
             params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
         else:
-            params = _params(rows, length, width, self, hardware)
->>>>>>> main
+            params = self._of_clusters(rows, length, width, facts, hardware)
+            params = params or _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)

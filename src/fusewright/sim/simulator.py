@@ -33,11 +33,8 @@ from fusewright.kernel.ir import (
     Scatter,
     Stmt,
     Wait,
-<<<<<<< HEAD
     WaitForCopies,
-=======
     Window,
->>>>>>> main
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
@@ -73,11 +70,8 @@ from fusewright.sim.statements import (
     run_let_misalignment,
     run_let_value,
     run_scatter,
-<<<<<<< HEAD
     run_wait_for_copies,
-=======
     run_window,
->>>>>>> main
 )
 from fusewright.sim.usage import usage_of
 from fusewright.sim.waits import (

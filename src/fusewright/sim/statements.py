@@ -29,11 +29,8 @@ from fusewright.kernel.ir import (
     Ref,
     Scatter,
     Space,
-<<<<<<< HEAD
     WaitForCopies,
-=======
     Window,
->>>>>>> main
     reduced_dtype,
 )
 from fusewright.sim.activity import Activity

@@ -31,6 +31,7 @@ def _is_candidate(stmt: k.Stmt) -> bool:
         and dst.space is k.Space.SHARED
         and dst.private
         and stmt.cache is CacheOp.unspecified
+        and stmt.covering is None
         and stmt.width * dst.dtype.size in k.ASYNC_BYTES
     )
 
