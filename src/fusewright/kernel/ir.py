@@ -305,8 +305,8 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
-    asynchronous: bool = False
     covering: Covering | None = None
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

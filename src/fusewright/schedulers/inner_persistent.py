@@ -188,8 +188,8 @@ class _Planner:
             reason = f"{params.reason}; aligned by the start of each row"
             params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
         else:
-            params = self._of_clusters(rows, length, width, facts, hardware)
-            params = params or _params(rows, length, width, self, hardware)
+            clustered = self._of_clusters(rows, length, width, facts, hardware)
+            params = clustered or _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
