@@ -28,7 +28,6 @@ from fusewright.sym import Expr, Symbol, as_int, const, eq, land, lt, minimum, p
 
 # What the roles are called.
 _COMPUTE, _LOAD = "compute", "load"
-_BEFORE_ROLES = (k.Let, k.Alloc, k.InitMbarriers)
 
 
 def fill_rings(kernel: k.Kernel) -> k.Kernel:
@@ -50,8 +49,8 @@ def fill_rings(kernel: k.Kernel) -> k.Kernel:
 
 
 def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt, ...]]:
-    """What names places, declares buffers and begins mbarriers, and the rest."""
-    count = next(i for i, s in enumerate(body) if not isinstance(s, _BEFORE_ROLES))
+    """What declares buffers and begins mbarriers, with all that stands between, and the rest."""
+    count = max(i for i, s in enumerate(body) if isinstance(s, (k.Alloc, k.InitMbarriers))) + 1
     return body[:count], body[count:]
 
 
