@@ -194,6 +194,17 @@ def test_kernels_of_a_segmented_definition() -> None:
     edited = replace(kernels[2].params, cparams=CompileParams(maxrregcount=32))
     assert fd.kernels_for(inputs, schedules={segments[2]: edited})[2].params == edited
 
+    wrong = replace(edited, vectorization_factor=3)
+    for ask in (fd.kernels_for, fd.execute):  # errors have the place among all segments
+        with pytest.raises(ParamsError, match=r"^`schedules\[2\].vectorization_factor`"):
+            ask(inputs, schedules={2: wrong})
+        with pytest.raises(ParamsError, match=r"^`schedules\[2\]`: expected PointwiseParams.*got Red"):
+            ask(inputs, schedules={segments[2]: kernels[0].params})
+        with pytest.raises(ParamsError, match=r"^`schedules\[2\]`: expected params.*got None"):
+            ask(inputs, schedules={2: None})
+        with pytest.raises(ScheduleError, match="segment 1 is none that a kernel computes"):
+            ask(inputs, schedules={1: edited})
+
     segments[0].schedule = lambda: segments[0].sched.split(segments[0].sched.tensor("T1"), 2, 4)  # type: ignore[method-assign]
     for ask in (fd.kernels_for, fd.execute):
         with pytest.raises(ScheduleError, match=r"T1 = fd\.ops\.softmax\(.*\) at \S*test_kernels\.py:"):
