@@ -6,7 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, code_size, compare, compile, cost, graphs, host, launch_overhead, throughput
+from bench import (
+    accuracy,
+    code_size,
+    compare,
+    compile,
+    cost,
+    graphs,
+    host,
+    launch_overhead,
+    throughput,
+    tuning,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cost.add_arguments(
         what.add_parser("cost", help="estimates of segments and the partition's decisions beside GPU times")
     )
+    tuning.add_arguments(
+        what.add_parser("tuning", help="how near searches for params come to the best of a sample")
+    )
     compare.add_arguments(
         what.add_parser("compare", help="two JSON files of `operations` beside each other, by ratio")
     )
@@ -61,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return host.run(parsed)
     if parsed.what == "operations":
         return throughput.run(parsed)
+    if parsed.what == "tuning":
+        return tuning.run(parsed)
     quick = throughput.run(parser.parse_args(["operations", "--quick"]))
     return host.run(parser.parse_args(["host"])) or quick
 
