@@ -1,7 +1,7 @@
 """`python -m bench tuning`: how near searches come to the best of a stratified sample, on a GPU.
 
-Each problem is searched by itself; then points of its space are timed until the time is up. What is reported is
-the time after 8, 30 and all configurations of the search, in multiples of the best of all that was timed.
+Each problem is searched by itself; then points of its space are timed until the time is up. What is reported
+is the time after 8, 30 and all configurations of the search, in multiples of the best of all that was timed.
 """
 
 from __future__ import annotations
@@ -115,9 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = Options.from_environment()
     with tempfile.TemporaryDirectory() as folder:
         given = list(problems(arguments.only, Path(folder), device))
-        print(
-            f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s to define"
-        )
+        print(f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s so far")
         with (
             Journal(Path(folder) / "j.sqlite", "bench") as journal,
             Runner(load, options, COMPILERS, on_gpu) as runner,
