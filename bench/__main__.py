@@ -15,6 +15,7 @@ from bench import (
     graphs,
     host,
     launch_overhead,
+    sanitize,
     throughput,
     tuning,
 )
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compare.add_arguments(
         what.add_parser("compare", help="two JSON files of `operations` beside each other, by ratio")
     )
+    sanitize.add_arguments(
+        what.add_parser("sanitize", help="kernels of many schedules under compute-sanitizer")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -73,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return graphs.run(parsed)
     if parsed.what == "host":
         return host.run(parsed)
+    if parsed.what == "sanitize":
+        return sanitize.run(parsed)
     if parsed.what == "operations":
         return throughput.run(parsed)
     if parsed.what == "tuning":

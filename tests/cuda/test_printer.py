@@ -44,6 +44,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "column_sum": builders.column_sum,
     "grid_sum": builders.grid_sum,
     "grid_reverse": builders.grid_reverse,
+    "cluster_rows": builders.cluster_rows,
     "row_welford": builders.row_welford,
     "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "block_reverse": builders.block_reverse,
@@ -59,7 +60,10 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles_without_spills(name: str, arch: str) -> None:
-    source = print_kernel(KERNELS[name]())
+    kernel = KERNELS[name]()
+    if kernel.cluster > 1 and arch == "sm_80":
+        return  # which has no clusters
+    source = print_kernel(kernel)
     resources = compile_cubin(source.text, NvrtcOptions(arch)).resources[source.name]
     assert resources.spill_loads == resources.spill_stores == resources.stack_frame == 0
     assert 0 < resources.registers <= 64

@@ -7,17 +7,21 @@ kernel's parameters are. All are correct as they stand: a test that wants a faul
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ReductionOp
 from fusewright.kernel.ir import (
+    CLUSTER_INDEX,
+    CLUSTER_RANK,
     TRUE,
     Alignment,
     Alloc,
     Barrier,
     BlockReduce,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -284,6 +288,33 @@ def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
     ]
     params = [x, y, WorkspaceParam(partials), WorkspaceParam(semaphore, zeroed=True), n_param]
     return kernel("grid_sum", params, body, [blocks], [threads], threads * 4)
+
+
+def cluster_rows(threads: int = 64, cluster: int = 4) -> Kernel:
+    """T1 = T0 - the sum of its row: rows of threads * cluster elements, each held by a cluster."""
+    rows, rows_param = size("rows")
+    columns = threads * cluster
+    x, y = (tensor(name, DataType.Float, rows * columns, output=name == "T1") for name in ("T0", "T1"))
+    row, rank = symbol(CLUSTER_INDEX, hi=rows - 1), symbol(CLUSTER_RANK, hi=cluster - 1)
+    block = index_symbol(GX, rows * cluster)
+    value, total = local("value", DataType.Float), local("total", DataType.Float)
+    exchange = shared("exchange", DataType.Float, threads // 32 * cluster)
+    index = row * columns + rank * threads + index_symbol(BX, const(threads))
+    body = [
+        Let(row, block // cluster),
+        Let(rank, block % cluster),
+        Alloc(value),
+        Alloc(total),
+        Alloc(exchange),
+        Copy(at(value), at(x.buffer, index)),
+        Init(SUM, (at(total),)),
+        ClusterReduce(SUM, (at(total),), (at(value),), (BX,), TRUE, (), (exchange,)),
+        Compute(SUB, at(value), (at(value), at(total)), DataType.Float),
+        Copy(at(y.buffer, index), at(value)),
+    ]
+    grid, shared_bytes = [rows * cluster], threads // 32 * cluster * 4
+    made = kernel("cluster_rows", [x, y, rows_param], body, grid, [threads], shared_bytes)
+    return replace(made, cluster=cluster)
 
 
 def grid_reverse(threads: int = 32, blocks: int = 4, with_barrier: bool = True) -> Kernel:

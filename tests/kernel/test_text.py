@@ -18,6 +18,7 @@ GOLDEN: dict[str, Callable[[], Kernel]] = {
     "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "grid_sum": builders.grid_sum,
     "grid_reverse": builders.grid_reverse,
+    "cluster_rows": builders.cluster_rows,
     "gathered_rows": builders.gathered_rows,
 }
 

@@ -78,6 +78,7 @@ WELL_FORMED = {
     "column_sum": builders.column_sum,
     "grid_sum": builders.grid_sum,
     "grid_reverse": builders.grid_reverse,
+    "cluster_rows": builders.cluster_rows,
     "row_welford": builders.row_welford,
     "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "block_reverse": builders.block_reverse,

@@ -12,6 +12,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     GridBarrier,
     GridReduce,
     Ref,
@@ -26,7 +27,10 @@ from tests.readback.waits import team
 
 
 def _collective(
-    reader: Reader, stmt: BlockReduce | GridReduce, lines: Lines, call: Callable[[Lines, str, Struct], None]
+    reader: Reader,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    lines: Lines,
+    call: Callable[[Lines, str, Struct], None],
 ) -> None:
     """The states of `src` go into an array, `call` reduces it, and `dst` takes it up."""
     op, dtype = stmt.op, reader.reduced(stmt.op, stmt.dst)
@@ -35,7 +39,8 @@ def _collective(
     struct = reader.structs.get(kind)
     if struct is None or count != stmt.width or value is not None:
         raise Mismatch(f"no array of {stmt.width} states")
-    struct.check(op, dtype, reader.names, published=isinstance(stmt, GridReduce))
+    published, clustered = isinstance(stmt, GridReduce), isinstance(stmt, ClusterReduce)
+    struct.check(op, dtype, reader.names, published, clustered)
     with reader.each(stmt.width, inner) as (each, w):
         target, states = each.take("assign").parts
         reader.check_partial(target, partial, w)
@@ -89,6 +94,19 @@ def read_block_reduce(reader: Reader, stmt: BlockReduce, lines: Lines) -> None:
         if e[:3] != ("call", "fw::block_reduce", template) or e[3][0] != ("name", partial):
             raise Mismatch(f"no reduction of {partial} over {', '.join(a.name for a in stmt.axes)}")
         _memory(reader, e[3][1], stmt.workspace)
+
+    _collective(reader, stmt, lines, check)
+
+
+def read_cluster_reduce(reader: Reader, stmt: ClusterReduce, lines: Lines) -> None:
+    def check(inner: Lines, partial: str, struct: Struct) -> None:
+        [e] = inner.take("call").parts
+        blocks = reader.kernel.cluster
+        template = struct.name, _bits(stmt.axes, THREAD_AXES), team(reader), blocks
+        if e[:3] != ("call", "fw::cluster_reduce", template) or e[3][0] != ("name", partial):
+            raise Mismatch(f"no reduction of {partial} over clusters of {blocks} blocks")
+        _memory(reader, e[3][1], stmt.workspace)
+        _memory(reader, e[3][2], stmt.exchange)
 
     _collective(reader, stmt, lines, check)
 

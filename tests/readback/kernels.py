@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     BlockScan,
     Buffer,
     BulkCopy,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -47,7 +48,13 @@ from fusewright.kernel.ir import (
     walk,
 )
 from fusewright.sym import ZERO, Expr, as_int, lt
-from tests.readback.collectives import read_block_reduce, read_block_scan, read_grid_barrier, read_grid_reduce
+from tests.readback.collectives import (
+    read_block_reduce,
+    read_block_scan,
+    read_cluster_reduce,
+    read_grid_barrier,
+    read_grid_reduce,
+)
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
     Matcher,
@@ -412,6 +419,7 @@ STATEMENTS: Readers = {
     Init: _init,
     Combine: _combine,
     BlockReduce: read_block_reduce,
+    ClusterReduce: read_cluster_reduce,
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
     GridBarrier: read_grid_barrier,

@@ -16,6 +16,7 @@ from fusewright.kernel.ir import (
     THREAD_AXES,
     Alloc,
     Buffer,
+    ClusterReduce,
     Kernel,
     Operand,
     Ref,
@@ -35,6 +36,11 @@ from tests.readback.structs import Struct, parse_structs
 from tests.readback.syntax import Expression, Statement, SyntaxFault, parse_body, parse_form
 
 _BUILTINS = {index_name(axis) for axis in (*THREAD_AXES, *BLOCK_AXES)}
+
+
+def _called(name: str) -> Expression:
+    """A call without arguments."""
+    return "call", name, (), ()
 
 
 class Lines:
@@ -96,8 +102,14 @@ class Reader:
         lines = body.rstrip().splitlines()
         if lines.pop() != "}":
             raise SyntaxFault("the kernel does not end")
-        statements = Lines(self, parse_body(lines))
+        parsed = parse_body(lines)
+        meets = any(isinstance(stmt, ClusterReduce) for stmt in walk(self.kernel.body))
+        if meets and (parsed[-1].kind != "call" or parsed.pop().parts[0] != _called("fw::cluster_wait")):
+            raise Mismatch("blocks of a cluster do not wait for each other at the end")
+        statements = Lines(self, parsed)
         self._prologue(statements)
+        if meets and statements.take("call").parts[0] != _called("fw::cluster_arrive"):
+            raise Mismatch("no arrival at the first barrier of the cluster")
         self.body(self.kernel.body, statements)
 
     def _signature(self, text: str) -> None:

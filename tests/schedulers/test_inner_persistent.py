@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import DESCRIBED
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
@@ -74,8 +77,20 @@ def is_of(copy: k.Copy, buffers: set[str]) -> bool:
         ((1,), (5, 500), params_of(4, rows=2)),
         ((1,), (3, 500), params_of(4, sizes=(500,))),
         ((0, 2, 3), (2, 3, 6, 24), params_of(4)),
+        ((1,), (5, 900), replace(params_of(4, rows=2), blocks_per_cluster=3)),
+        ((0, 2, 3), (2, 3, 6, 24), replace(params_of(4), blocks_per_cluster=2)),
+        ((1,), (3, 900), replace(params_of(4, sizes=(900,)), blocks_per_cluster=4)),
     ],
-    ids=["vectors", "elements", "two rows a block", "constant length", "several dimensions"],
+    ids=[
+        "vectors",
+        "elements",
+        "two rows a block",
+        "constant length",
+        "several dimensions",
+        "two rows a cluster",
+        "several dimensions in a cluster",
+        "constant length in a cluster",
+    ],
 )
 def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], params: ReductionParams) -> None:
     fusion, inputs = masked_rows(dims), inputs_of(*shape)
@@ -98,6 +113,29 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     kept = x * mask
     expected = kept - y * (kept * y).sum(dims, keepdim=True) - kept.sum(dims, keepdim=True)
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("by_warp", "sizes"), [(True, ()), (False, (480,))])
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> None:
+    """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
+    params = replace(
+        params_of(4, sizes=sizes),
+        lparams=LaunchParams(bdimx=32),
+        circular_stages=4,
+        warp_specialized=by_warp,
+        persistent_blocks=3,
+    )
+    schedule, inputs = Schedule(masked_rows([1])), inputs_of(7, 480)
+    SCHEDULER.apply(schedule, params)
+    assert sum(tensor.circular is not None for tensor in schedule.tensors()) == 3
+    (result,) = run(schedule, inputs)
+    x, y, mask = (each.double() for each in inputs)
+    kept = x * mask
+    expected = kept - y * (kept * y).sum(1, keepdim=True) - kept.sum(1, keepdim=True)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ParamsError, match=r"circular_stages.*has no bulk copies"):
+        params.validate(DESCRIBED["a100"])
+    params.validate(DESCRIBED["h200"])
 
 
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:

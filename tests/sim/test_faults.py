@@ -18,6 +18,7 @@ from fusewright.kernel.ir import (
     Barrier,
     BlockReduce,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -256,6 +257,23 @@ def test_a_grid_barrier_is_for_all_blocks(case: Case) -> None:
     args = [torch.zeros(LANES), torch.zeros(LANES), torch.zeros(1, dtype=torch.int32)]
     with pytest.raises(SimulationError, match=r"reached by other blocks but not this one.*block \(1, 0, 0\)"):
         simulate(kernel, args, options=PARTIAL)
+
+
+def test_a_cluster_reduction_is_for_all_blocks_of_the_cluster() -> None:
+    whole = builders.cluster_rows()
+    args = [torch.zeros(3, 256), torch.zeros(3, 256), 3]
+    first = lt(index_symbol(GX, whole.grid[0]), 6)
+    under = [If(first, (stmt,)) if isinstance(stmt, ClusterReduce) else stmt for stmt in whole.body]
+    with pytest.raises(
+        SimulationError, match=r"other blocks of the cluster but not this .*block \(6, 0, 0\)"
+    ):
+        simulate(replace(whole, body=tuple(under)), args, options=PARTIAL)
+    with pytest.raises(OutOfBoundsError, match="`exchange` has 8 elements, but the collective needs 24"):
+        simulate(replace(whole, cluster=12), args)
+    with pytest.raises(SimulationError, match=r"the grid along x is 12, the limit a multiple of 8"):
+        simulate(replace(whole, cluster=8), args)
+    with pytest.raises(SimulationError, match="a cluster is 4, the limit 1"):
+        simulate(whole, args, hardware=DESCRIBED["a100"])
 
 
 def test_writing_after_others_read_needs_a_barrier(case: Case) -> None:

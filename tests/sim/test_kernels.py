@@ -92,6 +92,12 @@ def test_blocks_that_wait_for_each_other() -> None:
     torch.testing.assert_close(y, (x - x.sum()).flip(0), rtol=1e-5, atol=1e-4)
 
 
+def test_blocks_of_a_cluster_reduce_together() -> None:
+    x, y = _random(5, 256), torch.empty(5, 256)
+    simulate(builders.cluster_rows(), [x, y, 5], options=SimOptions(max_lanes=3 * 64))
+    torch.testing.assert_close(y, x - x.sum(1, keepdim=True), rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("run", [1, 4])
 def test_reduction_with_several_states(run: int) -> None:
     x, mean, m2 = _random(11, 252), torch.empty(11), torch.empty(11)

@@ -42,6 +42,7 @@ class ParallelType(enum.Enum):
     unswitch = "US"
     vectorize = "V"
     stream = "streamIdx"
+    cluster_x = "clusterRank.x"
 
     ir_name: str
     is_block: bool
@@ -53,10 +54,10 @@ class ParallelType(enum.Enum):
         member = object.__new__(cls)
         member._value_ = len(cls.__members__)
         member.ir_name = ir_name
-        # The threads of a block share the axis, the blocks of a grid, either. Plain attributes, since the
-        # lowering asks millions of times.
+        # The threads of a block share the axis, the blocks of a grid (or of each cluster in it), either.
+        # Plain attributes, since the lowering asks millions of times.
         member.is_block = ir_name.startswith("threadIdx")
-        member.is_grid = ir_name.startswith("blockIdx")
+        member.is_grid = ir_name.startswith(("blockIdx", "clusterRank"))
         member.is_mesh = ir_name.startswith("deviceIdx")
         member.is_thread = member.is_block or member.is_grid
         return member

@@ -30,6 +30,8 @@ WARP_SIZE = 32
 WARP_GROUP = 128
 # The widest access of one thread, in bytes, before sm_100 (PTX ISA, ld: .v4.b32).
 MAX_VECTOR_BYTES = 16
+# The compute capability from which on there are bulk copies and mbarriers that wait for them (PTX ISA).
+BULK_COPIES_SINCE = (9, 0)
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.
 MAX_PARAMETER_BYTES = 32764
 # Shared memory: words that lie this many apart are in one bank, which serves one at a time.
@@ -70,6 +72,17 @@ class HardwareInfo:
     max_registers_per_thread: int = MAX_REGISTERS_PER_THREAD
     max_grid: tuple[int, int, int] = MAX_GRID
     max_block: tuple[int, int, int] = MAX_BLOCK
+
+    @property
+    def max_cluster(self) -> int:
+        """The most blocks of a cluster: of those that share their memory; 1 where there are no clusters.
+
+        CUDA C++ Programming Guide, "Thread Block Clusters": 8 on every GPU since sm_90; the data-center chips
+        allow 16 to a kernel that asks for it.
+        """
+        if self.compute_capability < (9, 0):
+            return 1
+        return 16 if self.compute_capability[0] in (9, 10) else 8
 
     @property
     def arch(self) -> str:

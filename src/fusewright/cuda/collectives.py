@@ -20,6 +20,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     GridBarrier,
     GridReduce,
 )
@@ -27,11 +28,14 @@ from fusewright.kernel.ir import (
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = ["block_reduce", "block_scan", "grid_barrier", "grid_reduce"]
+__all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce"]
 
 
 def _reduce_collectively(
-    printer: KernelPrinter, stmt: BlockReduce | GridReduce, struct: StateStruct, call: Callable[[str], str]
+    printer: KernelPrinter,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    struct: StateStruct,
+    call: Callable[[str], str],
 ) -> None:
     """The states of `src` go into `partial`, `call` reduces them, and `dst` takes them up."""
     op, dtype = stmt.op, struct.dtype
@@ -74,6 +78,16 @@ def block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
     workspace = _memory(printer, stmt.workspace)
     _reduce_collectively(
         printer, stmt, struct, lambda partial: f"fw::block_reduce<{template}>({partial}, {workspace})"
+    )
+
+
+def cluster_reduce(printer: KernelPrinter, stmt: ClusterReduce) -> None:
+    struct = printer.state_struct(stmt.op, stmt.dst, clustered=True)
+    blocks = printer.kernel.cluster
+    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}, {blocks}"
+    memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.exchange)}"
+    _reduce_collectively(
+        printer, stmt, struct, lambda partial: f"fw::cluster_reduce<{template}>({partial}, {memories})"
     )
 
 

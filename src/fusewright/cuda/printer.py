@@ -45,6 +45,7 @@ from fusewright.kernel.ir import (
     BlockScan,
     Buffer,
     BulkCopy,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -134,7 +135,10 @@ class KernelPrinter:
         self._lines: list[str] = []
         self._depth = 1
         self._declaring: Buffer | None = None
-        self._expressions = ExpressionPrinter(self.index_dtype, self.symbol_name, self.required.add)
+        self.multipliers: dict[Expr, str] = {}
+        self._expressions = ExpressionPrinter(
+            self.index_dtype, self.symbol_name, self.required.add, self.multipliers
+        )
 
     # ---- the whole -------------------------------------------------------------------------------
 
@@ -150,6 +154,9 @@ class KernelPrinter:
             self.line(f"const {index} {self._builtins[name]} = {name};")
         if any(isinstance(s, Alloc) and s.buffer.space is Space.SHARED for s in walk(self.kernel.body)):
             self.line(_ARENA)
+        if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
+            self.line("fw::cluster_arrive();")
+            body.append(f"{_INDENT}fw::cluster_wait();")
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
 
@@ -165,8 +172,9 @@ class KernelPrinter:
         if kernel.max_registers:  # CUDA takes one of the two, and ignores NVRTC's option beside bounds
             bounds = f" __maxnreg__({kernel.max_registers})"
         listed = ",\n".join(_INDENT * 2 + param for param in params)
+        clusters = f", clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
         return [
-            f"// grid ({grid}), block ({block}), {shared} bytes of shared memory",
+            f"// grid ({grid}), block ({block}){clusters}, {shared} bytes of shared memory",
             f'extern "C" __global__ void{bounds} {identifier(kernel.name)}(',
             f"{listed}) {{",
         ]
@@ -273,13 +281,22 @@ class KernelPrinter:
         else:
             self.line(f"{self.element(dst, offset)} = {value};")
 
-    def state_struct(self, op: ReductionOp, dst: Sequence[Ref], published: bool = False) -> StateStruct:
-        """The struct of `op`'s states, defined before the kernel. `published`: other blocks read them too."""
-        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published)
+    def state_struct(
+        self, op: ReductionOp, dst: Sequence[Ref], published: bool = False, clustered: bool = False
+    ) -> StateStruct:
+        """The struct of `op`'s states, defined before the kernel.
+
+        Args:
+            published: other blocks read them in global memory. clustered: those of a cluster store them in
+                each other's shared memory.
+        """
+        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published, clustered)
+        known = self.states.get(struct.name)
+        if known is not None:
+            struct.published |= known.published
+            struct.clustered |= known.clustered
+        self.states[struct.name] = struct
         self.required.update(struct.snippets)
-        known = self.states.setdefault(struct.name, struct)
-        if published and not known.published:
-            self.states[struct.name] = struct
         return struct
 
     def reduced(self, op: ReductionOp, dst: Sequence[Ref]) -> DataType:
@@ -338,6 +355,8 @@ def _tensor_param(printer: KernelPrinter, param: TensorParam) -> str:
 def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:
     passed = "_passed" if printer.passed_as_other_type(param) else ""
     name = printer.name(param.name)
+    if param.divisor is not None:
+        printer.multipliers[param.divisor] = name
     if param.symbol is not None:
         printer.call(param.symbol.name, name)
     return f"{printer.type(param.dtype)} {name}{passed}"
@@ -523,6 +542,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: collectives.block_reduce,
+    ClusterReduce: collectives.cluster_reduce,
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
     GridBarrier: collectives.grid_barrier,

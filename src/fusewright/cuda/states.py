@@ -22,14 +22,23 @@ class StateStruct:
         name: of the struct, unique to `op` and `dtype`.
         fields: one a state.
         published: its Memory can be read by other blocks (load_cg).
+        clustered: its Memory in another block of the cluster has a name (in_block).
     """
 
-    def __init__(self, op: ReductionOp, dtype: DataType, index_dtype: DataType, published: bool) -> None:
-        self.op, self.dtype, self.index_dtype, self.published = op, dtype, index_dtype, published
+    def __init__(
+        self, op: ReductionOp, dtype: DataType, index_dtype: DataType, published: bool, clustered: bool
+    ) -> None:
+        self.op, self.dtype, self.index_dtype = op, dtype, index_dtype
+        self.published, self.clustered = published, clustered
         self.name = re.sub(r"\W+", "_", f"{op.name}_{dtype.name}").lower()
         self.fields = [identifier(state) for state in op.states]
         self.dtypes = op.state_dtypes(dtype)
-        self.snippets = ("warp_reduce", "vec") if published else ("warp_reduce",)
+
+    @property
+    def snippets(self) -> tuple[str, ...]:
+        """What its text builds on."""
+        of_memory = {"vec": self.published, "cluster_reduce": self.clustered}
+        return ("warp_reduce", *(name for name, is_used in of_memory.items() if is_used))
 
     @cached_property
     def identities(self) -> list[str]:
@@ -80,4 +89,7 @@ class StateStruct:
                 "      return state;",
                 "    }",
             ]
+        if self.clustered:
+            places = each("fw::in_block({f}, rank)")
+            lines.append(f"    __device__ Memory in_block(int rank) const {{ return {{{places}}}; }}")
         return "\n".join([*lines, "  };", "};", ""])

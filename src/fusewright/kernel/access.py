@@ -55,6 +55,9 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.BlockReduce: Fields(
         reads=("src", "dst"), writes=("dst",), scratch=("workspace",), conditions=("pred",)
     ),
+    k.ClusterReduce: Fields(
+        reads=("src", "dst"), writes=("dst",), scratch=("workspace", "exchange"), conditions=("pred",)
+    ),
     k.BlockScan: Fields(reads=("src", "carry"), writes=("dst", "carry"), scratch=("workspace",)),
     k.GridReduce: Fields(
         reads=("src", "dst"),

@@ -53,12 +53,13 @@ AnyT = TypeVar("AnyT")
 def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
     """The block that a kernel shares with those that it may be combined with; None if with none.
 
-    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid.
+    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid,
+    and all of a launch has clusters of one size.
     """
     x, y, z = map(as_int, kernel.block)
     if x is None or y is None or z is None:
         return None
-    if any(isinstance(param, WorkspaceParam) for param in kernel.params):
+    if any(isinstance(param, WorkspaceParam) for param in kernel.params) or kernel.cluster > 1:
         return None
     return x, y, z
 
@@ -206,7 +207,9 @@ class _Part:
         if found is None:
             if isinstance(own, ScalarParam):
                 size = None if own.symbol is None else self.symbol(own.symbol)
-                found = dataclasses.replace(own, name=self._prefix + own.name, symbol=size)
+                divisor = None if own.divisor is None else self.expr(own.divisor)
+                name = self._prefix + own.name
+                found = dataclasses.replace(own, name=name, symbol=size, divisor=divisor)
             elif isinstance(own, TensorParam):
                 found = dataclasses.replace(own, buffer=self.buffer(own.buffer))
             else:

@@ -32,7 +32,7 @@ from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
 from fusewright.sym import TRUE as TRUE
-from fusewright.sym import Expr, Symbol, symbol
+from fusewright.sym import Expr, Symbol, floordiv, symbol
 
 THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -42,6 +42,9 @@ _INDEX_NAME = dict(
         ("threadIdx.x", "threadIdx.y", "threadIdx.z", "blockIdx.x", "blockIdx.y", "blockIdx.z"),
     )
 )
+#: What a kernel with clusters calls a block's position in its cluster, and the number of that along x. They
+#: are no built-ins: the kernel names them.
+CLUSTER_RANK, CLUSTER_INDEX = "clusterRank.x", "clusterIdx.x"
 
 
 def index_name(axis: ParallelType) -> str:
@@ -146,11 +149,14 @@ class TensorParam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarParam:
-    """A value argument: with `symbol`, an index quantity (a size or stride); else a user's scalar."""
+    """A value argument: with `symbol`, an index quantity (a size or stride); with `divisor`, what gives the
+    quotients by that as a product (`multiplier`); else a user's scalar.
+    """
 
     name: str
     dtype: DataType
     symbol: Symbol | None = None
+    divisor: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +168,11 @@ class WorkspaceParam:
 
     buffer: Buffer
     zeroed: bool = False
+
+
+def multiplier(divisor: Expr) -> Expr:
+    """What `ScalarParam.divisor` stands for in an argument (snippets/quotient.cuh)."""
+    return floordiv(1 << 62, divisor) + 1
 
 
 Param = TensorParam | ScalarParam | WorkspaceParam
@@ -352,6 +363,26 @@ class BlockReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ClusterReduce:
+    """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
+
+    All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
+    each warp of each block of the cluster, or for each thread of them where the threads that differ in `axes`
+    are no whole warps. The other blocks store to it. It may serve several cluster reductions in turn, and
+    nothing else.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Operand, ...]
+    axes: tuple[ParallelType, ...]
+    pred: Expr
+    workspace: tuple[Buffer, ...]
+    exchange: tuple[Buffer, ...]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockScan:
     """dst = combine(carry, src of the threads before along `axis`); then carry = combine(carry, src of all).
 
@@ -441,6 +472,7 @@ Stmt = (
     | Init
     | Combine
     | BlockReduce
+    | ClusterReduce
     | BlockScan
     | GridReduce
     | GridBarrier
@@ -473,9 +505,11 @@ class Alignment:
 class Kernel:
     """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
 
-    `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or Int) is the type of
-    index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown); `max_registers` are
-    those that a thread may use (0: as many as `max_threads` allow). `rings` are yet to be filled.
+    `cluster` blocks along x, which divide the grid, are a cluster: on the GPU at once, they reach each
+    other's shared memory. `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or
+    Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown);
+    `max_registers` are those that a thread may use (0: as many as `max_threads` allow).
+    `rings` are yet to be filled.
     """
 
     name: str
@@ -488,6 +522,7 @@ class Kernel:
     max_threads: int = 0
     alignments: tuple[Alignment, ...] = ()
     max_registers: int = 0
+    cluster: int = 1
     rings: tuple[Ring, ...] = ()
 
 

@@ -32,6 +32,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -75,6 +76,7 @@ def kernel_text(kernel: Kernel) -> str:
         f"index {kernel.index_dtype.name}",
     ]
     launch += [f"max_threads {kernel.max_threads}"] if kernel.max_threads else []
+    launch += [f"clusters of {kernel.cluster}"] if kernel.cluster > 1 else []
     launch += [f"max_registers {kernel.max_registers}"] if kernel.max_registers else []
     lines.append(_INDENT + "  ".join(launch))
     lines += [f"{_INDENT}require {a.buffer.name} aligned to {a.bytes}" for a in kernel.alignments]
@@ -119,7 +121,8 @@ def _tensor_param(param: TensorParam) -> str:
 
 def _scalar_param(param: ScalarParam) -> str:
     size = "size " if param.symbol is not None else ""
-    return f"{size}{param.name}: {param.dtype.name}"
+    of = f" for quotients by {to_text(param.divisor)}" if param.divisor is not None else ""
+    return f"{size}{param.name}: {param.dtype.name}{of}"
 
 
 def _workspace_param(param: WorkspaceParam) -> str:
@@ -228,7 +231,7 @@ def _combine(stmt: Combine) -> str:
     return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src, stmt.width)}){pred}"
 
 
-def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
+def _reduction(stmt: BlockReduce | ClusterReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
     along = ", ".join(axis.ir_name for axis in axes)
     pred = "" if stmt.pred is TRUE else f" where {to_text(stmt.pred)}"
     via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
@@ -238,6 +241,11 @@ def _reduction(stmt: BlockReduce | GridReduce, how: str, axes: Sequence[Parallel
 
 def _block_reduce(stmt: BlockReduce) -> str:
     return _reduction(stmt, "block", stmt.axes) + (" ordered" if stmt.ordered else "")
+
+
+def _cluster_reduce(stmt: ClusterReduce) -> str:
+    exchange = ", ".join(buffer.name for buffer in stmt.exchange)
+    return f"{_reduction(stmt, 'cluster', (ParallelType.cluster_x, *stmt.axes))} exchange {exchange}"
 
 
 def _block_scan(stmt: BlockScan) -> str:
@@ -307,6 +315,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     GridBarrier: _grid_barrier,

@@ -34,6 +34,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -117,6 +118,8 @@ class Verifier:
             unknown = expr.free_symbols - self.symbols
             if unknown:
                 self.fail(f"the launch {to_text(expr)} depends on {_listed(unknown)}, no parameter")
+        if self.kernel.cluster < 1:
+            self.fail(f"clusters of {self.kernel.cluster} blocks")
         self.body(self.kernel.body)
         self.stmt = None
         for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
@@ -168,6 +171,7 @@ class Verifier:
             self.fail(f"{param_name(param)} is not a parameter of the kernel")
         if isinstance(name, ScalarParam) and isinstance(param, ScalarParam):
             alike = name.dtype is param.dtype and (name.symbol is None) == (param.symbol is None)
+            alike = alike and (name.divisor is None) == (param.divisor is None)
         elif isinstance(name, TensorParam) and isinstance(param, TensorParam):
             alike = name.buffer.dtype is param.buffer.dtype and name.is_output == param.is_output
             alike = alike and (name.is_home, name.is_updated) == (param.is_home, param.is_updated)
@@ -291,7 +295,7 @@ class Verifier:
 
     def scratch(
         self,
-        stmt: BlockReduce | BlockScan | GridReduce,
+        stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
         buffers: Sequence[Buffer | None],
         space: Space,
         what: str,
@@ -481,7 +485,9 @@ def _combine(v: Verifier, stmt: Combine) -> None:
         v.fail(f"{stmt.op.name} combines no runs")
 
 
-def _collective(v: Verifier, stmt: BlockReduce | GridReduce, axes: Sequence[ParallelType]) -> None:
+def _collective(
+    v: Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]
+) -> None:
     """What both reductions across threads share; `axes` are those of the block."""
     v.collective()
     v.numbered_from_zero()
@@ -496,6 +502,17 @@ def _block_reduce(v: Verifier, stmt: BlockReduce) -> None:
     if not stmt.axes:
         v.fail("a reduction over no axis")
     _collective(v, stmt, stmt.axes)
+
+
+def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
+    if v.kernel.cluster == 1:
+        v.fail("the kernel has no clusters")
+    if v.role is not None:
+        v.fail("a cluster reduction of one role")
+    _collective(v, stmt, stmt.axes)
+    v.scratch(stmt, stmt.exchange, Space.SHARED, "exchanges")
+    if not stmt.exchange:
+        v.fail("blocks reduce together through nothing")
 
 
 def _block_scan(v: Verifier, stmt: BlockScan) -> None:
@@ -514,6 +531,8 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
         v.fail("a grid reduction of one role")
     if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
+    if v.kernel.cluster > 1:
+        v.fail("a reduction of the grid counts blocks, of which clusters have several")
     _collective(v, stmt, stmt.thread_axes)
     v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
     v.semaphore(stmt.semaphore)
@@ -554,6 +573,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     Init: _init,
     Combine: _combine,
     BlockReduce: _block_reduce,
+    ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
     GridBarrier: _grid_barrier,

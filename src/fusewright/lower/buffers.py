@@ -9,10 +9,11 @@ from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.value import Storage, TensorView
-from fusewright.kernel.ir import Buffer, Space, index_name
+from fusewright.kernel.ir import Buffer, Space
 from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import StrideArgument
+from fusewright.lower.loops import position_names
 from fusewright.lower.rings import (
     Stages,
     check_uniform,
@@ -316,4 +317,4 @@ class Buffers:
 
 
 def _is_position(index: Expr, parallel: ParallelType) -> bool:
-    return isinstance(index, Symbol) and index.name == index_name(parallel)
+    return isinstance(index, Symbol) and index.name in position_names(parallel)

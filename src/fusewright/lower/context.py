@@ -30,8 +30,8 @@ from fusewright.lower.domains import Domains
 from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
-from fusewright.lower.loops import Loop, LoopMap, position
-from fusewright.sym import ONE, Expr, as_int, const, eq, floordiv, lt, maximum, product
+from fusewright.lower.loops import Loop, LoopMap, cluster_size, position
+from fusewright.sym import ONE, Expr, as_int, const, divides, eq, floordiv, lt, maximum, product
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class Context:
         return NodeIndices(node, table, self.domains)
 
     def position(self, parallel: ParallelType) -> Expr:
-        return position(parallel, self.dims[parallel])
+        return position(parallel, self.dims)
 
     # ---- operands
 
@@ -175,7 +175,7 @@ class Context:
         }
         # In the block that holds a grid reduction's result, the reduced block axes need no choice.
         decided = {p for flag in self.last_block.needed_by(node) for p in flag.axes}
-        kinds = (*THREAD_AXES, *BLOCK_AXES) if in_global else THREAD_AXES
+        kinds = (*THREAD_AXES, *BLOCK_AXES, ParallelType.cluster_x) if in_global else THREAD_AXES
         guards = [
             eq(self.position(p), 0)
             for p in kinds
@@ -212,6 +212,26 @@ class Context:
                 Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
             )
         return self.workspaces[key]
+
+    def exchange(
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
+    ) -> tuple[Buffer, ...]:
+        """Shared memory where the blocks of a cluster find each other's results, reused by its kind."""
+        key = ("exchange", tuple(dtypes), width)
+        if key not in self.workspaces:
+            threads = product(self.dims.get(p, ONE) for p in THREAD_AXES)
+            senders = threads // WARP_SIZE if self.reduces_whole_warps(axes) else threads
+            size = senders * (width * cluster_size(self.dims))
+            count = len(self.workspaces)
+            self.workspaces[key] = tuple(
+                Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16)
+                for i, dtype in enumerate(dtypes)
+            )
+        return self.workspaces[key]
+
+    def reduces_whole_warps(self, axes: Sequence[ParallelType]) -> bool:
+        """Whether the threads that reduce along `axes` are known to be whole warps, side by side."""
+        return tuple(axes) == (ParallelType.block_x,) and divides(WARP_SIZE, self.dims[ParallelType.block_x])
 
     def register(self, name: str, dtype: DataType, size: int) -> Buffer:
         """Registers that no tensor has."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
@@ -41,7 +42,7 @@ class LastBlock:
             flags = self.needed_by(node)
             for flag in flags:
                 _refuse_spread(node, flag, loops)
-            _, grid = reduced_across(node, loops)
+            grid = reduced_across(node, loops).grid
             if grid and not node.output.everywhere:
                 own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
                 flags = (*flags, own)
@@ -73,13 +74,25 @@ def _refuse_spread(node: Node, flag: Flag, loops: LoopMap) -> None:
             )
 
 
-def reduced_across(node: Node, loops: LoopMap) -> tuple[tuple[ParallelType, ...], tuple[ParallelType, ...]]:
-    """The thread axes and the block axes, of more than one point, that `node` reduces along."""
+class Across(NamedTuple):
+    """The axes of more than one point that a node reduces along: of threads, of the blocks of a cluster (or
+    none), and of other blocks.
+    """
+
+    threads: tuple[ParallelType, ...] = ()
+    cluster: tuple[ParallelType, ...] = ()
+    grid: tuple[ParallelType, ...] = ()
+
+
+def reduced_across(node: Node, loops: LoopMap) -> Across:
+    """What `node` reduces along that is no loop."""
     if not isinstance(node, Reduction):
-        return (), ()
+        return Across()
     across = [
         loop.parallel
         for axis, loop in zip(node.output.loop, loops.of(node))
         if axis.is_reduction and loop.is_parallel and as_int(loop.extent) != 1
     ]
-    return tuple(p for p in THREAD_AXES if p in across), tuple(p for p in across if p.is_grid)
+    cluster = tuple(p for p in across if p is ParallelType.cluster_x)
+    grid = tuple(p for p in across if p.is_grid and p not in cluster)
+    return Across(tuple(p for p in THREAD_AXES if p in across), cluster, grid)

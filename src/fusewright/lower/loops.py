@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.shared_loops import LoopPosition, SharedLoops
@@ -11,9 +11,9 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
-from fusewright.kernel.ir import For, Stmt, index_symbol
+from fusewright.kernel.ir import CLUSTER_INDEX, CLUSTER_RANK, For, Let, Stmt, index_name, index_symbol
 from fusewright.lower.domains import Domains
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, symbol
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, floordiv, maximum, mod, symbol
 
 _LOWERED = {p for p in ParallelType if p.is_thread} | {
     ParallelType.serial,
@@ -22,6 +22,8 @@ _LOWERED = {p for p in ParallelType if p.is_thread} | {
     ParallelType.unswitch,
     ParallelType.vectorize,
 }
+#: What stands for a block's position in a kernel with clusters.
+_CLUSTERED = {ParallelType.grid_x: CLUSTER_INDEX, ParallelType.cluster_x: CLUSTER_RANK}
 _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 
@@ -126,16 +128,55 @@ def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, E
                 loop.place = ZERO
             elif loop.is_parallel:
                 if loop.parallel not in from_thread:
-                    from_thread[loop.parallel] = position(loop.parallel, dims[loop.parallel])
+                    from_thread[loop.parallel] = position(loop.parallel, dims)
                 loop.place = from_thread[loop.parallel]
             else:
                 loop.place = symbol(f"j{count}", lo=0, hi=loop.extent - 1)
                 count += 1
 
 
-def position(parallel: ParallelType, dim: Expr) -> Expr:
-    """A thread's or block's place along an axis of `dim` of them."""
-    return ZERO if as_int(dim) == 1 else index_symbol(parallel, dim)
+def position(parallel: ParallelType, dims: Mapping[ParallelType, Expr]) -> Expr:
+    """A thread's or block's place along an axis; `dims` are the extents of all."""
+    dim = dims[parallel]
+    if as_int(dim) == 1:
+        return ZERO
+    name = _CLUSTERED.get(parallel) if ParallelType.cluster_x in dims else None
+    return index_symbol(parallel, dim) if name is None else symbol(name, lo=0, hi=dim - 1)
+
+
+def position_names(parallel: ParallelType) -> tuple[str, ...]:
+    """What a position along an axis may be called."""
+    names = (_CLUSTERED.get(parallel), None if parallel is ParallelType.cluster_x else index_name(parallel))
+    return tuple(name for name in names if name is not None)
+
+
+def cluster_size(dims: Mapping[ParallelType, Expr]) -> int:
+    """The blocks of a cluster.
+
+    Raises:
+        ScheduleError: they are none, or not constant.
+    """
+    extent = dims.get(ParallelType.cluster_x, ONE)
+    size = as_int(extent)
+    if size is None or size < 1:
+        raise ScheduleError(
+            "the blocks of a cluster are not constant",
+            expected="an axis of constant extent, as the factor of a split is",
+            given=str(extent),
+        )
+    return size
+
+
+def cluster_places(dims: Mapping[ParallelType, Expr]) -> list[Stmt]:
+    """Gives the positions of blocks in clusters, and of clusters, their values: the clusters lie along x."""
+    size = cluster_size(dims)
+    if size == 1:
+        return []
+    grid = dims.get(ParallelType.grid_x, ONE)
+    block = index_symbol(ParallelType.grid_x, maximum(grid, ONE) * size)
+    places = {ParallelType.grid_x: floordiv(block, size), ParallelType.cluster_x: mod(block, size)}
+    symbols = {parallel: position(parallel, dims) for parallel in places if parallel in dims}
+    return [Let(s, places[parallel]) for parallel, s in symbols.items() if isinstance(s, Symbol)]
 
 
 @dataclass(eq=False)

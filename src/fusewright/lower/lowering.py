@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import lane_axes, lane_axis, lane_run, merged_run
-from fusewright.core.enums import MemoryType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_PARAMETER_BYTES, MAX_THREADS_PER_BLOCK
 from fusewright.core.passes import PassManager
@@ -35,13 +35,22 @@ from fusewright.lower.interface import (
     TensorArgument,
     WorkspaceArgument,
 )
-from fusewright.lower.loops import Item, LoopMap, build_nest, link, name_loops
+from fusewright.lower.loops import (
+    Item,
+    LoopMap,
+    build_nest,
+    cluster_places,
+    cluster_size,
+    link,
+    name_loops,
+)
+from fusewright.lower.multipliers import with_multipliers
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
 from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_nodes
-from fusewright.sym import Expr, Symbol, as_int, const, divides, product
+from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product, substitute
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -62,7 +71,7 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         _MANAGER.check(kernel, "nest", tracer)
     kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
-        return _bind(kernel, context)
+        return _bind(with_multipliers(kernel, context.buffers.stride_symbols), context)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -109,8 +118,10 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     link(items)
     nest = build_nest(items)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
-    body = (*_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
+    body = (*cluster_places(dims), *_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
+    cluster = cluster_size(dims)
+    blocks[0] = blocks[0] if cluster == 1 else maximum(blocks[0], 1) * cluster
     kernel = k.Kernel(
         options.name,
         (),
@@ -125,6 +136,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
             for t, bytes_ in buffers.alignment.items()
             if t.memory is MemoryType.global_
         ),
+        cluster=cluster,
         rings=tuple(stages.as_ring() for stages in buffers.stages.values()),
     )
     return dataclasses.replace(kernel, params=_params(ctx, kernel)), ctx
@@ -216,7 +228,8 @@ def _check_readers(ctx: Context) -> None:
     Outputs that are read in the kernel have to.
     """
     shared = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
-    everywhere = shared | {p for p in k.BLOCK_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
+    blocks = (*k.BLOCK_AXES, ParallelType.cluster_x)
+    everywhere = shared | {p for p in blocks if as_int(ctx.dims.get(p, const(1))) != 1}
     reads: dict[TensorView, list[tuple[int, NodeIndices]]] = {}
     for node in ctx.nodes:
         for position, value in enumerate(node.inputs):
@@ -339,6 +352,9 @@ def _bind(kernel: k.Kernel, ctx: Context) -> Lowered:
         elif param.symbol is not None:
             arguments.append(symbol_argument(param.symbol))
             exprs.append(param.symbol)
+        elif param.divisor is not None:
+            sizes = {s: ctx.domains.size_of(s) for s in param.divisor.free_symbols}
+            arguments.append(SizeArgument(k.multiplier(substitute(param.divisor, sizes))))
         else:
             arguments.append(ScalarArgument(scalars[param]))
     for expr in exprs:

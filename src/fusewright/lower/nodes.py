@@ -42,7 +42,7 @@ from fusewright.lower.rings import elements_of_unit, run_length
 from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, lt, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -259,13 +259,19 @@ def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) ->
     indices = ctx.indices(node, (*loops[:-1], run))
     dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
     assert isinstance(src, k.Ref)
-    guards = ctx.element_guards(node, indices)
-    count = run_length(run, lane, [guard for guard in guards if lane in guard.free_symbols])
-    pred = land(*(guard for guard in guards if lane not in guard.free_symbols), *ctx.nonempty_guards(node))
+    # What is made of a dimension by splits ends where the dimension does.
+    ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
+    count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
+    own = (guard for guard in ctx.element_guards(node, indices) if lane not in guard.free_symbols)
+    pred = land(*own, *ctx.nonempty_guards(node))
     unit = elements_of_unit(out)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
     for first, tensor in ((first_dst, out), (first_src, source)):
-        if first is None or not divides(unit, first.index) or not divides(unit, count):
+        if (
+            first is None
+            or lane in count.free_symbols
+            or not (divides(unit, first.index) and divides(unit, count))
+        ):
             at = (
                 "its elements are not contiguous"
                 if first is None

@@ -14,8 +14,8 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.indexing import NodeIndices
-from fusewright.lower.last_block import reduced_across
-from fusewright.lower.loops import Item, Loop
+from fusewright.lower.last_block import Across, reduced_across
+from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, maximum, product, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
@@ -36,10 +36,10 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
                 hint="cache_before makes it accumulate in registers",
             )
     loops = ctx.loops.of(node)
-    threads, grid = reduced_across(node, ctx.loops)
+    across = reduced_across(node, ctx.loops)
     items = [_init_item(ctx, node, loops, order)]
-    if threads or grid:
-        items.append(_collective_item(ctx, node, loops, order + 1, threads, grid))
+    if any(across):
+        items.append(_collective_item(ctx, node, loops, order + 1, across))
     else:
         items.append(_serial_item(ctx, node, loops, order + 1))
     return items
@@ -128,8 +128,7 @@ def _collective_item(
     node: Reduction,
     loops: tuple[Loop, ...],
     order: int,
-    threads: tuple[ParallelType, ...],
-    grid: tuple[ParallelType, ...],
+    across: Across,
 ) -> Item:
     out = node.output
     width = 1
@@ -151,8 +150,16 @@ def _collective_item(
     src = tuple(_first_of_run(s, lane) if isinstance(s, k.Ref) else s for s in src)
     dtypes = [r.buffer.dtype for r in dst]
     pred = land(*guards) if guards else k.TRUE
-    work = ctx.workspace(dtypes, threads, width) if threads else ()
+    threads, cluster, grid = across
+    sends_by_warps = bool(cluster) and ctx.reduces_whole_warps(threads)
+    work = ctx.workspace(dtypes, threads, width) if threads and not sends_by_warps else ()
     statement: k.Stmt
+    if grid and cluster_size(ctx.dims) > 1:
+        raise ScheduleError(
+            f"{out.name} is reduced across the grid in a kernel whose blocks are clusters",
+            expected="a reduction across clusters alone, or without clusters",
+            given=str(out),
+        )
     if grid:
         if ctx.block_guards(node):
             raise ScheduleError(
@@ -167,6 +174,9 @@ def _collective_item(
                 "or all_reduce, whose iterations may follow one another",
             )
         statement = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
+    elif cluster:
+        exchange = ctx.exchange(dtypes, threads, width)
+        statement = k.ClusterReduce(node.op, dst, src, threads, pred, work, exchange, width)
     else:
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
     # A collective may stand under what is the same in all threads of a block.

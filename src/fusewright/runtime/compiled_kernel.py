@@ -246,6 +246,7 @@ class CompiledKernel:
             shape.shared_bytes,
             self._packed,
             cooperative=self.is_cooperative,
+            cluster=(self.kernel.cluster, 1, 1) if self.kernel.cluster > 1 else None,
         )
 
     @cached_property

@@ -11,6 +11,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, HardwareInfo
 from fusewright.cuda.driver import Dim3
 from fusewright.cuda.nvrtc import Resources
+from fusewright.kernel.ir import Kernel
 from fusewright.lower import check_symbols
 from fusewright.runtime.arguments import Size, Workspace
 from fusewright.runtime.occupancy import occupancy
@@ -85,6 +86,19 @@ class LaunchSizes:
     def workspaces(self, values: Mapping[Symbol, int]) -> tuple[int, ...]:
         """The elements of each workspace argument, at least one, in argument order."""
         return tuple(max(1, count) for count in self._workspaces(values))
+
+
+def check_cluster(kernel: Kernel, hardware: HardwareInfo) -> None:
+    """ScheduleError if the GPU has no clusters of so many blocks."""
+    most = hardware.max_cluster
+    if kernel.cluster > most:
+        has = f"at most {most} blocks a cluster" if most > 1 else "no clusters, which GPUs since sm_90 have"
+        raise ScheduleError(
+            f"clusters of {kernel.cluster} blocks do not fit",
+            expected=f"{has}, on {hardware.name}",
+            given=kernel.cluster,
+            hint="split the axis that is bound to cluster_x by a smaller factor, or bind it to a loop",
+        )
 
 
 def check_resident(shape: LaunchShape, resources: Resources, hardware: HardwareInfo) -> None:

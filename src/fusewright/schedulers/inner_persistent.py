@@ -2,7 +2,7 @@
 
 A block holds its row (or rows) while reductions over it complete, and then uses it again:
 
-    [I, R] -> [I blocks, I threads y, R threads x | batches, vector]
+    [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
 memory, or, for rows too long for both, nowhere: the row is loaded again for each use.
@@ -57,6 +57,7 @@ from fusewright.schedulers.reduction_loops import (
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -112,6 +113,9 @@ class InnerPersistentScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        if params.circular_stages:
+            stream_rows(schedule, params)
+            return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:
             length.check(original)
@@ -376,7 +380,9 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="rows",
         path="lparams.bdimx",
         threads=params.lparams.bdimx,
-        elements=params.unroll_factor_inner_reduction * params.batches_per_block_inner_reduction,
+        elements=params.unroll_factor_inner_reduction
+        * params.batches_per_block_inner_reduction
+        * params.blocks_per_cluster,
         step=params.padded_threads,
         sizes=params.assumed_reduction_sizes,
     )
@@ -385,21 +391,25 @@ def _length_of(params: ReductionParams) -> HeldLength:
 def _cut(
     schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength, has_rows: bool
 ) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, TIDx | batches, vector], or [.. | serial, unroll, vector] if none is held.
+    """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
+    [.. | serial, unroll, vector] if none is held.
 
     Returns the positions after the bar.
     """
     schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
-    batches = params.batches_per_block_inner_reduction
+    batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
     serial = 2
-    if batches and length.sizes:
-        # All threads have an element of all batches but the last, which alone has a guard.
-        schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)))
+    if batches:
+        if length.sizes:
+            # All threads have an element of all batches but the last, which alone has a guard.
+            schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * cluster)
+        else:
+            # batches is constant, so that registers hold them; the threads follow from the size of the row
+            schedule.split(tensor, -2, batches, inner_split=False)
         schedule.reorder(tensor, {-2: -3})
-    elif batches:
-        # batches is constant, so that registers hold them; the threads follow from the size of the row
-        schedule.split(tensor, -2, batches, inner_split=False)
-        schedule.reorder(tensor, {-2: -3})
+        if cluster > 1:
+            schedule.split(tensor, -3, cluster, inner_split=False)
+            schedule.parallelize(tensor, -4, ParallelType.cluster_x)
     else:
         schedule.split(tensor, -2, params.lparams.bdimx)
         schedule.reorder(tensor, {-2: -3})

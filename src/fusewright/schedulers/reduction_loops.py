@@ -100,13 +100,13 @@ def inline(
         early += [tensor for partial in partials for tensor in _states(partial)]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
-    runs = _runs(partials, early) if width > 1 else []
+    runs = combined_runs(partials, early) if width > 1 else []
     if runs:
         schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
     inline_rest(schedule, {*early, *runs, *placed})
 
 
-def _runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
+def combined_runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
     """What is reduced by an operation that combines values as a run, and so kept side by side."""
     found: dict[TensorView, None] = {}
     for partial in partials:

@@ -13,6 +13,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
+from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.op import ReductionOp, States, converted, selected
 from fusewright.kernel.exchange import threads_a_value
 from fusewright.kernel.ir import (
@@ -22,6 +23,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     GridBarrier,
     GridReduce,
     Operand,
@@ -66,6 +68,25 @@ def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     _store_results(machine, stmt, reduced, machine.active)
 
 
+def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
+    cluster = machine.program.kernel.cluster
+    present = machine.arrive("a cluster reduction").view(-1, cluster)
+    missing = (present.any(1, keepdim=True) & ~present).reshape(-1)
+    if bool(missing.any()):
+        problem = "a cluster reduction is reached by other blocks of the cluster but not this one"
+        raise Fault(SimulationError, problem, int(missing.nonzero()[0]) * machine.threads)
+    use_workspace(machine, stmt, stmt.axes)
+    block = dict(zip(THREAD_AXES, machine.program.launch.block))
+    reduced = math.prod(block[axis] for axis in stmt.axes)
+    # Where no warp is of one group alone, each group sends what it found.
+    senders = machine.threads // WARP_SIZE if reduced % WARP_SIZE == 0 else machine.threads
+    _use_scratch(machine, stmt.exchange, stmt.width * senders * cluster)
+    contributions = _contributions(machine, stmt)
+    dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), _BLOCK_DIMS[ParallelType.grid_x])
+    shape = (machine.blocks // cluster, cluster, *reversed(machine.program.launch.block))
+    _store_results(machine, stmt, _reduce(machine, stmt, contributions, shape, dims), machine.active)
+
+
 def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     launch = machine.program.launch
     if machine.blocks != launch.blocks:
@@ -98,7 +119,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
 
 
 def _store_results(
-    machine: Machine, stmt: BlockReduce | GridReduce, reduced: States, active: Activity
+    machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce, reduced: States, active: Activity
 ) -> None:
     """dst = combine(dst, reduced) in the active lanes."""
     for k in range(stmt.width):
@@ -117,7 +138,7 @@ def shifted(operand: OperandT, k: int) -> OperandT:
     return replace(operand, index=add(operand.index, k))
 
 
-def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
+def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce) -> States:
     """What each lane brings, (width, blocks, threads) a state; the identity where the predicate is 0."""
     op = stmt.op
     dtype = input_dtype(stmt.op, stmt.dst)
@@ -142,7 +163,7 @@ def _contributions(machine: Machine, stmt: BlockReduce | GridReduce) -> States:
 
 def _reduce(
     machine: Machine,
-    stmt: BlockReduce | GridReduce,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
     states: States,
     shape: tuple[int, ...],
     dims: tuple[int, ...],
@@ -187,25 +208,32 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
 
 
 def use_workspace(
-    machine: Machine, stmt: BlockReduce | BlockScan | GridReduce, axes: Sequence[ParallelType] = ()
+    machine: Machine,
+    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
+    axes: Sequence[ParallelType] = (),
 ) -> None:
     """Check that the scratch in shared memory is large enough, and that no reduction before may still use it;
     undefine it. `axes`: of a reduction.
     """
     of_block = machine.active.team is None or tuple(axes) == (ParallelType.block_x,)
     shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
+    _use_scratch(machine, stmt.workspace, stmt.width * machine.active.team_size // shared_by)
     for buffer in filter(None, stmt.workspace):
         if isinstance(stmt, BlockReduce) and stmt.ordered:
             _check_ordered(machine, buffer)
     machine.collectives[tuple(axes)] += 1
-    for buffer in stmt.workspace:
+    for buffer in filter(None, stmt.workspace):
+        machine.scratch[buffer] = (tuple(axes), machine.collectives[tuple(axes)], machine.epoch)
+
+
+def _use_scratch(machine: Machine, buffers: Sequence[Buffer | None], needed: int) -> None:
+    for buffer in buffers:
         if buffer is None:
             continue
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        _check_room(memory, stmt.width * machine.active.team_size // shared_by)
+        _check_room(memory, needed)
         memory.clobber()
-        machine.scratch[buffer] = (tuple(axes), machine.collectives[tuple(axes)], machine.epoch)
 
 
 def _check_ordered(machine: Machine, buffer: Buffer) -> None:

@@ -115,6 +115,10 @@ def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) 
         refuse("the number of threads a block", launch.threads, f"of its launch bounds {kernel.max_threads}")
     if hardware and launch.shared_bytes > hardware.shared_memory_per_block_optin:
         refuse("the shared memory of a block", launch.shared_bytes, hardware.shared_memory_per_block_optin)
+    if launch.grid[0] % kernel.cluster:
+        refuse("the grid along x", launch.grid[0], f"a multiple of {kernel.cluster}, the blocks of a cluster")
+    if hardware and kernel.cluster > hardware.max_cluster:
+        refuse("a cluster", kernel.cluster, hardware.max_cluster)
     if launch.blocks > MAX_BLOCKS:
         raise SimulationError(f"the simulator runs at most {MAX_BLOCKS} blocks, not {launch.blocks}")
 

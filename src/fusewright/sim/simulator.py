@@ -13,6 +13,7 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     BulkCopy,
+    ClusterReduce,
     Combine,
     Compute,
     Copy,
@@ -34,7 +35,13 @@ from fusewright.kernel.ir import (
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
-from fusewright.sim.collectives import run_barrier, run_block_reduce, run_grid_barrier, run_grid_reduce
+from fusewright.sim.collectives import (
+    run_barrier,
+    run_block_reduce,
+    run_cluster_reduce,
+    run_grid_barrier,
+    run_grid_reduce,
+)
 from fusewright.sim.launch import (
     Argument,
     Dim3,
@@ -83,6 +90,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Init: run_init,
     Combine: run_combine,
     BlockReduce: run_block_reduce,
+    ClusterReduce: run_cluster_reduce,
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
     GridBarrier: run_grid_barrier,
@@ -141,7 +149,8 @@ def simulate(
         outputs=options.outputs,
     )
     program = Program(kernel, usage, launch, arguments, options, report, HANDLERS)
-    chunk = max(1, launch.blocks if usage.needs_whole_grid else options.max_lanes // launch.threads)
+    clusters = max(1, options.max_lanes // (launch.threads * kernel.cluster))
+    chunk = max(1, launch.blocks) if usage.needs_whole_grid else clusters * kernel.cluster
     for first in range(0, launch.blocks, chunk):
         Machine(program, first, min(chunk, launch.blocks - first)).run(kernel.body)
     arguments.check_written(kernel)

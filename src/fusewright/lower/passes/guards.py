@@ -29,7 +29,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 
-_COLLECTIVE = (k.BlockReduce, k.BlockScan, k.GridReduce, k.GridBarrier, k.Barrier)
+_COLLECTIVE = (k.BlockReduce, k.ClusterReduce, k.BlockScan, k.GridReduce, k.GridBarrier, k.Barrier)
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
 _NONE: Conditions = frozenset()
@@ -335,7 +335,7 @@ def _read_under(leaf: _Node, buffer: k.Buffer) -> Conditions:
     """Conditions without which a leaf does not read a register that it reads."""
     stmt = leaf.stmt
     assert stmt is not None
-    if isinstance(stmt, (k.BlockReduce, k.GridReduce)):
+    if isinstance(stmt, (k.BlockReduce, k.ClusterReduce, k.GridReduce)):
         into_dst = any(ref.buffer is buffer for ref in stmt.dst)
         return leaf.around if into_dst else leaf.around | conditions_of(stmt.pred)
     if isinstance(stmt, k.Copy) and isinstance(stmt.fill, k.Ref) and stmt.fill.buffer is buffer:

@@ -23,7 +23,7 @@ from fusewright.sym import ZERO, Symbol, as_int, const
 MAX_BYTES_IN_FLIGHT = 256
 
 # What loads stay behind: they may read what it makes other threads' stores visible to.
-_ORDERING = (k.Barrier, k.GridBarrier, k.BlockReduce, k.BlockScan, k.GridReduce)
+_ORDERING = (k.Barrier, k.GridBarrier, k.BlockReduce, k.ClusterReduce, k.BlockScan, k.GridReduce)
 
 
 def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import (
     MAX_UNROLL,
@@ -20,8 +20,13 @@ from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, La
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
+_HELD_ROWS = When(lambda params: params.holds_batches and params.fastest_dim, "where no rows are held")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_HOLDS_ROWS = When(
+    lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
+)
+_STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
@@ -41,13 +46,17 @@ class ReductionParams(HeuristicParams):
     one reduction. unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the
     row and unroll_factor_top_of_vectorization the vectors a thread has in flight. bdimx threads are padded to
     whole warps by pad_inner_reduction_to_warp, or, where they are fewer than a warp, are a part of one that
-    has a row for itself. A persistent kernel
-    gives each thread batches_per_block_inner_reduction vectors to hold, of unroll_factor_iter_dom rows at a
-    time; 0 batches: it holds none and reads
-    the row again. persistent_in_shared_memory: held there, not in registers. project_persistent_buffers: only
-    inputs are held, what follows from them is computed again. assumed_reduction_sizes: the size of each
-    reduced dimension, outermost in memory first, where the kernel has them as constants and serves no others;
-    () where it serves all that its threads can hold.
+    has a row for itself. A persistent kernel gives each thread batches_per_block_inner_reduction vectors to
+    hold, of unroll_factor_iter_dom rows at a time; 0 batches: it holds none and reads the row again.
+    blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory: held there, not
+    in registers. project_persistent_buffers: only inputs are held, what follows from them is computed again.
+    assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, where the kernel
+    has them as constants and serves no others; () where it serves all that its threads can hold.
+
+    With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
+    chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
+    one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
+    warp_specialized: a warp of its own starts the copies, not one of these threads.
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
@@ -62,7 +71,9 @@ class ReductionParams(HeuristicParams):
 
     lparams: LaunchParams = launch(
         bdimx=Extent(
-            required=lambda params: not (params.holds_batches and params.fastest_dim),
+            required=lambda params: (
+                not (params.holds_batches and params.fastest_dim) or params.circular_stages > 0
+            ),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
         bdimy=Extent(
@@ -80,8 +91,12 @@ class ReductionParams(HeuristicParams):
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
     pad_inner_reduction_to_warp: bool = choice(False, when=_INNER)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
+    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HELD_ROWS)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     streams_inputs: bool = choice(False)
+    circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
+    warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
+    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -191,6 +206,8 @@ class ReductionParams(HeuristicParams):
         HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
+        if self.circular_stages:
+            self._validate_stages(hardware)
         if self.vectorize_inner_reduction:
             WIDTHS.check("unroll_factor_inner_reduction", self.unroll_factor_inner_reduction, hardware)
         if self.vectorize_iter_dom:
@@ -220,3 +237,30 @@ class ReductionParams(HeuristicParams):
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
             self.expect("assumed_reduction_sizes", (), "where no batches are held")
+
+    def _validate_stages(self, hardware: HardwareInfo) -> None:
+        where = "with circular_stages"
+        if hardware.compute_capability < BULK_COPIES_SINCE:
+            raise ParamsError(
+                path="circular_stages",
+                expected=f"0, as {hardware.name} has no bulk copies",
+                given=self.circular_stages,
+            )
+        for name in (
+            "project_persistent_buffers",
+            "persistent_in_shared_memory",
+            "vectorize_inner_reduction",
+        ):
+            self.expect(name, True, where)
+        self.expect("unroll_factor_iter_dom", 1, where)
+        self.expect("streams_inputs", False, where)
+        if self.lparams.bdimy > 1:
+            raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
+        if self.circular_stages < 2:
+            raise ParamsError(path="circular_stages", expected="0, or 2 or more", given=self.circular_stages)
+        if self.lparams.bdimx % WARP_SIZE:
+            raise ParamsError(
+                path="lparams.bdimx", expected=f"a multiple of {WARP_SIZE} {where}", given=self.lparams.bdimx
+            )
+        if self.persistent_blocks < 1:
+            raise ParamsError(path="persistent_blocks", expected=f"1 or more {where}", given=0)

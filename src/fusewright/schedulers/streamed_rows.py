@@ -1,0 +1,109 @@
+"""Rows that are copied ahead: a persistent grid whose blocks hold rows in shared memory, as a ring of chunks.
+
+    [I, R] -> [rows, BIDx, chunks, batches, TIDx, vector]
+
+A row's chunks are reduced as they arrive, kept until the last use of the row, and leave room then for those
+of the next row, which are on their way meanwhile. What follows from the held inputs is computed for each use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import ParamsError
+from fusewright.ir.node import Copy
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.held_length import is_one_size
+from fusewright.schedulers.held_rows import held_tensors, recompute
+from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction_loops import combined_runs, distribute, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.sym import as_int
+
+# Where the loops of a row begin, inside those over a block's rows and over the blocks.
+_ROW = 2
+
+
+def stream_rows(schedule: Schedule, params: ReductionParams) -> None:
+    """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead."""
+    ports = cache_inputs_and_outputs(schedule)
+    space = reduction_space(schedule.fusion)
+    assert isinstance(space, ReductionSpace), space
+    if not space.iteration or not is_one_size(space):
+        raise ParamsError(
+            path="circular_stages",
+            expected="0, as a row is no dimension of its own",
+            given=params.circular_stages,
+        )
+    reference = merge_to_rows_and_reduction(schedule, space)
+    _assume_length(schedule, space, params)
+    width = params.unroll_factor_inner_reduction
+    schedule.split(reference, 1, width)
+    schedule.split(reference, 1, params.lparams.bdimx)
+    schedule.split(reference, 1, params.batches_per_block_inner_reduction)
+    schedule.split(reference, 0, params.persistent_blocks)
+    schedule.parallelize(reference, 1, ParallelType.grid_x)
+    schedule.parallelize(reference, 3, ParallelType.unroll)
+    schedule.parallelize(reference, 4, ParallelType.block_x)
+    partials = distribute(schedule, space, reference, ports, [2, 3, 5], width)
+    recompute(schedule, space, everything=True, loads=False)
+    rings = list(held_tensors(schedule.fusion, space))
+    _check_copied(rings, params)
+    reads = [read for ring in rings for read in _copy_ahead(schedule, ring, params)]
+    schedule.inline_at(partials[0], _ROW, best_effort=True, selected=rings)
+    # All vectors of a chunk are read before any is used: its stage is free then, in the last pass.
+    loads = [load for load in find_loads(schedule.fusion) if load not in rings]
+    early = [*reads, *loads]
+    schedule.inline_at(partials[0], _ROW + 1, best_effort=True, selected=early)
+    runs = combined_runs(partials, early)
+    if runs:
+        schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
+    inline_rest(schedule, {*rings, *early, *runs})
+
+
+def chunk_elements(params: ReductionParams) -> int:
+    """The elements of a row that lie in one stage."""
+    return (
+        params.lparams.bdimx * params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
+    )
+
+
+def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
+    """A row of this length, or of any that fits into the ring."""
+    [axis] = space.reduction
+    if as_int(axis.extent) is not None:
+        return
+    stages = params.circular_stages - (not params.warp_specialized)
+    low, high = 1, chunk_elements(params) * stages
+    if params.assumed_reduction_sizes:
+        [low] = [high] = params.assumed_reduction_sizes
+    schedule.assume(space.reference, space.reference.logical.index(axis), low, high)
+
+
+def _check_copied(rings: Iterable[TensorView], params: ReductionParams) -> None:
+    """Raises ParamsError unless what is held are plain copies of inputs."""
+    for ring in rings:
+        if not isinstance(ring.definition, Copy) or ring.loop[-1].parallel is not ParallelType.vectorize:
+            raise ParamsError(
+                path="circular_stages",
+                expected="0, as a row is not read from memory in vectors",
+                given=params.circular_stages,
+            )
+
+
+def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -> list[TensorView]:
+    """[.., chunks, batches, TIDx, vector] -> [.., chunks, run]; returns what reads the ring."""
+    schedule.set_memory_type(ring, MemoryType.shared)
+    reads = [schedule.cache_after(ring, cached_uses=[use.output]) for use in list(ring.uses)]
+    for position in range(_ROW + 1, _ROW + 4):
+        schedule.parallelize(ring, position, ParallelType.serial)
+    schedule.merge(ring, _ROW + 1)
+    schedule.merge(ring, _ROW + 1)
+    if params.warp_specialized:
+        schedule.warp_specialize(ring, params.circular_stages, -1, ParallelType.block_x)
+    else:
+        schedule.circular_buffer(ring, params.circular_stages)
+    return reads
