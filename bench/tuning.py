@@ -115,7 +115,9 @@ def run(arguments: argparse.Namespace) -> int:
     options = Options.from_environment()
     with tempfile.TemporaryDirectory() as folder:
         given = list(problems(arguments.only, Path(folder), device))
-        print(f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s so far")
+        print(
+            f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s so far"
+        )
         with (
             Journal(Path(folder) / "j.sqlite", "bench") as journal,
             Runner(load, options, COMPILERS, on_gpu) as runner,

@@ -1,4 +1,4 @@
-"""What heuristics read of a problem: sizes, bytes and arithmetic, and which kernel it is, as plain numbers."""
+"""What heuristics read of a problem, as plain numbers: sizes, bytes, arithmetic, and which kernel it is."""
 
 from __future__ import annotations
 

@@ -206,7 +206,8 @@ class Journal:
 
     def add_search(self, key: str, search: SearchRecord) -> None:
         row = (
-            key, json.dumps(search.asked), search.stop, search.tried, search.refused, self.version, time.time(),
+            key, json.dumps(search.asked), search.stop, search.tried, search.refused,
+            self.version, time.time(),
         )  # fmt: skip
         with self._naming_the_file(), self._transaction() as db:
             db.execute(f"INSERT INTO searches VALUES (NULL{', ?' * len(row)})", row)

@@ -1,7 +1,7 @@
 """The loop that tries configurations: compiled side by side ahead of the one that runs, and recorded.
 
-What is to be tried next comes from sources, one a problem: a sweep has a list of points, a search decides on what
-it was told. The source that takes the most time and has been tried the least is asked first.
+What is to be tried next comes from sources, one a problem: a sweep has a list of points, a search decides on
+what it was told. The source that takes the most time and has been tried the least is asked first.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Source(Protocol):
 
 
 class Runner:
-    """Processes that compile, and one that runs; a context manager. They serve one set of sources after another.
+    """Processes that compile, and some that run; a context manager. They serve one set of sources at a time.
 
     Args:
         load: makes problems something to run, in these processes.

@@ -1,7 +1,7 @@
 """Which params to try next: seeds, then steps from the best few, and now and then any legal ones.
 
-A search is asked and told. The n-th question depends on the answers to all but the last LAG questions before it,
-so that kernels are compiled ahead and the order of answers does not matter: the same answers lead to the same
+A search is asked and told. A question depends on the answers to all but the last LAG questions before it, so
+that kernels are compiled ahead and the order of answers does not matter: the same answers lead to the same
 questions. What a step along a field has brought so far decides which steps are tried first.
 """
 
@@ -45,7 +45,10 @@ class Candidate:
 
 @dataclass
 class _Gain:
-    """What steps along one field in one direction have brought: the sum of logarithms of times, and how many."""
+    """What steps along one field in one direction have brought.
+
+    total: the sum of logarithms of ratios of times. count: of steps.
+    """
 
     total: float = 0.0
     count: int = 0

@@ -1,4 +1,4 @@
-"""The params that a problem may have: which points there are, what lies beside one, and the nearest legal one."""
+"""The params that a problem may have: its points, what lies beside one, and the nearest legal one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements as text, a problem a line: what drives a search, a policy or a report where there is no GPU."""
+"""Measurements as text, a problem a line: what drives searches, policies and reports without a GPU."""
 
 from __future__ import annotations
 

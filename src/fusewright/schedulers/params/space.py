@@ -75,7 +75,10 @@ def _sample(base: P, axes: Sequence[Axis], hardware: HardwareInfo, points: int, 
 
 
 def axes_of(base: Decision, hardware: HardwareInfo) -> Iterator[Axis]:
-    """The directions of a space: the fields of an object and of what it nests. Launches come last: they depend on all others."""
+    """The directions of a space: the fields of an object and of what it nests.
+
+    Launches come last: they depend on all others.
+    """
     launches: list[Axis] = []
     for field in fields_of(type(base)):
         value = getattr(base, field.name)

@@ -1,4 +1,4 @@
-"""Elementwise kernels whose inputs are broadcast: rows and columns, so that a row's operands are read once."""
+"""Elementwise kernels whose inputs are broadcast: several rows a thread share what they read."""
 
 from __future__ import annotations
 
