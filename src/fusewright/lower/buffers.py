@@ -44,11 +44,15 @@ class Buffers:
         #: symbols of strides that calls must pass
         self.stride_symbols: dict[Symbol, StrideArgument] = {}
 
-    def need_vectors(self, tensor: TensorView, width: int) -> None:
-        """Notes that vectors of `width` elements are accessed: they start at multiples of their size."""
+    def need_vectors(self, tensor: TensorView, width: int, *, of_strides: bool = True) -> None:
+        """Notes that vectors of `width` elements are accessed: they start at multiples of their size.
+
+        `of_strides`: strides that a call passes have to be multiples of `width`, too.
+        """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before all its accesses were known"
         self.alignment[tensor] = max(self.alignment.get(tensor, 0), width * tensor.dtype.size)
-        self._stride_multiple[tensor] = max(self._stride_multiple.get(tensor, 1), width)
+        if of_strides:
+            self._stride_multiple[tensor] = max(self._stride_multiple.get(tensor, 1), width)
 
     def _is_made(self, tensor: TensorView) -> bool:
         return tensor in self._buffers or tensor in self._strides

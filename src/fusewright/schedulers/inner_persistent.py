@@ -25,6 +25,7 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
+    BuiltInScheduler,
     Cost,
     Facts,
     Part,
@@ -46,7 +47,7 @@ from fusewright.schedulers.held_rows import (
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -56,6 +57,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
@@ -92,6 +94,8 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# Elements of a row below which its two edges cost more than vectors save.
+LEAST_SHIFTED = 512
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -99,7 +103,7 @@ SHORT_ROW_BLOCK = 128
 MAX_GROWTH = 4
 
 
-class InnerPersistentScheduler:
+class InnerPersistentScheduler(BuiltInScheduler):
     """Accepts reductions along memory whose results meet the reduced dimension again."""
 
     type = SchedulerType.inner_persistent
@@ -113,6 +117,7 @@ class InnerPersistentScheduler:
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.circular_stages:
             stream_rows(schedule, params)
             return
@@ -124,12 +129,13 @@ class InnerPersistentScheduler:
         reference = merge_to_rows_and_reduction(schedule, space)
         if holds:
             length.assume(schedule, space)
-        moved = _cut(schedule, reference, params, length, bool(space.iteration))
+        aligned = aligned_rows(space) if params.shift_rows else None
+        moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
         position = moved[0] if holds else moved[0] + 1
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
@@ -153,6 +159,10 @@ class _Planner:
         return self.space.vector_limits(self.fusion)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return ShiftedRows(self.fusion, self.space)
+
+    @cached_property
     def everything(self) -> Held:
         """What is held if what is computed before a reduction and needed after it is."""
         return held_bytes(self.fusion, project=False)
@@ -171,7 +181,13 @@ class _Planner:
         space = self.space
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        params = _params(rows, length, width, self, hardware)
+        shifted = self._shifted.vectors(facts) if length else None
+        if shifted is not None and _shifts(shifted, width, length):
+            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
+            reason = f"{params.reason}; aligned by the start of each row"
+            params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        else:
+            params = _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -276,14 +292,18 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-def _params(rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`."""
+def _params(
+    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo, shifted: bool = False
+) -> ReductionParams:
+    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: aligned in each."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
     threads, batches = _threads_and_batches(rows, vectors, most, hardware)
+    if shifted:
+        threads, batches = _least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -360,6 +380,25 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
     return _whole_warps(ceil_div(vectors, batches)), batches
 
 
+def _shifts(shifted: Vectors, width: int, length: int) -> bool:
+    """Whether to begin the vectors of each row at an aligned address; else they are `width` wide."""
+    return shifted.width > width and not shifted.unaligned and length >= LEAST_SHIFTED
+
+
+def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
+    """Threads and vectors of each that leave the fewest threads idle, near to those given.
+
+    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
+    say, whose place would take a fifth warp.
+    """
+    best, least = (threads, batches), threads * batches
+    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
+        needed = _whole_warps(ceil_div(vectors, count))
+        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
+            best, least = (needed, count), needed * count
+    return best
+
+
 def _part_of_a_warp(vectors: int) -> tuple[int, int]:
     """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
     and as few loads in vain as there can be.
@@ -385,18 +424,27 @@ def _length_of(params: ReductionParams) -> HeldLength:
         * params.blocks_per_cluster,
         step=params.padded_threads,
         sizes=params.assumed_reduction_sizes,
+        before=params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0,
     )
 
 
 def _cut(
-    schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength, has_rows: bool
+    schedule: Schedule,
+    tensor: TensorView,
+    params: ReductionParams,
+    length: HeldLength,
+    has_rows: bool,
+    aligned: TensorView | None,
 ) -> list[int]:
     """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
     [.. | serial, unroll, vector] if none is held.
 
-    Returns the positions after the bar.
+    `aligned`: vectors begin as those of its rows do. Returns the positions after the bar.
     """
-    schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    if aligned is None:
+        schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    else:
+        schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
     serial = 2
     if batches:

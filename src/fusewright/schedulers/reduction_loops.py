@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
@@ -64,8 +64,11 @@ def distribute(
     ports: Ports,
     moved: list[int],
     width: int,
+    unaligned: Collection[int] = (),
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
+
+    `unaligned`: positions of inputs whose vectors may start at any element.
 
     Returns the partial results, one a reduction.
     """
@@ -73,7 +76,7 @@ def distribute(
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
     schedule.transform_like(partials[0])
     schedule.parallelize_like(partials[0])
-    vectorize_ports(schedule, ports, width)
+    vectorize_ports(schedule, ports, width, unaligned=unaligned)
     return partials
 
 

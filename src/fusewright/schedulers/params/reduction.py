@@ -26,6 +26,14 @@ _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
 _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
+_READS_ROWS = When(
+    lambda params: params.persistent_kernel and params.fastest_dim and not params.circular_stages,
+    "outside of persistent kernels of rows",
+)
+_READS_VECTORS = When(
+    lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
+    "outside of persistent kernels of rows in vectors",
+)
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
@@ -51,7 +59,9 @@ class ReductionParams(HeuristicParams):
     blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory: held there, not
     in registers. project_persistent_buffers: only inputs are held, what follows from them is computed again.
     assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, where the kernel
-    has them as constants and serves no others; () where it serves all that its threads can hold.
+    has them as constants and serves no others; () where it serves all that its threads can hold. shift_rows:
+    the vectors of each row begin at aligned addresses, whatever its length and its place. unaligned_inputs:
+    positions of the inputs whose vectors may start at any element.
 
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
@@ -93,6 +103,8 @@ class ReductionParams(HeuristicParams):
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HELD_ROWS)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    shift_rows: bool = choice(False, when=_READS_ROWS)
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
