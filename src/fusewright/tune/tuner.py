@@ -191,7 +191,7 @@ class _Budget:
 
 
 class ProblemSearch:
-    """The search of one problem as a source of attempts (`runner.Source`); it refuses, records and replays."""
+    """The search of one problem as a source of attempts (`runner.Source`); it records and replays."""
 
     def __init__(
         self,
