@@ -27,15 +27,21 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
             )
 
 
-def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:
-    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other."""
+def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace, apart: int = 0) -> TensorView:
+    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other.
+
+    apart: so many of the innermost reduced dimensions stay apart from the others: [I, R outer, R inner].
+    """
     reference = space.reference
     order = [*space.iteration, *space.reduction]
     positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
     if any(old != new for old, new in positions.items()):
         schedule.reorder(reference, positions)
-    for _ in range(len(space.reduction) - 1):
-        schedule.merge(reference, len(space.iteration))
+    rows, outer = len(space.iteration), len(space.reduction) - apart
+    for _ in range(apart - 1):
+        schedule.merge(reference, rows + outer)
+    for _ in range(outer - 1):
+        schedule.merge(reference, rows)
     for _ in range(len(space.iteration) - 1):
         schedule.merge(reference, 0)
     return reference

@@ -37,6 +37,7 @@ ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m
 MIN_QUOTIENTS = 4
 
 _LOG2_E = math.log2(math.e)
+_LEAST_NORMAL = 2.0**-126
 _ADD, _SUB, _MUL, _EXP, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
     ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "tanh", "erf", "sigmoid", "silu", "reciprocal")
 )
@@ -159,7 +160,9 @@ class _Around:
         else:
             return False
         refs = [each for each in operands if isinstance(each, k.Ref)]
-        return bool(refs) and all(_is_register(ref) and ref.buffer not in self.varying for ref in refs)
+        return len(refs) + sum(isinstance(each, k.ScalarRef) for each in operands) > 0 and all(
+            _is_register(ref) and ref.buffer not in self.varying for ref in refs
+        )
 
 
 def _is_register(ref: k.Ref) -> bool:
@@ -300,11 +303,17 @@ class _Pass:
         if stmt.op not in _QUOTIENTS or stmt.precise:
             return None
         divisor = stmt.args[1]
-        if not isinstance(divisor, k.Ref) or not _is_register(divisor):
+        number = _constant(divisor)
+        if number is not None:
+            if not _LEAST_NORMAL <= abs(number) <= 1 / _LEAST_NORMAL:
+                return None
+            return [dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], _number(1 / number)))]
+        is_register = isinstance(divisor, k.Ref) and _is_register(divisor)
+        if not is_register and not isinstance(divisor, k.ScalarRef):
             return None
         quotients = 1
         for loop in reversed(around):
-            if divisor.buffer in loop.varying:
+            if isinstance(divisor, k.Ref) and divisor.buffer in loop.varying:
                 break
             quotients *= loop.iterations
         if quotients < MIN_QUOTIENTS:
