@@ -77,7 +77,12 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
         {"reciprocal"},
         {"div"},
     ),
-    "silu": (swish, torch_swish, {"logistic2", "exp2_of_product"}, {"silu", "sigmoid", "exp"}),
+    "silu": (
+        swish,
+        torch_swish,
+        {"approximate_silu", "logistic2", "exp2_of_product"},
+        {"silu", "sigmoid", "exp"},
+    ),
 }
 
 

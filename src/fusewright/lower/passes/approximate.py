@@ -27,7 +27,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2, SILU
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import ZERO, as_int, const
 
@@ -232,14 +232,12 @@ class _Pass:
     def _function(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
         """Cheaper statements for a function, or for what is made of tanh."""
         made: list[k.Stmt] = []
-        if stmt.op in (_EXP, _SIGMOID, _SILU):
+        if stmt.op in (_EXP, _SIGMOID):
             factor, x = known.scaled(stmt.args[0])
             row, sign = (EXP2_OF_PRODUCT, 1) if stmt.op is _EXP else (LOGISTIC2, -1)
-            scale = _number(sign * _LOG2_E * factor)
-            if stmt.op is not _SILU:
-                return [dataclasses.replace(stmt, op=row, args=(x, scale))]
-            sigmoid = self._register(made, row, x, scale)
-            return [*made, dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], sigmoid))]
+            return [dataclasses.replace(stmt, op=row, args=(x, _number(sign * _LOG2_E * factor)))]
+        if stmt.op is _SILU:
+            return [dataclasses.replace(stmt, op=SILU)]
         if stmt.op is _ADD:
             for one, curve in _both_orders(stmt.args):
                 if _constant(one) == 1 and (half := self._half(made, known, curve, 1)) is not None:
