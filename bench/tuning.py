@@ -28,6 +28,8 @@ from fusewright.tune.table import recorded
 from fusewright.tune.tuner import Effort, Tuned, Tuner
 
 STEPS = (8, 30)
+# Of the time, what searches may take; the rest is the samples'.
+SEARCH_SHARE = 0.7
 BF16 = DataType.BFloat16
 
 
@@ -127,8 +129,13 @@ def run(arguments: argparse.Namespace) -> int:
             found: list[tuple[Tuned, float]] = []
             for problem in given:
                 before = time.monotonic()
+                if before - start > SEARCH_SHARE * arguments.seconds:
+                    print(f"no time left for {problem.name}")
+                    continue
                 [tuned] = tuner.tune([problem], effort)
                 found.append((tuned, time.monotonic() - before))
+                print(f"{problem.name}: {found[-1][1]:.1f} s", flush=True)
+            given = [tuned.problem for tuned, _ in found]
             left = arguments.seconds - (time.monotonic() - start)
             print(f"searched after {time.monotonic() - start:.0f} s", flush=True)
             sweep_with(runner, given, journal, load, SweepEffort(arguments.points, max(0.1, left)), options)

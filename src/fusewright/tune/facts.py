@@ -73,6 +73,7 @@ class ProblemFacts:
 
     Attributes:
         segment: equal for calls of equal kernels with equal sizes, strides, alignment and index type.
+        structure: equal for equal kernels, whatever the sizes.
         bytes: read and written at least. points: elements of the largest tensor that crosses memory.
         element_bytes, least_element_bytes: of the widest and the narrowest of these tensors.
         slots: arithmetic, in multiples of an addition in one thread.
@@ -81,6 +82,7 @@ class ProblemFacts:
     """
 
     segment: str
+    structure: str
     bytes: int
     points: int
     element_bytes: int
@@ -110,7 +112,11 @@ def segment_key(segment: Segment, facts: Facts, hardware: HardwareInfo) -> str:
         hardware.name,
         hardware.sm_count,
     ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:KEY_DIGITS]
+    return _digest(json.dumps(parts))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
 def facts_of(segment: Segment, facts: Facts, hardware: HardwareInfo) -> ProblemFacts:
@@ -123,6 +129,7 @@ def facts_of(segment: Segment, facts: Facts, hardware: HardwareInfo) -> ProblemF
     points = max([1, *(_elements(tensor, facts) for tensor in (*inputs, *outputs))])
     return ProblemFacts(
         segment_key(segment, facts, hardware),
+        _digest(segment.text),
         traffic.read(facts) + traffic.written(facts),
         points,
         max(widths, default=1),
