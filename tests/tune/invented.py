@@ -1,4 +1,4 @@
-"""Invented times: a formula in place of a GPU, for tests of searches and policies. They are no measurements."""
+"""Invented times: a formula in place of a GPU, to test searches and policies. They are no measurements."""
 
 from __future__ import annotations
 

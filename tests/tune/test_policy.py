@@ -20,7 +20,8 @@ from fusewright.tune.table import with_differences
 from fusewright.tune.worker import Planned
 from tests.tune.invented import FORMULA, H200, measurements, problem, seconds
 
-SIZES = [(64, 512), (256, 1024), (1024, 1024), (512, 8192), (8192, 2048), (16384, 2048), (8192, 8192), (20000, 5000)]  # fmt: skip
+SIZES = [(64, 512), (256, 1024), (1024, 1024), (512, 8192)]
+SIZES += [(8192, 2048), (16384, 2048), (8192, 8192), (20000, 5000)]
 HELD_OUT = [(128, 768), (700, 3000), (12000, 3000), (30000, 3000)]
 
 

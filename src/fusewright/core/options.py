@@ -144,7 +144,9 @@ def _effective(requests: Iterable[Request], effects: Mapping[str, str]) -> tuple
 
 
 class ParamsPolicy(Protocol):
-    """Chooses params for kernels. Hashable; equal for policies that choose alike."""
+    """Chooses params for kernels. Equal for policies that choose alike."""
+
+    def __hash__(self) -> int: ...
 
     @property
     def version(self) -> str:

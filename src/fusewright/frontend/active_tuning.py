@@ -1,6 +1,6 @@
 """What calls ask of the autotuner: the policy that is in force, and who tunes calls that ask for it.
 
-`frontend.tuning` sets both, as it needs definitions, which need this.
+`frontend.tuned_calls` sets both, as it needs definitions, which need this.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Plan = TypeVar("Plan")
 
 
 class LearnedParams:
-    """What a policy says of one call. Where its params cannot be used, the scheduler's are, and it is logged."""
+    """What a policy says of one call. Where its params cannot be used, the scheduler's are; it is logged."""
 
     def __init__(self, policy: ParamsPolicy | None, call: Call) -> None:
         self._policy = policy

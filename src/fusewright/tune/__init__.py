@@ -5,7 +5,8 @@ What lives here: `problem` and `facts` (a kernel to find params for, as data), `
 of several problems), `sweep` (many points, whatever their results), `runner` (the loop of both), `pool`
 (worker processes, any of which may hang or die), `worker` (what they do), `measure` (time on the GPU),
 `model` (what is known before a kernel runs), `journal` (what is known of params, in sqlite), `table` (the
-same as text), `report` and `plot` (what came out).
+same as text), `policy` and `rules` (what calls without tuning use of it), `report` and `plot` (what came
+out).
 
 It may import everything from core to host. A front end makes problems of calls and, in a worker, calls of
 problems (`worker.Load`). Start reading at `tuner.Tuner.tune`.

@@ -1,7 +1,7 @@
 """A policy: what calls without tuning use in the place of the formula's params, learned from a journal.
 
-In this order: the best params of an equal call; what the rules say, for schedulers whose rules proved themselves
-on held-out problems; what was best for an equal kernel of nearly the same sizes; the formula.
+In this order: the best params of an equal call; what the rules say, for schedulers whose rules proved
+themselves on held-out problems; what was best for an equal kernel of nearly the same sizes; the formula.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def read_policy(path: Path) -> Policy:
         items: Sequence[Any] = data.get(name, ())
         if not isinstance(items, list):
             raise TuneError(f"the policy {path}", expected=f'a list "{name}"', given=repr(items)[:80])
-        read = []
+        read: list[Any] = []
         for i, item in enumerate(items):
             try:
                 read.append(from_dict(kind, item))

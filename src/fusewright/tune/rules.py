@@ -1,9 +1,9 @@
 """Rules that say what to change in the formula's params, fitted to measurements and checked on others.
 
-A rule is a change and limits of dimensionless features within which it holds. Rules are fitted by what they gain
-over the formula on the problems that they hold for. Then each problem in turn is left out, the rules are fitted
-to the others, and what they would have done to it is its held-out result. The rules of a scheduler are used only
-where these results beat the formula.
+A rule is a change and limits of dimensionless features within which it holds. Rules are fitted by what they
+gain over the formula on the problems that they hold for. Then each problem in turn is left out, the rules are
+fitted to the others, and what they would have done to it is its held-out result. The rules of a scheduler are
+used only where these results beat the formula.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, log
 from typing import Any
 
@@ -205,7 +206,7 @@ def _guarded(scheduler: str, change: dict[str, Any], known: Sequence[_Known]) ->
         values = sorted({each.features[name] for each, _ in results if name in each.features} - {0.0})
         if not values:
             continue
-        middle = [(low * high) ** 0.5 for low, high in zip(values, values[1:])]
+        middle = [(low * high) ** 0.5 for low, high in pairwise(values)]
         between = [values[0] / BEYOND, *middle, values[-1] * BEYOND]
         guards += [{name: (low, high)} for i, low in enumerate(between) for high in between[i + 1 :]]
     for guard in guards:
