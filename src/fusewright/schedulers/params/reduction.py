@@ -242,6 +242,12 @@ class ReductionParams(HeuristicParams):
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
 
     def validate(self, hardware: HardwareInfo) -> None:
+        if self.blocks_per_cluster > hardware.max_cluster == 1:
+            raise ParamsError(
+                path="blocks_per_cluster",
+                expected=f"1, as {hardware.name} has no clusters",
+                given=self.blocks_per_cluster,
+            )
         HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
@@ -294,6 +300,8 @@ class ReductionParams(HeuristicParams):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
         self.expect("streams_inputs", False, where)
+        if self.blocks_per_cluster > 1:
+            self.expect("warp_specialized", False, "where clusters hold rows")
         if self.lparams.bdimy > 1:
             raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
         if self.circular_stages < 2:
