@@ -13,7 +13,8 @@ from fusewright.core.errors import TuneError
 from fusewright.core.hardware import DESCRIBED
 from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.problems import load, problems_of
-from fusewright.tune.policy import Entry, Policy, policy_of, read_policy
+from fusewright.tune.entry import Entry
+from fusewright.tune.policy import Policy, policy_of, read_policy
 from fusewright.tune.rules import Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.table import with_differences

@@ -17,12 +17,12 @@ from fusewright.frontend.problems import load
 from fusewright.tune.heuristic import AutotunerHeuristic, HeuristicRegistry, seeds_of
 from fusewright.tune.heuristics import SeedTable, default_heuristics
 from fusewright.tune.heuristics.seed_table import TableSeed, table_text
-from fusewright.tune.journal import Journal, Race, Status, Trial
-from fusewright.tune.pool import Done
+from fusewright.tune.journal import Journal, Status, Trial
 from fusewright.tune.space import ParamsSpace
 from fusewright.tune.table import drive
 from fusewright.tune.tuner import Effort, ProblemSearch, Tuner, _Budget
-from fusewright.tune.worker import Made, RaceOf, Ran, params_text
+from fusewright.tune.worker import params_text
+from tests.tune import here
 from tests.tune.invented import FORMULA, H200, copy_seconds, problem, seconds
 from tests.tune.problems import column_sum
 
@@ -187,60 +187,8 @@ def test_a_table_of_seeds_is_written_matched_and_checked(tmp_path):
             SeedTable(bad)
 
 
-class HerePool:
-    """Does the jobs of a pool in this process."""
-
-    connections = ()
-
-    def __init__(self, setup, count, seconds) -> None:
-        self._work = setup()
-        self._waiting = []
-
-    def __exit__(self, *error) -> None:
-        pass
-
-    submit = property(lambda self: self._waiting.append)
-    pending = property(lambda self: len(self._waiting))
-
-    def step(self):
-        jobs, self._waiting = self._waiting, []
-        return [Done(job, self._work(job)) for job in jobs]
-
-    def abandon(self) -> None:
-        self._waiting = []
-
-    forget_waiting = abandon
-
-
-class Compiling:
-    def __init__(self, load, options) -> None:
-        pass
-
-    def __call__(self):
-        return lambda attempt: Made(Status.COMPILED, "", "kernel", {"registers": 32, "spill_stores": 0}, 0.1)
-
-
-class Timing:
-    """The params with the most rows in flight are the fastest."""
-
-    def __init__(self, load, options, turns) -> None:
-        pass
-
-    def __call__(self):
-        def run(job):
-            if isinstance(job, RaceOf):
-                return Race({text: 1.0 + i for i, text in enumerate(job.params)}, 0.5)
-            return Ran(Status.MEASURED, 1.0 / json.loads(job.params)["lparams"]["bdimy"], "", 1e-3)
-
-        return run
-
-
 def test_the_best_of_a_tuned_problem_races_with_the_formula(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "Pool", HerePool)
-    monkeypatch.setattr(HerePool, "__class_getitem__", lambda kind: HerePool, raising=False)
-    monkeypatch.setattr(runner, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(runner, "Making", Compiling)
-    monkeypatch.setattr(runner, "Running", Timing)
+    here.install(monkeypatch)
     with Journal(tmp_path / "j.sqlite", "a") as journal, runner.Runner(load, Options(), 1, True) as processes:
         tuner = Tuner(processes, journal, load, Options(), default_heuristics())
         shown = []

@@ -20,33 +20,15 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment
+from fusewright.tune.entry import Entry, entry_of
 from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.rules import Fitted, Rule, features_of, fit
-from fusewright.tune.table import Measurements, differences, with_differences
+from fusewright.tune.table import Measurements, with_differences
 
 FORMAT, VERSION = "fusewright-policy", 1
-# Of the formula's time, what an entry has to be below: less is what measuring again may change.
-WORTH = 0.99
 # How many times as large a number of another problem's facts may be, for it to be a neighbour.
 NEAR = 1.5
 VERSION_DIGITS = 16
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The best params of one problem.
-
-    Attributes:
-        change: the fields in which they differ from the formula's, by path; {} where nothing was better.
-        speedup: over the formula's.
-    """
-
-    name: str
-    scheduler: str
-    hardware: str
-    facts: ProblemFacts
-    change: dict[str, Any]
-    speedup: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,25 +131,8 @@ class Policy:
 def policy_of(measured: Iterable[Measurements]) -> Policy:
     """What measurements say: an entry for each problem, and rules."""
     known = list(measured)
-    entries = [entry for each in known if (entry := _entry(each)) is not None]
+    entries = [entry for each in known if (entry := entry_of(each)) is not None]
     return Policy(tuple(entries), tuple(fit(known)))
-
-
-def _entry(measured: Measurements) -> Entry | None:
-    problem, formula = measured.problem, measured.seconds.get(measured.formula)
-    if problem.facts is None or formula is None:
-        return None
-    best = min(measured.seconds, key=measured.seconds.__getitem__)
-    speedup = formula / measured.seconds[best]
-    change = differences(measured.formula, best) if speedup * WORTH >= 1 else {}
-    return Entry(
-        problem.name,
-        problem.scheduler,
-        problem.hardware.name,
-        problem.facts,
-        change,
-        round(speedup if change else 1.0, 4),
-    )
 
 
 def read_policy(path: Path) -> Policy:

@@ -139,7 +139,9 @@ class Planned:
 
     def described(self) -> Problem:
         """The problem with what heuristics read of it."""
-        facts = facts_of(self._kernel.segment, self._kernel.facts, self._problem.hardware)
+        facts = self._problem.facts
+        if facts is None:  # of an older journal
+            facts = facts_of(self._kernel.segment, self._kernel.facts, self._problem.hardware)
         return replace(self._problem, facts=facts, formula=replace(self.heuristic, reason=""))
 
     def make(self, params: str) -> Made:

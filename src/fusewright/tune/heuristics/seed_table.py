@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.serialization import from_dict, to_dict
+from fusewright.tune.entry import Entry
 from fusewright.tune.facts import ProblemFacts, ReductionFacts, TransposeFacts
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
@@ -132,6 +133,36 @@ def _entry(path: Path, position: int, data: Any) -> TableSeed:
     except ParamsError as error:
         raise TuneError(f"the table of seeds {path}, entry {position}: {error}") from None
     return found
+
+
+# Entries of a table hold for sizes up to so many times as large and as small as those that were measured.
+AROUND = 1.5
+#: Facts that an entry limits to what was measured, and those that it limits to what lies around.
+SAME, NEAR = (
+    ("element_bytes", "inputs", "outputs", "broadcasts"),
+    ("bytes", "rows", "length", "size1", "size2"),
+)
+
+
+def seeds_from(entries: Iterable[Entry]) -> tuple[TableSeed, ...]:
+    """What was better than the formula, as entries of a table; guarded by facts near those of the problem."""
+    found = []
+    for entry in entries:
+        if not entry.change:
+            continue
+        known = numbers_of(entry.facts)
+        when = {name: (known[name], known[name]) for name in SAME}
+        when.update({name: (known[name] / AROUND, known[name] * AROUND) for name in NEAR if name in known})
+        nested: dict[str, Any] = {}
+        for path, value in entry.change.items():
+            name, _, inside = path.partition(".")
+            if inside:
+                nested.setdefault(name, {})[inside] = value
+            else:
+                nested[name] = value
+        why = f"{entry.name}: {entry.speedup:.3f}x the formula's speed"
+        found.append(TableSeed(entry.scheduler, nested, when, entry.hardware, why))
+    return tuple(found)
 
 
 def table_text(seeds: tuple[TableSeed, ...]) -> str:
