@@ -72,8 +72,8 @@ PARTIALS_IN_FLIGHT = 64
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
-# Registers come in steps of so many a thread.
-REGISTER_STEP = 8
+# An SM gives a thread registers in steps of so many, and to so many warps together.
+REGISTER_STEP, WARPS_TOGETHER = 8, 4
 # Partial results of a column that one thread finishes side by side: a vector of floats.
 MAX_COLUMNS_A_THREAD = 4
 # From so many bytes a column on, all rows of an SM are one block's, as each block passes on its partial
@@ -472,8 +472,8 @@ class _Planner:
             most = min(hardware.max_threads_per_block // chosen.threads, max(1, rows // hardware.sm_count))
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
-        registers = hardware.registers_per_sm // (threads * resident) // REGISTER_STEP * REGISTER_STEP
         # All blocks have to be resident at once, so that they can wait for each other.
+        registers = _registers_of(threads, resident, hardware)
         blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
         groups = ceil_div(length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and rows > blocks * at_once
@@ -513,12 +513,12 @@ class _Planner:
         to_work = REGISTERS_TO_WORK + (REGISTERS_TO_PREFETCH if choice.prefetches else 0)
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         threads = lanes * along
-        room = hardware.registers_per_sm // max(threads, BLOCK) // REGISTER_STEP * REGISTER_STEP
-        if threads > hardware.max_threads_per_block or registers > min(room, MAX_REGISTERS_PER_THREAD):
+        room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
+        if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
-        resident = 1 if choice.stages else hardware.registers_per_sm // (threads * at_once * registers)
+        resident = 1 if choice.stages else _resident(threads * at_once, registers, hardware)
         return _Tile(choice, lanes, along, batches, at_once, resident)
 
     def _may_be_streamed(self, length: int, width: int, stages: int, hardware: HardwareInfo) -> bool:
@@ -533,3 +533,18 @@ class _Planner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
+
+
+def _registers_of(threads: int, resident: int, hardware: HardwareInfo) -> int:
+    """What a thread may use, at most, of an SM that holds so many blocks of so many threads."""
+    warps = ceil_div(ceil_div(threads, WARP_SIZE) * resident, WARPS_TOGETHER) * WARPS_TOGETHER
+    return hardware.registers_per_sm // (warps * WARP_SIZE) // REGISTER_STEP * REGISTER_STEP
+
+
+def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:
+    """How many blocks of so many threads, which use so many registers each, an SM holds; one at least."""
+    warps = ceil_div(threads, WARP_SIZE)
+    of_warp = ceil_div(registers, REGISTER_STEP) * REGISTER_STEP * WARP_SIZE
+    by_registers = hardware.registers_per_sm // of_warp // WARPS_TOGETHER * WARPS_TOGETHER // warps
+    by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)
+    return max(1, min(by_registers, by_threads, hardware.max_blocks_per_sm))
