@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,10 +13,14 @@ import torch
 from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import described
+from fusewright.cuda.nvrtc import Resources
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.rewrite import canonicalize
+from fusewright.runtime.launch_sizes import LaunchShape, check_resident
+from fusewright.runtime.occupancy import most_registers
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
     InnerOuterPersistentParams,
@@ -146,3 +152,43 @@ def test_prefetch_stands_in_a_loop() -> None:
         schedule.parallelize(tensor, 1, ParallelType.block_x)
     with pytest.raises(ScheduleError, match="is inlined into no serial loop"):
         lowered(schedule)
+
+
+@pytest.mark.parametrize("params", [params_of(1, 4, 3, 2, 2, columns_a_thread=2), params_of(2, 4, 5, 1, 1)])
+def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> None:
+    """Welford's of rows, of which nothing reads the count, and of columns."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        mean, squares, _ = fd.ops.welford(x, [1])
+        fd.add_output((x - fd.ops.broadcast(mean, [False, True])) * fd.ops.broadcast(squares, [False, True]))
+        for state in fd.ops.welford(x, [0]):
+            fd.add_output(state)
+    fusion, value = fd._finished().fusion, torch.randn(23, 200)
+    canonicalize(fusion)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    found, exact = run(schedule, [value]), value.double()
+    squares_ = exact.var(1, correction=0, keepdim=True) * 200
+    torch.testing.assert_close(
+        found[0].double(), (exact - exact.mean(1, keepdim=True)) * squares_, rtol=1e-4, atol=1e-3
+    )
+    torch.testing.assert_close(found[1].double(), exact.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[2].double(), exact.var(0, correction=0) * 23, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["h200", "l4"])
+def test_proposals_fit_the_gpu(name: str) -> None:
+    """All blocks are resident at once, whatever the sizes, with all registers that the params allow."""
+    fusion, hardware = backward(), described(name)
+    planner = SCHEDULER.prepare(fusion)
+    assert not isinstance(planner, Reject)
+    for rows, columns in product((1, 300, 16384, 100_000), (1, 3, 100, 1152, 4095, 4096, 6144, 8192)):
+        shapes = ((rows, columns),) * 2 + ((rows,),) * 2 + ((columns,),) * 2
+        proposal = planner(p.facts_of(fusion, shapes), hardware)
+        assert not isinstance(proposal, Reject) or columns > 4096, proposal
+        if isinstance(proposal, Reject):
+            continue
+        extents, registers = proposal.params.lparams, proposal.params.cparams.maxrregcount
+        block = (extents.bdimx, extents.bdimy, extents.bdimz)
+        most = registers if registers < 255 else most_registers(math.prod(block), hardware)
+        check_resident(LaunchShape((extents.gdimx, 1, 1), block, 0), Resources(registers=most), hardware)

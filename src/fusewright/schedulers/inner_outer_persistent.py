@@ -16,6 +16,7 @@ from functools import cached_property
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.hardware import (
+    BULK_COPIES_SINCE,
     MAX_REGISTERS_PER_THREAD,
     MAX_VECTOR_BYTES,
     REGISTER_BYTES,
@@ -23,6 +24,7 @@ from fusewright.core.hardware import (
     HardwareInfo,
 )
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
@@ -41,7 +43,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
-from fusewright.schedulers.reduction_loops import inline, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_loops import feeds, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 from fusewright.sym import as_int
 
@@ -65,22 +67,75 @@ _LAST_BINDINGS = {
     6: ParallelType.unroll,
 }
 # Blocks whose partial results of a column a thread loads at once.
-PARTIALS_IN_FLIGHT = 32
+PARTIALS_IN_FLIGHT = 64
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
-# Registers come in steps of so many a thread.
-REGISTER_STEP = 8
-# Elements that a thread holds of a row, and whether the next row is loaded meanwhile, the best first: those
-# that registers allow are taken. Many elements a thread make its part of a row's reductions cheap.
-CHOICES = ((32, True), (16, True), (32, False), (16, False), (64, False))
+# An SM gives a thread registers in steps of so many, and to so many warps together.
+REGISTER_STEP, WARPS_TOGETHER = 8, 4
+# Partial results of a column that one thread finishes side by side: a vector of floats.
+MAX_COLUMNS_A_THREAD = 4
+# From so many bytes a column on, all rows of an SM are one block's, as each block passes on its partial
+# results (an H200: layer norm backward of 16384 x 4096 takes 0.95 of the time, RMS norm backward more).
+STATES_OF_ONE_BLOCK = 8
+# Shared memory of reductions of a block, and of what waits for copies.
+SHARED_SLACK = 8 * 1024
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 # Beyond this growth by computing anew what is between reductions, several kernels are cheaper.
 MAX_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Elements that a thread has of a row, and where the next row is loaded meanwhile, if it is.
+
+    prefetches: into registers, or, with `stages`, copied into shared memory that has room for so many rows.
+    rank: the highest that fits is taken.
+    """
+
+    elements: int
+    prefetches: bool
+    rank: int
+    stages: int = 0
+
+
+_IN_REGISTERS, _IN_SHARED_MEMORY, _NOT_AHEAD, _AT_LEAST = 3, 2, 1, 0
+# Many elements a thread make its part of a row's reductions cheap.
+CHOICES = (
+    _Choice(32, prefetches=True, rank=_IN_REGISTERS),
+    _Choice(16, prefetches=True, rank=_IN_REGISTERS),
+    _Choice(16, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
+    _Choice(32, prefetches=False, rank=_NOT_AHEAD),
+    _Choice(16, prefetches=False, rank=_NOT_AHEAD),
+    _Choice(64, prefetches=False, rank=_AT_LEAST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
+    block, `resident` blocks an SM.
+    """
+
+    choice: _Choice
+    lanes: int
+    along: int
+    batches: int
+    at_once: int
+    resident: int
+
+    @property
+    def threads(self) -> int:
+        """Of one row."""
+        return self.lanes * self.along
+
+    @property
+    def rows_an_sm(self) -> int:
+        return self.at_once * self.resident
 
 
 class InnerOuterPersistentScheduler(BuiltInScheduler):
@@ -106,9 +161,11 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         _cut_rows(schedule, reference, params)
         schedule.transform_like(reference)
         sums = [_exchange(schedule, tensor, space, params) for tensor in space.column_reductions]
-        last = {*space.of_columns, *(each.read for each in sums)}
+        last = {*space.of_columns, *(read for each in sums for read in each.reads)}
         others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
-        ahead = _loads_of_rows(schedule.fusion, space) if params.prefetch_rows else []
+        loads = _loads_of_rows(schedule.fusion, space)
+        streamed = [t for t in loads if rows.has_every_element(t)] if params.circular_stages else []
+        ahead = [load for load in loads if params.prefetch_rows and load not in streamed]
         _cut_columns(schedule, reference, params)
         # What is loaded once a row stays one element of it.
         whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
@@ -116,27 +173,65 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         partials = [schedule.rfactor(tensor, [_BATCHES, _VECTOR]) for tensor in rows.reductions]
         lead = partials[0]
         for position, kind in _BINDINGS.items():
-            schedule.parallelize(lead, position, kind)
-        schedule.parallelize_like(lead, selected=[t for t in (*others, *partials) if t is not lead])
+            if position != _THREADS_Z or params.lparams.bdimz > 1:
+                schedule.parallelize(lead, position, kind)
+        bound = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
+        schedule.parallelize_like(lead, selected=[tensor for tensor in bound if tensor is not lead])
         width = params.vectorization_factor
         points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
         vectorize_ports(schedule, Ports(*points), width)
         recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
+        targets = {*partials, *(each.partial for each in sums)}
+        rings = [_through_ring(schedule, load, targets, params) for load in streamed]
         for each in sums:
             each.store(schedule, width)
-        results = [tensor for tensor in space.of_columns if tensor not in space.column_reductions]
+        reduced = {state for each in sums for state in _siblings(each.total)}
+        results = [tensor for tensor in space.of_columns if tensor not in reduced]
         for each in sums:
             end = each.finish(schedule, params)
-            schedule.transform_like(end, selected=[each.read, each.total, *results])
-            schedule.parallelize_like(end, selected=[each.read, each.total, *results])
-            schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=[each.read])
-        placed = [each.read for each in sums]
+            following = [*each.reads, *_siblings(end), *_siblings(each.total), *results]
+            following = [tensor for tensor in following if tensor is not end]
+            schedule.transform_like(end, selected=following)
+            schedule.parallelize_like(end, selected=following)
+            for read in each.reads if params.columns_a_thread > 1 else ():
+                schedule.parallelize(read, -1, ParallelType.vectorize)
+            schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=each.reads)
+        placed = [read for each in sums for read in each.reads]
+        if rings:
+            schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=rings)
+            placed += rings
         if ahead:
             schedule.inline_at(lead, _BATCHES, best_effort=True, selected=ahead)
         for load in ahead:
             schedule.prefetch(load)
             placed.append(load)
         inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], placed)
+
+
+def _through_ring(
+    schedule: Schedule, load: TensorView, targets: set[TensorView], params: InnerOuterPersistentParams
+) -> TensorView:
+    """Has a load read a row from shared memory, once for the reductions of it and once for what follows from
+    these, and copies that row ahead. Returns what the row is copied to.
+    """
+    assert load.definition is not None
+    (source,) = load.definition.tensor_inputs
+    ring = schedule.cache_after(source, cached_uses=[load])
+    uses = [use.output for use in load.uses]
+    early = [tensor for tensor in uses if feeds(tensor, targets)]
+    late = [tensor for tensor in uses if tensor not in early]
+    if early and late:
+        for group in (early, late):
+            schedule.cache_after(load, cached_uses=group)
+        schedule.recompute(load)
+    # [.., R threads y, R threads x, R batches, R vector] -> [.., R]
+    schedule.reorder(ring, {_BATCHES: _THREADS_Y})
+    for _ in range(_VECTOR - _THREADS_Y):
+        schedule.merge(ring, _THREADS_Y)
+    schedule.parallelize(ring, _BLOCKS, ParallelType.grid_x)
+    schedule.set_memory_type(ring, MemoryType.shared)
+    schedule.circular_buffer(ring, params.circular_stages)
+    return ring
 
 
 def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
@@ -191,24 +286,27 @@ class _Exchange:
 
     Attributes:
         partial: what a thread finds in the rows of its block. of_block: that of all threads z.
-        stored: that of all blocks, in global memory. read: copies of it in registers.
+        stored: that of all blocks, in global memory, a tensor for each state. reads: copies of these in
+            registers.
         total: the result.
     """
 
     partial: TensorView
     of_block: TensorView
-    stored: TensorView
-    read: TensorView
+    stored: tuple[TensorView, ...]
+    reads: tuple[TensorView, ...]
     total: TensorView
 
     def store(self, schedule: Schedule, width: int) -> None:
         """Makes stores of vectors of what a thread has, whose columns come in runs of `width`."""
-        own = min(width, MAX_VECTOR_BYTES // self.stored.dtype.size)
         if self.of_block is not self.partial:
-            schedule.parallelize(self.of_block, -1, ParallelType.unroll)
-        if own > 1:
-            schedule.split(self.stored, -1, own)
-            schedule.parallelize(self.stored, -1, ParallelType.vectorize)
+            for tensor in _siblings(self.of_block):
+                schedule.parallelize(tensor, -1, ParallelType.unroll)
+        for tensor in self.stored:
+            own = min(width, MAX_VECTOR_BYTES // tensor.dtype.size)
+            if own > 1:
+                schedule.split(tensor, -1, own)
+                schedule.parallelize(tensor, -1, ParallelType.vectorize)
 
     def finish(self, schedule: Schedule, params: InnerOuterPersistentParams) -> TensorView:
         """Shares the columns out to the blocks, and what blocks have found of one to threads y and z.
@@ -220,16 +318,25 @@ class _Exchange:
             schedule.merge(total, 0)
         down = max(1, extents.bdimy)
         each = ceil_div(extents.gdimx, down * extents.bdimz)
-        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll]
+        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: y, z, steps, unroll; vector]
+        schedule.split(total, 1, params.columns_a_thread)
         schedule.split(total, 1, extents.bdimx)
         schedule.split(total, 1, extents.gdimx)
         schedule.split(total, 0, extents.bdimz)
         schedule.split(total, 0, down)
-        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT)))
+        schedule.split(
+            total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT // params.columns_a_thread))
+        )
         schedule.reorder(total, dict(zip((4, 5, 6, 2, 3, 0, 1), range(7))))
-        of_thread = schedule.rfactor(total, [5, 6])
+        others = [tensor for tensor in _siblings(total) if tensor is not total]
+        if others:
+            schedule.transform_like(total, selected=others)
+        of_thread = schedule.rfactor(total, [_LAST_STEPS, _LAST_STEPS + 1])
         for position, kind in _LAST_BINDINGS.items():
             schedule.parallelize(of_thread, position, kind)
+        if params.columns_a_thread > 1:
+            for tensor in _siblings(total):
+                schedule.parallelize(tensor, -1, ParallelType.unroll)
         return of_thread
 
 
@@ -251,10 +358,18 @@ def _exchange(
         of_block = schedule.rfactor(tensor, [1])
     of_rows = [dim for dim, axis in enumerate(of_block.shape) if axis.rfactor]
     of_columns = [dim for dim, axis in enumerate(of_block.shape) if not axis.rfactor]
-    stored = schedule.cache_after(of_block)
-    schedule.set_memory_type(stored, MemoryType.global_)
-    schedule.store_along(stored, [*of_rows, *(dim for _, dim in sorted(zip(places, of_columns)))])
-    return _Exchange(partial, of_block, stored, schedule.cache_after(stored), tensor)
+    order = [*of_rows, *(dim for _, dim in sorted(zip(places, of_columns)))]
+    stored = tuple(schedule.cache_after(state) for state in _siblings(of_block))
+    for state in stored:
+        schedule.set_memory_type(state, MemoryType.global_)
+        schedule.store_along(state, order)
+    return _Exchange(partial, of_block, stored, tuple(map(schedule.cache_after, stored)), tensor)
+
+
+def _siblings(tensor: TensorView) -> list[TensorView]:
+    """All outputs of the node that computes `tensor`."""
+    assert tensor.definition is not None
+    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,36 +460,91 @@ class _Planner:
     def _params(
         self, rows: int, length: int, width: int, hardware: HardwareInfo
     ) -> InnerOuterPersistentParams | Reject:
-        project = self._held.inputs < self._held.everything
-        of_row = self._state_bytes + (self._held.inputs if project else self._held.everything)
-        vectors = ceil_div(length, width)
-        lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
-        for elements, ahead in CHOICES:
-            batches = min(ceil_div(vectors, lanes), max(1, elements // width))
-            along = ceil_div(vectors, lanes * batches)
-            of_element = of_row + (self._loaded_bytes if ahead else 0)
-            registers = ceil_div(batches * width * of_element, REGISTER_BYTES)
-            registers += REGISTERS_TO_WORK + (REGISTERS_TO_PREFETCH if ahead else 0)
-            threads = lanes * along
-            room = hardware.registers_per_sm // max(threads, BLOCK) // REGISTER_STEP * REGISTER_STEP
-            if threads <= hardware.max_threads_per_block and registers <= min(room, MAX_REGISTERS_PER_THREAD):
-                break
-        else:
+        tiles = [self._tile(rows, length, width, choice, hardware) for choice in CHOICES]
+        fitting = [tile for tile in tiles if tile is not None]
+        if not fitting:
             return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
-        at_once = power_of_two_at_most(max(1, min(BLOCK // threads, rows // hardware.sm_count)))
-        threads *= at_once
+        # Of equal rank those with most rows in flight, then with most threads.
+        chosen = max(fitting, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
+        at_once, resident = chosen.at_once, chosen.resident
+        if self._state_bytes >= STATES_OF_ONE_BLOCK and chosen.choice.rank == _IN_REGISTERS:
+            # Few blocks pass on less.
+            most = min(hardware.max_threads_per_block // chosen.threads, max(1, rows // hardware.sm_count))
+            at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
+        threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
-        resident = hardware.registers_per_sm // (threads * registers)
-        registers = hardware.registers_per_sm // (threads * resident) // REGISTER_STEP * REGISTER_STEP
+        registers = _registers_of(threads, resident, hardware)
         blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
+        groups = ceil_div(length, chosen.lanes * blocks)
+        ahead = chosen.choice.prefetches and rows > blocks * at_once
         return InnerOuterPersistentParams(
             vectorization_factor=width,
-            batches_per_block_inner_reduction=batches,
-            project_persistent_buffers=project,
-            prefetch_rows=ahead and rows > blocks * at_once,
-            lparams=LaunchParams(gdimx=blocks, bdimx=lanes, bdimy=along, bdimz=at_once),
+            batches_per_block_inner_reduction=chosen.batches,
+            project_persistent_buffers=self._projects or (ahead and chosen.choice.stages > 0),
+            prefetch_rows=ahead,
+            columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
+            circular_stages=chosen.choice.stages if ahead else 0,
+            lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
             reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, "
-            f"{lanes} x {along} threads a row, {batches} vectors of {width} a thread"
+            f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
             + (", the next row ahead" if ahead else ""),
         )
+
+    @cached_property
+    def _projects(self) -> bool:
+        """Whether inputs alone are held."""
+        return self._held.inputs < self._held.everything
+
+    def _tile(
+        self, rows: int, length: int, width: int, choice: _Choice, hardware: HardwareInfo
+    ) -> _Tile | None:
+        """How threads lie along a row by a choice, if a block has the registers and memory for it."""
+        vectors = ceil_div(length, width)
+        lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
+        batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
+        along = ceil_div(vectors, lanes * batches)
+        if choice.stages and not self._may_be_streamed(length, width, choice.stages, hardware):
+            return None
+        of_element = self._state_bytes
+        if not choice.stages:
+            of_element += self._held.inputs if self._projects else self._held.everything
+            of_element += self._loaded_bytes if choice.prefetches else 0
+        to_work = REGISTERS_TO_WORK + (REGISTERS_TO_PREFETCH if choice.prefetches else 0)
+        registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
+        threads = lanes * along
+        room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
+        if threads > hardware.max_threads_per_block or registers > room:
+            return None
+        most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
+        at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
+        resident = 1 if choice.stages else _resident(threads * at_once, registers, hardware)
+        return _Tile(choice, lanes, along, batches, at_once, resident)
+
+    def _may_be_streamed(self, length: int, width: int, stages: int, hardware: HardwareInfo) -> bool:
+        """Whether rows can be copied ahead into shared memory, with room for so many."""
+        rows = self.space.rows
+        full = [access for access in rows.loads if rows.is_full(access)]
+        needed = stages * length * self._loaded_bytes + SHARED_SLACK
+        return (
+            is_one_size(rows)
+            and all(isinstance(access.node, (Pointwise, Reduction)) for access in full)
+            and all(width * access.tensor.dtype.size % MAX_VECTOR_BYTES == 0 for access in full)
+            and hardware.compute_capability >= BULK_COPIES_SINCE
+            and needed <= hardware.shared_memory_per_block_optin
+        )
+
+
+def _registers_of(threads: int, resident: int, hardware: HardwareInfo) -> int:
+    """What a thread may use, at most, of an SM that holds so many blocks of so many threads."""
+    warps = ceil_div(ceil_div(threads, WARP_SIZE) * resident, WARPS_TOGETHER) * WARPS_TOGETHER
+    return hardware.registers_per_sm // (warps * WARP_SIZE) // REGISTER_STEP * REGISTER_STEP
+
+
+def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:
+    """How many blocks of so many threads, which use so many registers each, an SM holds; one at least."""
+    warps = ceil_div(threads, WARP_SIZE)
+    of_warp = ceil_div(registers, REGISTER_STEP) * REGISTER_STEP * WARP_SIZE
+    by_registers = hardware.registers_per_sm // of_warp // WARPS_TOGETHER * WARPS_TOGETHER // warps
+    by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)
+    return max(1, min(by_registers, by_threads, hardware.max_blocks_per_sm))
