@@ -99,7 +99,8 @@ def test_tiles(dims: Sequence[int], shape: tuple[int, ...], params: ReductionPar
     sizes = bind_sizes(schedule.fusion, inputs)
     known = {s: evaluate(a.extent, sizes) for s, a in made.symbols.items() if isinstance(a, SizeArgument)}
     accesses = shared_accesses(made.kernel, known)
-    assert bool(accesses) == params.persistent_in_shared_memory
+    if not params.prefetches_tiles:  # in a loop over tiles, into which `shared_accesses` does not look
+        assert bool(accesses) == params.persistent_in_shared_memory
     assert {text: ways for text, ways in accesses if ways > 1} == {}
     again = lowered(replay(fusion, schedule.trace()))
     assert kernel_text(again.kernel) == kernel_text(made.kernel)
