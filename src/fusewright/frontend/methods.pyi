@@ -2375,6 +2375,8 @@ class EditableInnerOuterPersistentParams:
     batches_per_block_inner_reduction: int
     project_persistent_buffers: bool
     prefetch_rows: bool
+    columns_a_thread: int
+    circular_stages: int
     assumed_reduction_sizes: tuple[int, ...]
     @property
     def elements_a_warp(self) -> int: ...

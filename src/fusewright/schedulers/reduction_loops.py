@@ -104,7 +104,7 @@ def inline(
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
-    early = [load for load in loads if load not in space.after and _feeds(load, {*partials, *columns})]
+    early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
     if side_by_side:
         early += [tensor for partial in partials for tensor in _states(partial)]
     if early:
@@ -135,7 +135,7 @@ def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:
     return list({tensor.definition: tensor for tensor in reductions}.values())
 
 
-def _feeds(load: TensorView, targets: set[TensorView]) -> bool:
+def feeds(load: TensorView, targets: set[TensorView]) -> bool:
     """Whether a reduction is computed from `load`."""
     stack, seen = [load], {load}
     while stack:
