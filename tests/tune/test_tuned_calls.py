@@ -39,9 +39,12 @@ def test_a_call_of_two_kernels_is_tuned_once_and_both_use_what_was_found(timed):
     before = [kernel.params for kernel in fd._ran.last_program.kernels]
     torch.testing.assert_close(fd.execute([given], tune=fusewright.tune.tuner.Effort(24))[0], expected)
     after = [kernel.params for kernel in fd._ran.last_program.kernels]
-    assert len(after) == 2 and all("measured for fusion, segment" in params.reason for params in after)
-    assert all(a != b for a, b in zip(before, after))
     results = tuned_calls._session.results
+    assert len(after) == len(results) == 2
+    for was, now, found in zip(before, after, results):
+        assert found.best == now, (now.reason, found.stop)
+        assert (was == now) == (found.seconds == found.formula_seconds)
+    assert before != after
     assert [type(each.best) for each in results] == [type(params) for params in after]
     assert all(each.autotuner_heuristics[0].name == "heuristic" for each in results)
     with Journal(timed, tuned_calls.journal_version()) as journal:
