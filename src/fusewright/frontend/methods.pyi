@@ -2498,6 +2498,7 @@ class EditablePointwiseParams:
     assumed_sizes: tuple[int, ...]
     vectorized_dim: int
     unaligned_inputs: tuple[int, ...]
+    shift_rows: bool
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> PointwiseParams: ...
 

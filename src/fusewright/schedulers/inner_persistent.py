@@ -57,7 +57,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows
+from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows, rows_of_reductions
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
@@ -160,7 +160,7 @@ class _Planner:
 
     @cached_property
     def _shifted(self) -> ShiftedRows:
-        return ShiftedRows(self.fusion, self.space)
+        return rows_of_reductions(self.fusion, self.space)
 
     @cached_property
     def everything(self) -> Held:

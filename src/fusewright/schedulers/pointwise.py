@@ -12,7 +12,7 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 
@@ -58,6 +58,7 @@ from fusewright.schedulers.pointwise_space import (
 )
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.shifted_rows import ShiftedRows
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -69,7 +70,10 @@ LOADED_BYTES_IN_FLIGHT = 32
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 
-_LAUNCH = LaunchParams(bdimx=THREADS)
+# How much fewer accesses shifted vectors have to take: their edges are done element by element.
+SHIFTED_COST = 1.5
+# Threads of a block for rows that THREADS do not go into well.
+TRIED_THREADS = (THREADS, 96, 160, 192, 64, 256)
 
 
 class PointwiseScheduler(BuiltInScheduler):
@@ -136,6 +140,12 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
         ParamsError: the reference has no such dimension. ScheduleError: its size cannot be such a multiple.
     """
     dim = params.vectorized_dim
+    if params.shift_rows:
+        if space.reference.is_placed:
+            raise ParamsError(
+                path="shift_rows", expected=f"False, as {space.reference.name} is stored by index", given=True
+            )
+        return max(1, sum(not axis.is_broadcast for axis in space.axes[params.break_point :]))
     if dim == -1:
         return 1
     lanes = [axis for axis in space.axes[dim:] if not axis.is_broadcast]
@@ -206,6 +216,13 @@ class _Planner:
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
         vectors, dim = self._vector(break_point, facts)
+        shifted = self._shift(break_point, sizes, vectors.cost, facts)
+        threads = THREADS
+        if shifted is not None:
+            (vectors, break_point), dim, why = shifted, -1, f"rows of {prod(sizes[shifted[1] :])}, shifted"
+            threads = (
+                _least_idle(ceil_div(prod(sizes[break_point:]), vectors.width)) if break_point else THREADS
+            )
         width = vectors.width
         unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
@@ -220,7 +237,8 @@ class _Planner:
             assumed_sizes=assumed,
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
-            lparams=_LAUNCH,
+            shift_rows=shifted is not None,
+            lparams=LaunchParams(bdimx=threads),
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
@@ -251,12 +269,41 @@ class _Planner:
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (len(self._concrete) + extra) / best.width
+        best = replace(best, cost=best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
             if merged.vectors.cost < best_cost:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
         return best, best_dim
+
+    @cached_property
+    def _shifted(self) -> ShiftedRows | None:
+        reference = self.space.reference
+        if reference.is_placed:
+            return None
+        stores = (a for a in self._accesses if a.tensor is reference and a.node is None)
+        return ShiftedRows(
+            self.fusion, reference.logical, _innermost(reference), self._concrete, next(stores, None)
+        )
+
+    def _shift(
+        self, break_point: int, sizes: Sequence[int], cost: float, facts: Facts
+    ) -> tuple[Vectors, int] | None:
+        """Vectors that begin at aligned addresses of each row, or of all as one row, and the break point for
+        that; None if they take no fewer accesses than `cost`.
+        """
+        if self._shifted is None or 0 in sizes:
+            return None
+        found: list[tuple[Vectors, int]] = []
+        last = len(sizes) - 1
+        if break_point == 0 and (flat := self._shifted.flat_vectors(facts)) is not None:
+            found.append((flat, 0))
+        if last and sizes[-1] >= THREADS:
+            rows = self._shifted.vectors(facts)
+            found += [(rows, last)] if rows is not None else []
+        best = min(found, key=lambda each: each[0].cost, default=None)
+        return best if best is not None and SHIFTED_COST * best[0].cost < cost else None
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
         """Constants for the sizes by which indices are divided, if they have not changed so far.
@@ -292,7 +339,10 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
     if rank == 0:
         return 0
     # columns: [.., C] -> [.., blocks, unroll, threads, vector]
-    schedule.split(reference, -1, params.vectorization_factor)
+    if params.shift_rows:
+        schedule.shifted_split(reference, -1, params.vectorization_factor, reference)
+    else:
+        schedule.split(reference, -1, params.vectorization_factor)
     schedule.split(reference, -2, threads)
     schedule.split(reference, -3, params.unroll_factor_inner)
     if not left:
@@ -348,6 +398,11 @@ def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> 
     if not best:
         return 0, "one dimension, as no cut serves the broadcast inputs"
     return best, f"rows and columns cut at {best}, which serves {best_score} broadcast inputs"
+
+
+def _least_idle(vectors: int) -> int:
+    """The threads of a block that leave the fewest idle at the end of a row of so many vectors."""
+    return min(TRIED_THREADS, key=lambda threads: ceil_div(vectors, threads) * threads)
 
 
 def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:
