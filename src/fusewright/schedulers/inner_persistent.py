@@ -57,7 +57,13 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows, rows_of_reductions
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    aligned_rows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
@@ -94,8 +100,6 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
-# Elements of a row below which its two edges cost more than vectors save.
-LEAST_SHIFTED = 512
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -182,10 +186,15 @@ class _Planner:
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         shifted = self._shifted.vectors(facts) if length else None
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None and length else None
         if shifted is not None and _shifts(shifted, width, length):
             params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
             reason = f"{params.reason}; aligned by the start of each row"
             params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        elif anywhere is not None and is_narrow(width, anywhere):
+            params = _params(rows, length, anywhere.width, self, hardware)
+            reason = f"{params.reason}; some from any element on"
+            params = replace(params, unaligned_inputs=anywhere.unaligned, reason=reason)
         else:
             params = _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
@@ -382,7 +391,7 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
 
 def _shifts(shifted: Vectors, width: int, length: int) -> bool:
     """Whether to begin the vectors of each row at an aligned address; else they are `width` wide."""
-    return shifted.width > width and not shifted.unaligned and length >= LEAST_SHIFTED
+    return is_narrow(width, shifted) and not shifted.unaligned and length >= LEAST_SHIFTED
 
 
 def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:

@@ -71,7 +71,7 @@ LOADED_BYTES_IN_FLIGHT = 32
 MAX_ACCESSES_IN_FLIGHT = 4
 
 # How much fewer accesses shifted vectors have to take: their edges are done element by element.
-SHIFTED_COST = 1.5
+SHIFTED_COST = 2
 # Threads of a block for rows that THREADS do not go into well.
 TRIED_THREADS = (THREADS, 96, 160, 192, 64, 256)
 

@@ -14,7 +14,7 @@ The serial part is factored into partial results of each thread, which one colle
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -36,7 +36,7 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -46,6 +46,13 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    aligned_rows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
@@ -91,16 +98,18 @@ class ReductionScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         if params.fastest_dim:
-            moved = _cut_inner(schedule, reference, params, bool(space.iteration))
+            aligned = aligned_rows(space) if params.shift_rows else None
+            moved = _cut_inner(schedule, reference, params, bool(space.iteration), aligned)
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         else:
             moved = _cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
-        partials = distribute(schedule, space, reference, ports, moved, width)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         inline(schedule, space, partials, width, load_position=moved[0] + 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -157,7 +166,7 @@ class _Planner:
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if space.is_inner or not space.iteration:
-            params = _inner_params(rows, length, width, hardware)
+            params = self._rows(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
         stores_all = any(space.is_full(access) for access in space.stores)
@@ -165,6 +174,26 @@ class _Planner:
         params = _outer_params(rows, length, columns, columns * self._element_bytes, hardware)
         blocks = ceil_div(rows, params.lparams.bdimx * columns) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    def _rows(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How to reduce contiguous rows, of vectors of `width` or wider ones that take more instructions."""
+        shifted = self._shifted.vectors(facts) if length else None
+        if shifted is not None and is_narrow(width, shifted) and length >= LEAST_SHIFTED:
+            params = _inner_params(rows, length + shifted.width - 1, shifted.width, hardware)
+            reason = f"{params.reason}; aligned by the start of each row"
+            return replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None and length else None
+        if anywhere is not None and is_narrow(width, anywhere):
+            params = _inner_params(rows, length, anywhere.width, hardware)
+            reason = f"{params.reason}; some from any element on"
+            return replace(params, unaligned_inputs=anywhere.unaligned, reason=reason)
+        return _inner_params(rows, length, width, hardware)
+
+    @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space)
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
@@ -226,10 +255,22 @@ def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) ->
     )
 
 
-def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar."""
+def _cut_inner(
+    schedule: Schedule,
+    tensor: TensorView,
+    params: ReductionParams,
+    has_rows: bool,
+    aligned: TensorView | None,
+) -> list[int]:
+    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar.
+
+    `aligned`: vectors begin as those of its rows do.
+    """
     width = params.unroll_factor_inner_reduction
-    schedule.split(tensor, -1, width)
+    if aligned is None:
+        schedule.split(tensor, -1, width)
+    else:
+        schedule.shifted_split(tensor, -1, width, aligned)
     schedule.split(tensor, -2, params.lparams.bdimx)
     schedule.split(tensor, -3, params.unroll_factor_top_of_vectorization)
     # now [.., serial, unroll, threads, vector]

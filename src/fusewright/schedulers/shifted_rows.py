@@ -20,6 +20,16 @@ from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors, m
 from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 
+# Elements of a row below which its two edges cost more than vectors save.
+LEAST_SHIFTED = 512
+# Bytes of a vector that reaches nearly the speed of one of 16.
+ENOUGH_BYTES = 8
+
+
+def is_narrow(width: int, other: Vectors) -> bool:
+    """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay."""
+    return width * MAX_VECTOR_BYTES < ENOUGH_BYTES * other.width
+
 
 def aligned_rows(space: ReductionSpace) -> TensorView | None:
     """At whose aligned addresses vectors begin: an output of all dimensions, else the main load."""
@@ -28,7 +38,7 @@ def aligned_rows(space: ReductionSpace) -> TensorView | None:
 
 
 def _aligned(space: ReductionSpace) -> Access | None:
-    full = [access for access in space.stores if space.is_full(access)]
+    full = [access for access in space.stores if space.has_every_element(access.tensor)]
     if full:
         return full[0]
     return space.main if space.main is not None and space.is_full(space.main) else None
@@ -79,7 +89,7 @@ class ShiftedRows:
         if aligned is None or inner is None or aligned.by_index:
             return
         order = _memory_order(aligned, axes)
-        if order is None or order[-1] is not inner:
+        if not order or order[-1] is not inner:
             return
         if [aligned.axes[axis] for axis in axes] != list(aligned.tensor.shape):
             return  # whose dimensions are others than the loops'

@@ -27,12 +27,12 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.persistent_kernel and params.fastest_dim and not params.circular_stages,
-    "outside of persistent kernels of rows",
+    lambda params: params.fastest_dim and not params.circular_stages,
+    "with fastest_dim False, or where rows are copied ahead",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
-    "outside of persistent kernels of rows in vectors",
+    "without vectors along rows",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
