@@ -2338,6 +2338,7 @@ class EditableInnerOuterParams:
     reason: str
     vectorization_factor: int
     unroll_factor: int
+    streams_inputs: bool
     rows_per_block: int
     @property
     def columns_per_block(self) -> int: ...
@@ -2362,6 +2363,8 @@ class EditableInnerOuterPersistentParams:
     batches_per_block_inner_reduction: int
     project_persistent_buffers: bool
     prefetch_rows: bool
+    columns_a_thread: int
+    circular_stages: int
     assumed_reduction_sizes: tuple[int, ...]
     @property
     def elements_a_warp(self) -> int: ...
@@ -2531,6 +2534,9 @@ class EditableReductionParams:
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int
+    schedule_3d: bool
+    lanes_down_columns: bool
+    prefetches_tiles: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
@@ -2540,7 +2546,6 @@ class EditableReductionParams:
     grid_dim_inner_reduction: ParallelType
     block_dim_iter_dom: ParallelType
     grid_dim_iter_dom: ParallelType
-    schedule_3d: bool
     flip_grid: bool
     split_grid_dim_inner_reduction: bool
     split_grid_dim_iter_dom_inner: bool
@@ -2563,6 +2568,8 @@ class EditableReductionParams:
     block_dim_inner_reduction_extra: ParallelType
     @property
     def _is_bound(self) -> bool: ...
+    @property
+    def _reduces_x(self) -> bool: ...
     @property
     def holds_batches(self) -> bool: ...
     @property

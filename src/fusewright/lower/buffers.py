@@ -117,16 +117,13 @@ class Buffers:
 
     def _looped_axes(self, tensor: TensorView) -> list[IterDomain]:
         """The loop axes that tell the elements apart that a thread or block holds at a time."""
-        shared = tensor.memory is MemoryType.shared
+        shared, inlined = tensor.memory is MemoryType.shared, _inlined_at(tensor)
         return [
             axis
             for position, axis in enumerate(tensor.loop)
             if not axis.is_reduction
             and not axis.parallel.is_grid
-            and (
-                (axis.parallel.is_block and shared)
-                or (position >= tensor.inline_at and not axis.parallel.is_block)
-            )
+            and ((axis.parallel.is_block and shared) or (position >= inlined and not axis.parallel.is_block))
         ]
 
     def _local_offset(self, tensor: TensorView, indices: Sequence[Expr]) -> Expr:
@@ -318,6 +315,13 @@ class Buffers:
                 given=str(tensor),
                 hint="parallelize_like binds both alike; cache_fork or cache_before makes the copy",
             )
+
+
+def _inlined_at(tensor: TensorView) -> int:
+    """How many outer loops a tensor shares with what reads it; what nothing reads, with those of its node."""
+    if tensor.uses or tensor.definition is None:
+        return tensor.inline_at
+    return max(out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
 
 
 def _is_position(index: Expr, parallel: ParallelType) -> bool:

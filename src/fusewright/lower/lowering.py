@@ -90,8 +90,16 @@ def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, i
     return before
 
 
+def _is_load(node: Node) -> bool:
+    """Whether a node copies a tensor in global memory."""
+    return node.traits.move and node.tensor_inputs[0].memory is MemoryType.global_
+
+
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
+    barriers = _grid_barriers_before(nodes, fusion)
+    # What all blocks have passed on is loaded before anything is computed of it.
+    nodes.sort(key=lambda node: (barriers[node], not (barriers[node] and _is_load(node))))
     vectors = [node for node in nodes if is_vector_access(node)]
     bulk = ring_nodes(nodes)
     assumed = refine((), fusion.ranges, fusion.multiples)
@@ -109,7 +117,6 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     ctx = Context(fusion, nodes, domains, loops, buffers, dims, implied=implied)
     _check_readers(ctx)
     items: list[Item] = []
-    barriers = _grid_barriers_before(nodes, fusion)
     for position, node in enumerate(nodes):
         own = node_items(ctx, node, position * _ORDER_STEP)
         own = prefetched(ctx, node, own) if node.output.prefetched else own

@@ -73,7 +73,7 @@ def _ahead(
     order: int,
 ) -> Item:
     """The load of an iteration of `loop` into the registers `ahead`."""
-    there, index = lt(iteration, loop.extent), loop.index
+    there, index = lt(iteration, loop.extent if loop.trips is None else loop.trips), loop.index
     assert isinstance(index, Symbol)
 
     def load(stmt: k.Stmt) -> k.Stmt:

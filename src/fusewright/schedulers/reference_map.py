@@ -7,7 +7,7 @@ relabels it is a load of its own, all other uses share one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
@@ -96,6 +96,13 @@ def loads(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:
                 axes = {axis: to_tensor[theirs] for axis, theirs in of_reader if theirs in to_tensor}
                 found[key] = Access(value, node, axes)
     return list(found.values())
+
+
+def read_once(reads: Sequence[Access], axes: Collection[IterDomain]) -> frozenset[TensorView]:
+    """The inputs of which one load alone reads, an element for each point of these axes of the reference."""
+    tensors = [read.tensor for read in reads]
+    full = (read for read in reads if read.concrete.issuperset(axes) and not read.by_index)
+    return frozenset(read.tensor for read in full if tensors.count(read.tensor) == 1)
 
 
 def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
