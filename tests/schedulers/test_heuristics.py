@@ -97,10 +97,10 @@ MAKERS = [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.norma
         (DataType.Double, 4096, 256, (2, 2, 2)),
         (DataType.BFloat16, 4096, 256, (8, 8, 8)),
         (DataType.Float, 4098, 256, (2, 2, 2)),
-        (DataType.Float, 4097, 256, (4, 1, 4)),
+        (DataType.Float, 4097, 256, (4, 4, 4)),
         (DataType.Float, 4096, 8, (2, 2, 2)),
-        (DataType.Float, 4096, 4, (4, 1, 1)),
-        (DataType.BFloat16, 4096, 4, (8, 2, 2)),
+        (DataType.Float, 4096, 4, (4, 4, 4)),
+        (DataType.BFloat16, 4096, 4, (8, 8, 8)),
     ],
 )
 def test_vectors_fit_size_and_alignment(dtype, columns, alignment, widest):

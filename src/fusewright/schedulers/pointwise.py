@@ -58,7 +58,7 @@ from fusewright.schedulers.pointwise_space import (
 )
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.shifted_rows import ShiftedRows
+from fusewright.schedulers.shifted_rows import LEAST_SHIFTED, ShiftedRows
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -299,7 +299,7 @@ class _Planner:
         last = len(sizes) - 1
         if break_point == 0 and (flat := self._shifted.flat_vectors(facts)) is not None:
             found.append((flat, 0))
-        if last and sizes[-1] >= THREADS:
+        if last and sizes[-1] >= LEAST_SHIFTED:
             rows = self._shifted.vectors(facts)
             found += [(rows, last)] if rows is not None else []
         best = min(found, key=lambda each: each[0].cost, default=None)

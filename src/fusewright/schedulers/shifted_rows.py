@@ -91,7 +91,7 @@ class ShiftedRows:
         order = _memory_order(aligned, axes)
         if not order or order[-1] is not inner:
             return
-        if [aligned.axes[axis] for axis in axes] != list(aligned.tensor.shape):
+        if [aligned.axes.get(axis) for axis in axes] != list(aligned.tensor.shape):
             return  # whose dimensions are others than the loops'
         outputs = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
         for access in accesses:
