@@ -299,7 +299,7 @@ class _Planner:
         last = len(sizes) - 1
         if break_point == 0 and (flat := self._shifted.flat_vectors(facts)) is not None:
             found.append((flat, 0))
-        if last and sizes[-1] >= LEAST_SHIFTED:
+        if last > 0 and sizes[last] >= LEAST_SHIFTED:
             rows = self._shifted.vectors(facts)
             found += [(rows, last)] if rows is not None else []
         best = min(found, key=lambda each: each[0].cost, default=None)
