@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Addresses and sizes of a bulk copy are multiples of this (PTX ISA, cp.async.bulk).
 BULK_BYTES = 16
+#: Bytes that a thread copies asynchronously at once (PTX ISA, cp.async).
+ASYNC_BYTES = (4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +70,11 @@ class Wait:
 
     mbarrier: Ref
     phase: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitForCopies:
+    """Goes on when all asynchronous copies (`Copy.asynchronous`) that this thread started have arrived."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -58,7 +58,6 @@ from fusewright.schedulers.pointwise_space import (
 )
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.shifted_rows import LEAST_SHIFTED, ShiftedRows
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -70,10 +69,7 @@ LOADED_BYTES_IN_FLIGHT = 32
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 
-# How much fewer accesses shifted vectors have to take: their edges are done element by element.
-SHIFTED_COST = 2
-# Threads of a block for rows that THREADS do not go into well.
-TRIED_THREADS = (THREADS, 96, 160, 192, 64, 256)
+_LAUNCH = LaunchParams(bdimx=THREADS)
 
 
 class PointwiseScheduler(BuiltInScheduler):
@@ -216,13 +212,6 @@ class _Planner:
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
         vectors, dim = self._vector(break_point, facts)
-        shifted = self._shift(break_point, sizes, vectors.cost, facts)
-        threads = THREADS
-        if shifted is not None:
-            (vectors, break_point), dim, why = shifted, -1, f"rows of {prod(sizes[shifted[1] :])}, shifted"
-            threads = (
-                _least_idle(ceil_div(prod(sizes[break_point:]), vectors.width)) if break_point else THREADS
-            )
         width = vectors.width
         unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
@@ -237,8 +226,7 @@ class _Planner:
             assumed_sizes=assumed,
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
-            shift_rows=shifted is not None,
-            lparams=LaunchParams(bdimx=threads),
+            lparams=_LAUNCH,
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
@@ -276,34 +264,6 @@ class _Planner:
             if merged.vectors.cost < best_cost:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
         return best, best_dim
-
-    @cached_property
-    def _shifted(self) -> ShiftedRows | None:
-        reference = self.space.reference
-        if reference.is_placed:
-            return None
-        stores = (a for a in self._accesses if a.tensor is reference and a.node is None)
-        return ShiftedRows(
-            self.fusion, reference.logical, _innermost(reference), self._concrete, next(stores, None)
-        )
-
-    def _shift(
-        self, break_point: int, sizes: Sequence[int], cost: float, facts: Facts
-    ) -> tuple[Vectors, int] | None:
-        """Vectors that begin at aligned addresses of each row, or of all as one row, and the break point for
-        that; None if they take no fewer accesses than `cost`.
-        """
-        if self._shifted is None or 0 in sizes:
-            return None
-        found: list[tuple[Vectors, int]] = []
-        last = len(sizes) - 1
-        if break_point == 0 and (flat := self._shifted.flat_vectors(facts)) is not None:
-            found.append((flat, 0))
-        if last > 0 and sizes[last] >= LEAST_SHIFTED:
-            rows = self._shifted.vectors(facts)
-            found += [(rows, last)] if rows is not None else []
-        best = min(found, key=lambda each: each[0].cost, default=None)
-        return best if best is not None and SHIFTED_COST * best[0].cost < cost else None
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
         """Constants for the sizes by which indices are divided, if they have not changed so far.
@@ -398,11 +358,6 @@ def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> 
     if not best:
         return 0, "one dimension, as no cut serves the broadcast inputs"
     return best, f"rows and columns cut at {best}, which serves {best_score} broadcast inputs"
-
-
-def _least_idle(vectors: int) -> int:
-    """The threads of a block that leave the fewest idle at the end of a row of so many vectors."""
-    return min(TRIED_THREADS, key=lambda threads: ceil_div(vectors, threads) * threads)
 
 
 def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:

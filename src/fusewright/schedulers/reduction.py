@@ -54,13 +54,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import (
-    LEAST_SHIFTED,
-    ShiftedRows,
-    aligned_rows,
-    is_narrow,
-    rows_of_reductions,
-)
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
@@ -160,7 +154,7 @@ class _Planner:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
             else:
-                params = self._rows(rows, length, width, facts, hardware)
+                params = inner_params(rows, length, width, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
         stores = any(space.is_full(access) for access in space.stores)
@@ -171,26 +165,6 @@ class _Planner:
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
-
-    def _rows(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
-    ) -> ReductionParams:
-        """How to reduce contiguous rows, of vectors of `width` or wider ones that take more instructions."""
-        shifted = self._shifted.vectors(facts) if length else None
-        if shifted is not None and is_narrow(width, shifted) and length >= LEAST_SHIFTED:
-            params = inner_params(rows, length + shifted.width - 1, shifted.width, hardware)
-            reason = f"{params.reason}; aligned by the start of each row"
-            return replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
-        anywhere = self._vectors.vectors(facts) if self._vectors is not None and length else None
-        if anywhere is not None and is_narrow(width, anywhere):
-            params = inner_params(rows, length, anywhere.width, hardware)
-            reason = f"{params.reason}; some from any element on"
-            return replace(params, unaligned_inputs=anywhere.unaligned, reason=reason)
-        return inner_params(rows, length, width, hardware)
-
-    @cached_property
-    def _shifted(self) -> ShiftedRows:
-        return rows_of_reductions(self.fusion, self.space)
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo

@@ -22,8 +22,8 @@ from fusewright.schedulers.reference_map import Access
 
 # Elements of a row below which its two edges cost more than vectors save.
 LEAST_SHIFTED = 512
-# Bytes of a vector that reaches nearly the speed of one of 16.
-ENOUGH_BYTES = 8
+# Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax).
+ENOUGH_BYTES = 4
 
 
 def is_narrow(width: int, other: Vectors) -> bool:
@@ -124,20 +124,6 @@ class ShiftedRows:
             unaligned.add(port.position)
             across += 1
         return self._found(width, unaligned, (self._count + (UNALIGNED_COST - 1) * across) / width)
-
-    def flat_vectors(self, facts: Facts) -> Vectors | None:
-        """The widest ones of the accesses that go through all dimensions as through one row. All others are
-        done element by element.
-        """
-        ports = [port for port in self._ports if port.is_alike]
-        if not ports:
-            return None
-        width = self._width(ports)
-        unaligned = {port.position for port in ports if not port.is_aligned(width, facts)}
-        if any(not port.anywhere for port in ports if port.position in unaligned):
-            return None
-        cost = (len(ports) + (UNALIGNED_COST - 1) * len(unaligned)) / width + self._count - len(ports)
-        return self._found(width, {position for position in unaligned if position is not None}, cost)
 
     @staticmethod
     def _width(ports: Sequence[_Port]) -> int:
