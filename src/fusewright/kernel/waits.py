@@ -17,9 +17,6 @@ from fusewright.sym import TRUE, Expr
 if TYPE_CHECKING:
     from fusewright.kernel.ir import Buffer, Ref, Stmt
 
-#: Addresses and sizes of a bulk copy are multiples of this (PTX ISA, cp.async.bulk).
-BULK_BYTES = 16
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitMbarriers:
@@ -37,7 +34,7 @@ class BulkCopy:
     """Starts dst[index + i] = src[index + i] for i < count, from global to shared memory, where `pred` is 1.
 
     Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
-    The thread has yet to arrive in that phase. Both addresses and the bytes are multiples of BULK_BYTES.
+    The thread has yet to arrive in that phase. Addresses and bytes are multiples of `hardware.BULK_BYTES`.
     """
 
     dst: Ref

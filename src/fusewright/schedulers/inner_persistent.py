@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import BULK_COPIES_SINCE, REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
@@ -57,8 +57,8 @@ from fusewright.schedulers.reduction_loops import (
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.streamed_rows import stream_rows
-from fusewright.sym import as_int
+from fusewright.schedulers.streamed_rows import stream_bytes, stream_rows
+from fusewright.sym import Expr, as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
@@ -92,6 +92,18 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# Rows that are copied ahead: the threads of a block, and the vectors of each in a chunk, the largest that
+# leaves room for a part of the next row first (chunks of 16 and of 8 KiB; an H200).
+STREAM_THREADS, STREAM_BATCHES = 512, (2, 1)
+# The mbarriers of a stage, and what shared memory loses for their alignment.
+STAGE_BYTES = 32
+# Bytes of a row from which on too few rows fit into an SM's registers for one to be loaded while another is
+# stored (an H200).
+STREAMED_BYTES = 64 * 1024
+# Rows for each block below which there is nothing to copy ahead of.
+STREAMED_ROWS = 4
+# Of a copy's speed: softmax of 4096x32768, 2048x65536 and 2048x98304 bfloat16 reaches 0.90, 0.86, 0.84.
+STREAMED_SPEED = 0.87
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -162,6 +174,16 @@ class _Planner:
         """What is held if inputs alone are."""
         return held_bytes(self.fusion, project=True)
 
+    def stream_bytes(self, width: int) -> int | None:
+        """What rings hold for each element of a row that is copied ahead, if it can be."""
+        if width not in self._stream_bytes:
+            self._stream_bytes[width] = stream_bytes(self.fusion, width)
+        return self._stream_bytes[width]
+
+    @cached_property
+    def _stream_bytes(self) -> dict[int, int | None]:
+        return {}
+
     @cached_property
     def partial_bytes(self) -> int:
         """Shared memory of the reductions across a block, for each of its threads."""
@@ -174,6 +196,10 @@ class _Planner:
         params = _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
+            return Proposal(params, estimate)
+        if params.circular_stages:
+            if self._row_sizes and facts.stable and facts.stable.issuperset(self._row_sizes):
+                params = replace(params, assumed_reduction_sizes=(length,))
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params):
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
@@ -198,6 +224,9 @@ class _Planner:
             again = self._passes * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
+        if params.circular_stages:
+            speed = busy_share(blocks, hardware) * STREAMED_SPEED
+            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
         held = _length_of(params).elements * params.rows_in_flight
         if params.persistent_in_shared_memory:
@@ -243,12 +272,17 @@ class _Planner:
         """
         if not facts.stable:
             return False
-        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
+        sizes = self._row_sizes
         if not sizes or not facts.stable.issuperset(sizes) or any(facts.value(size) == 0 for size in sizes):
             return False
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
+
+    @cached_property
+    def _row_sizes(self) -> list[Expr]:
+        """The sizes of reduced dimensions that calls bring."""
+        return [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
 
     @cached_property
     def _is_masked(self) -> bool:
@@ -280,6 +314,8 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     """How to cut up `rows` of `length` elements, read in vectors of `width`."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
+    if (streamed := _streamed(rows, length, width, planner, hardware)) is not None:
+        return streamed
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
@@ -321,6 +357,44 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
         lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
+    )
+
+
+def _streamed(
+    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """Rows that are copied ahead, if they fit, with a chunk of the next row at least."""
+    if hardware.compute_capability < BULK_COPIES_SINCE or rows < hardware.sm_count * STREAMED_ROWS:
+        return None
+    if length * planner.projected.at_once < STREAMED_BYTES:
+        return None
+    each = planner.stream_bytes(width)
+    if each is None:
+        return None
+    room = hardware.shared_memory_per_block_optin - SHARED_SLACK - STREAM_THREADS * planner.partial_bytes
+    for batches in STREAM_BATCHES:
+        chunk = STREAM_THREADS * batches * width
+        stages = room // (chunk * each + STAGE_BYTES)
+        chunks = ceil_div(length, chunk)
+        if stages > chunks:
+            break
+    else:
+        return None
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        persistent_in_shared_memory=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=True,
+        batches_per_block_inner_reduction=batches,
+        pad_inner_reduction_to_warp=True,
+        circular_stages=stages,
+        warp_specialized=True,
+        persistent_blocks=hardware.sm_count,
+        lparams=LaunchParams(bdimx=STREAM_THREADS, bdimy=1),
+        reason=f"{rows} rows of {length}: copied ahead by a warp of its own, {STREAM_THREADS} threads reduce "
+        f"chunks of {chunk} elements, of which {stages} fit and {chunks} are a row",
     )
 
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import ParamsError, ScheduleError
+from fusewright.core.hardware import BULK_BYTES, WARP_SIZE
+from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.held_length import is_one_size
 from fusewright.schedulers.held_rows import held_tensors, recompute
 from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
-from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import combined_runs, distribute, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.sym import as_int
@@ -58,10 +60,39 @@ def stream_rows(schedule: Schedule, params: ReductionParams) -> None:
     loads = [load for load in find_loads(schedule.fusion) if load not in rings]
     early = [*reads, *loads]
     schedule.inline_at(partials[0], _ROW + 1, best_effort=True, selected=early)
+    for load in loads:  # these come from L2, where what all rows have in common stays
+        if load.inline_at > _ROW:
+            schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
         schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
     inline_rest(schedule, {*rings, *early, *runs})
+
+
+def stream_bytes(fusion: Fusion, width: int) -> int | None:
+    """The bytes that rings hold for each element of a row which is read in vectors of `width`.
+
+    None if rows cannot be copied ahead: what is held is no copy of an input, or `width` elements are not what
+    a bulk copy moves at least.
+    """
+    params = ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=True,
+        circular_stages=2,
+        persistent_blocks=1,
+        lparams=LaunchParams(bdimx=WARP_SIZE),
+    )
+    schedule = Schedule(fusion)
+    try:
+        stream_rows(schedule, params)
+    except (ParamsError, ScheduleError):
+        return None
+    rings = [tensor for tensor in schedule.tensors() if tensor.circular is not None]
+    if not rings or any(ring.dtype.size * width != BULK_BYTES for ring in rings):
+        return None
+    return sum(ring.dtype.size for ring in rings)
 
 
 def chunk_elements(params: ReductionParams) -> int:
