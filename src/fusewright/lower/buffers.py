@@ -114,6 +114,11 @@ class Buffers:
     def _looped_axes(self, tensor: TensorView) -> list[IterDomain]:
         """The loop axes that tell the elements apart that a thread or block holds at a time."""
         shared = tensor.memory is MemoryType.shared
+        inline_at = tensor.inline_at
+        if not tensor.uses and tensor.definition is not None:
+            # What nobody reads is computed with results that are read, and kept no longer than these.
+            others = (out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
+            inline_at = max(others)
         return [
             axis
             for position, axis in enumerate(tensor.loop)
@@ -121,7 +126,7 @@ class Buffers:
             and not axis.parallel.is_grid
             and (
                 (axis.parallel.is_block and shared)
-                or (position >= tensor.inline_at and not axis.parallel.is_block)
+                or (position >= inline_at and not axis.parallel.is_block)
             )
         ]
 
