@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusewright.core.enums import ParallelType
+from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.sym import TRUE, Expr
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class BulkCopy:
 
     Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
     The thread has yet to arrive in that phase. Addresses and bytes are multiples of `hardware.BULK_BYTES`.
+    `cache`: streaming, if what is copied is to leave the caches first.
     """
 
     dst: Ref
@@ -42,6 +43,7 @@ class BulkCopy:
     count: Expr
     mbarrier: Ref
     pred: Expr = TRUE
+    cache: CacheOp = CacheOp.unspecified
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -126,7 +126,7 @@ class InnerPersistentScheduler:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         if params.circular_stages:
-            stream_rows(schedule, params)
+            stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:

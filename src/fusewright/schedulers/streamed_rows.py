@@ -8,7 +8,7 @@ of the next row, which are on their way meanwhile. What follows from the held in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError, ScheduleError
@@ -29,9 +29,12 @@ from fusewright.sym import as_int
 _ROW = 2
 
 
-def stream_rows(schedule: Schedule, params: ReductionParams) -> None:
-    """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead."""
-    ports = cache_inputs_and_outputs(schedule)
+def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
+    """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead.
+
+    `read_once`: inputs that are to leave the caches first.
+    """
+    ports = cache_inputs_and_outputs(schedule, read_once)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not space.iteration or not is_one_size(space):

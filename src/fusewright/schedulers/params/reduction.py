@@ -239,7 +239,6 @@ class ReductionParams(HeuristicParams):
         ):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
-        self.expect("streams_inputs", False, where)
         if self.lparams.bdimy > 1:
             raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
         if self.circular_stages < 2:
