@@ -125,8 +125,7 @@ class Buffers:
             if not axis.is_reduction
             and not axis.parallel.is_grid
             and (
-                (axis.parallel.is_block and shared)
-                or (position >= inline_at and not axis.parallel.is_block)
+                (axis.parallel.is_block and shared) or (position >= inline_at and not axis.parallel.is_block)
             )
         ]
 
