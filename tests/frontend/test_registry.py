@@ -145,6 +145,9 @@ def test_a_planner_remembers_no_call(builtin: Any) -> None:
         elif builtin.type is SchedulerType.inner_outer:
             fd.add_output(fd.ops.sum(x, [1]))
             fd.add_output(fd.ops.sum(x, [0]))
+        elif builtin.type is SchedulerType.inner_outer_persistent:
+            fd.add_output(x - fd.ops.sum(x, [1], keepdim=True))
+            fd.add_output(fd.ops.sum(x, [0]))
         else:
             total = fd.ops.sum(x, [1], keepdim=True)
             fd.add_output(total if builtin.type is SchedulerType.reduction else x - total)

@@ -315,6 +315,19 @@ def rows_and_columns(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(e / fd.ops.sum(e, [1], keepdim=True) + e / fd.ops.sum(e, [0], keepdim=True))
 
 
+def softmax_gradient(fd: FusionDefinition, dy: Any, y: Any) -> None:
+    """The gradients of a softmax and of a bias that was added before it."""
+    product = dy * y
+    dx = product - y * fd.ops.sum(product, [1], keepdim=True)
+    fd.add_output(dx)
+    fd.add_output(fd.ops.sum(dx, [0]))
+
+
+def _softmax_gradient(dy: Tensor, y: Tensor) -> list[Tensor]:
+    dx = dy * y - y * (dy * y).sum(1, keepdim=True)
+    return [dx, dx.sum(0)]
+
+
 # ---- the cases ---------------------------------------------------------------------------------------------
 
 BF16, HALF, DOUBLE = (torch.bfloat16,), (torch.float16,), (torch.float64,)
@@ -508,6 +521,7 @@ SCANS = [
     Case("scan_many_columns", column_scans, ((9, 50, 700),), _column_scans, SCAN, 9),
 ]
 BOTH = ("inner_outer",)
+HELD = ("inner_outer_persistent",)
 BOTH_WAYS = [
     Case("both_ways", sums_both_ways, ((301, 67),), _sums_both_ways, BOTH, 301),
     Case("both_ways_several_warps_a_row", sums_both_ways, ((70, 6008),), _sums_both_ways, BOTH, 6008, BF16),
@@ -529,6 +543,16 @@ BOTH_WAYS = [
         lambda x: [*torch.var_mean(x, 0), *torch.var_mean(x, 1)],
         BOTH,
         130,
+    ),
+    Case("softmax_gradient", softmax_gradient, ((801, 1000),) * 2, _softmax_gradient, HELD, 1000),
+    Case(
+        "softmax_gradient_of_odd_rows",
+        softmax_gradient,
+        ((130, 261),) * 2,
+        _softmax_gradient,
+        HELD,
+        261,
+        HALF,
     ),
 ]
 CASES = [*POINTWISE, *REDUCTIONS, *NORMALIZATIONS, *SCANS, *BOTH_WAYS]

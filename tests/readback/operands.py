@@ -25,6 +25,9 @@ from tests.readback.values import Undefined, evaluate
 Matcher = Callable[[Expression], None]
 
 
+_QUOTIENTS = {"fw::quotient": "/", "fw::rest": "%"}
+
+
 class Names:
     """What the names in scope stand for.
 
@@ -60,7 +63,18 @@ class Names:
         return (self.index_dtype if dtype is DataType.Index else dtype).cuda
 
     def index(self, e: Expression, expr: Expr, type_: str | None = None) -> None:
-        check_index(e, expr, self.variables, self.index_dtype is DataType.Int, type_)
+        check_index(self._divided(e), expr, self.variables, self.index_dtype is DataType.Int, type_)
+
+    def _divided(self, e: Expression) -> Expression:
+        """`e` with the division for each quotient by multiplication, whose multiplier is the divisor's."""
+        if e[0] == "call" and e[1] in _QUOTIENTS:
+            x, divisor, over = e[3]
+            param = self.memory[over[1]][0]
+            if not isinstance(param, ScalarParam) or param.divisor is None:
+                raise Mismatch(f"{over[1]} is no multiplier")
+            self.index(divisor, param.divisor)
+            return ("binary", _QUOTIENTS[e[1]], self._divided(x), divisor)
+        return tuple([self._divided(part) if isinstance(part, tuple) and part else part for part in e])
 
 
 def is_variable(buffer: Buffer) -> bool:

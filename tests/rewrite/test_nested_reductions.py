@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.ir import Reduction
+from fusewright.ir import Indexed, Reduction
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import simplified
 from tests.ops.definition import Definition
@@ -57,3 +57,33 @@ def test_a_sum_that_is_needed_by_itself_is_read_again():
     d.add_output(d.sum(rows, [0]))
     d.fusion.unify_extents()
     assert simplified(d.fusion) is d.fusion
+
+
+def merged(d: Definition, x):
+    return d.sum(d.neg(d.flatten(d.exp(x), 0, 1)), [0])
+
+
+def merged_in_all(d: Definition, x):
+    return d.max(d.flatten(d.exp(x)), [0])
+
+
+def merged_with_what_stays(d: Definition, x):
+    return d.sum(d.flatten(d.exp(x), 1, 2), [0])
+
+
+def read_by_others(d: Definition, x):
+    y = d.flatten(d.exp(x), 0, 1)
+    return d.add(d.sum(y, [0]), y)
+
+
+@pytest.mark.parametrize(
+    "build, count", [(merged, 0), (merged_in_all, 0), (merged_with_what_stays, 1), (read_by_others, 1)]
+)
+def test_what_a_reshape_merged_is_reduced_before_it(build, count):
+    d, x = Definition(), torch.randn(3, 4, 5)
+    d.add_output(d.mul(build(d, d.input(x)), 2.0))
+    d.fusion.unify_extents()
+    new = simplified(d.fusion)
+    assert sum(isinstance(node, Indexed) for node in new.nodes) == count
+    (ours,), (wanted,) = evaluate_fusion(new, [x]), evaluate_fusion(d.fusion, [x])
+    torch.testing.assert_close(ours, wanted)

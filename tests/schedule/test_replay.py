@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,8 +44,9 @@ def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
 
 def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
     lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
-    assert kernel_text(lowered.kernel) == kernel_text(kernel.kernel)
-    assert print_kernel(lowered.kernel).text == kernel.full_text
+    limited = replace(lowered.kernel, max_registers=kernel.register_limit or 0)  # which no primitive sets
+    assert kernel_text(limited) == kernel_text(kernel.kernel)
+    assert print_kernel(limited).text == kernel.full_text
 
 
 @pytest.mark.parametrize("case", FUSIONS, ids=str)

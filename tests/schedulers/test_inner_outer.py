@@ -116,7 +116,7 @@ def test_a_row_that_is_needed_again_stays_with_its_reduction() -> None:
     leaf = fd._leaf
     assert leaf is not None
     taken = {segment.scheduler.type.name for segment in leaf.executor.segments().segments}
-    assert taken == {"inner_persistent", "reduction"}
+    assert taken == {"inner_outer_persistent"}
 
 
 def test_sums_of_what_torch_computes_are_one_kernel() -> None:

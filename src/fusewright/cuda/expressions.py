@@ -10,8 +10,9 @@ All symbols of a kernel have its index type, which is signed, so that C's arithm
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fusewright.core.code import Code, binary, call, cast, chain, primary, unary
 from fusewright.core.dtype import DataType
@@ -62,14 +63,20 @@ class ExpressionPrinter:
         index_dtype: Int32 or Int.
         name_of: the identifier of a symbol.
         require: told the name of each snippet that the text needs.
+        multipliers: the parameters by which quotients are computed, by divisor.
     """
 
     def __init__(
-        self, index_dtype: DataType, name_of: Callable[[Symbol], str], require: Callable[[str], None]
+        self,
+        index_dtype: DataType,
+        name_of: Callable[[Symbol], str],
+        require: Callable[[str], None],
+        multipliers: Mapping[Expr, str] = MappingProxyType({}),
     ) -> None:
         self.index_dtype = index_dtype
         self.name_of = name_of
         self.require = require
+        self.multipliers = multipliers
         self._printed: dict[Expr, Printed] = {}
 
     def text(self, e: Expr) -> Code:
@@ -132,13 +139,17 @@ def _mul(printer: ExpressionPrinter, e: Mul, args: tuple[Printed, ...]) -> Print
 
 
 def _division(
-    operator: str, function: str
+    operator: str, function: str, multiplied: str
 ) -> Callable[[ExpressionPrinter, FloorDiv | Mod, tuple[Printed, ...]], Printed]:
     def visit(printer: ExpressionPrinter, e: FloorDiv | Mod, args: tuple[Printed, ...]) -> Printed:
         dividend, divisor = map(printer.number, args)
         dtype = _widest([dividend, divisor])
         # By zero neither is defined.
         if prove(le(0, e.dividend)) and prove(le(0, e.divisor)):
+            if e.divisor in printer.multipliers and dtype is DataType.Int32:
+                printer.require("quotient")
+                over = primary(printer.multipliers[e.divisor])
+                return Printed(call(f"fw::{multiplied}", dividend.code, divisor.code, over), dtype)
             return Printed(binary(operator, dividend.code, divisor.code), dtype)
         printer.require("floor_division")
         return Printed(call(f"fw::{function}", dividend.code, divisor.code), dtype)
@@ -199,8 +210,8 @@ NODE_PRINTERS: dict[type[Expr], Callable[..., Printed]] = {
     Symbol: _symbol,
     Add: _add,
     Mul: _mul,
-    FloorDiv: _division("/", "floor_div"),
-    Mod: _division("%", "floor_mod"),
+    FloorDiv: _division("/", "floor_div", "quotient"),
+    Mod: _division("%", "floor_mod", "rest"),
     Min: _extremum("min"),
     Max: _extremum("max"),
     Xor: _xor,

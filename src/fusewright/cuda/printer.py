@@ -135,7 +135,10 @@ class KernelPrinter:
         self._lines: list[str] = []
         self._depth = 1
         self._declaring: Buffer | None = None
-        self._expressions = ExpressionPrinter(self.index_dtype, self.symbol_name, self.required.add)
+        self.multipliers: dict[Expr, str] = {}
+        self._expressions = ExpressionPrinter(
+            self.index_dtype, self.symbol_name, self.required.add, self.multipliers
+        )
 
     # ---- the whole -------------------------------------------------------------------------------
 
@@ -352,6 +355,8 @@ def _tensor_param(printer: KernelPrinter, param: TensorParam) -> str:
 def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:
     passed = "_passed" if printer.passed_as_other_type(param) else ""
     name = printer.name(param.name)
+    if param.divisor is not None:
+        printer.multipliers[param.divisor] = name
     if param.symbol is not None:
         printer.call(param.symbol.name, name)
     return f"{printer.type(param.dtype)} {name}{passed}"

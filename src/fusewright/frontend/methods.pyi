@@ -1603,10 +1603,10 @@ class SchedulingMethods:
     def store_along(self, tensor: Tensor, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
@@ -1883,6 +1883,11 @@ class HeuristicMethods:
     @overload
     def compute_heuristics(
         self,
+        scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
+    ) -> EditableInnerOuterPersistentParams: ...
+    @overload
+    def compute_heuristics(
+        self,
         scheduler_type: Literal[SchedulerType.expr_eval, "expr_eval"],
     ) -> EditableHeuristicParams: ...
     @overload
@@ -1930,6 +1935,13 @@ class HeuristicMethods:
         scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
         inputs: Sequence[Any],
     ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableInnerOuterPersistentParams: ...
     @overload
     def compute_heuristics(
         self,
@@ -2054,10 +2066,10 @@ class TensorMethods:
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
     def circular_buffer(self, stages: int, prefetch_distance: int = -1, pos: int = -1) -> Tensor:
         """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
@@ -2316,6 +2328,7 @@ class EditableInnerOuterPersistentParams:
     batches_per_block_inner_reduction: int
     project_persistent_buffers: bool
     prefetch_rows: bool
+    assumed_reduction_sizes: tuple[int, ...]
     @property
     def elements_a_warp(self) -> int: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...

@@ -207,7 +207,9 @@ class _Part:
         if found is None:
             if isinstance(own, ScalarParam):
                 size = None if own.symbol is None else self.symbol(own.symbol)
-                found = dataclasses.replace(own, name=self._prefix + own.name, symbol=size)
+                divisor = None if own.divisor is None else self.expr(own.divisor)
+                name = self._prefix + own.name
+                found = dataclasses.replace(own, name=name, symbol=size, divisor=divisor)
             elif isinstance(own, TensorParam):
                 found = dataclasses.replace(own, buffer=self.buffer(own.buffer))
             else:

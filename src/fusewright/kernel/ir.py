@@ -32,7 +32,7 @@ from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
 from fusewright.sym import TRUE as TRUE
-from fusewright.sym import Expr, Symbol, symbol
+from fusewright.sym import Expr, Symbol, floordiv, symbol
 
 THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -149,11 +149,14 @@ class TensorParam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarParam:
-    """A value argument: with `symbol`, an index quantity (a size or stride); else a user's scalar."""
+    """A value argument: with `symbol`, an index quantity (a size or stride); with `divisor`, what gives the
+    quotients by that as a product (`multiplier`); else a user's scalar.
+    """
 
     name: str
     dtype: DataType
     symbol: Symbol | None = None
+    divisor: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,6 +168,11 @@ class WorkspaceParam:
 
     buffer: Buffer
     zeroed: bool = False
+
+
+def multiplier(divisor: Expr) -> Expr:
+    """What `ScalarParam.divisor` stands for in an argument (snippets/quotient.cuh)."""
+    return floordiv(1 << 62, divisor) + 1
 
 
 Param = TensorParam | ScalarParam | WorkspaceParam

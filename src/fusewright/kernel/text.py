@@ -121,7 +121,8 @@ def _tensor_param(param: TensorParam) -> str:
 
 def _scalar_param(param: ScalarParam) -> str:
     size = "size " if param.symbol is not None else ""
-    return f"{size}{param.name}: {param.dtype.name}"
+    of = f" for quotients by {to_text(param.divisor)}" if param.divisor is not None else ""
+    return f"{size}{param.name}: {param.dtype.name}{of}"
 
 
 def _workspace_param(param: WorkspaceParam) -> str:

@@ -171,6 +171,7 @@ class Verifier:
             self.fail(f"{param_name(param)} is not a parameter of the kernel")
         if isinstance(name, ScalarParam) and isinstance(param, ScalarParam):
             alike = name.dtype is param.dtype and (name.symbol is None) == (param.symbol is None)
+            alike = alike and (name.divisor is None) == (param.divisor is None)
         elif isinstance(name, TensorParam) and isinstance(param, TensorParam):
             alike = name.buffer.dtype is param.buffer.dtype and name.is_output == param.is_output
             alike = alike and (name.is_home, name.is_updated) == (param.is_home, param.is_updated)

@@ -44,12 +44,13 @@ from fusewright.lower.loops import (
     link,
     name_loops,
 )
+from fusewright.lower.multipliers import with_multipliers
 from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
 from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_nodes
-from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product
+from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product, substitute
 
 # An item list numbers each node's items from here on, so that a node may have several.
 _ORDER_STEP = 4
@@ -70,7 +71,7 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         _MANAGER.check(kernel, "nest", tracer)
     kernel = _MANAGER.run(kernel, tracer)
     with tracer.stage("arguments"):
-        return _bind(kernel, context)
+        return _bind(with_multipliers(kernel, context.buffers.stride_symbols), context)
 
 
 def _compute_nodes(fusion: Fusion) -> list[Node]:
@@ -351,6 +352,9 @@ def _bind(kernel: k.Kernel, ctx: Context) -> Lowered:
         elif param.symbol is not None:
             arguments.append(symbol_argument(param.symbol))
             exprs.append(param.symbol)
+        elif param.divisor is not None:
+            sizes = {s: ctx.domains.size_of(s) for s in param.divisor.free_symbols}
+            arguments.append(SizeArgument(k.multiplier(substitute(param.divisor, sizes))))
         else:
             arguments.append(ScalarArgument(scalars[param]))
     for expr in exprs:

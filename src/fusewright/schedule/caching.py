@@ -169,9 +169,14 @@ def all_reduce(fusion: Fusion, tensor: TensorView) -> None:
 def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding: int) -> None:
     """The order of a tensor's elements: along these of its loop axes as they are now, outermost first.
 
-    Loops of a shared tensor may be transformed further; the order stays. Others have one order only.
+    Loops of a shared tensor may be transformed further; the order stays. One that blocks pass to one another
+    is stored along its dimensions. Others have one order only.
     """
     positions = [wrap(dim, len(tensor.loop)) for dim in dims]
+    is_border = fusion.is_input(tensor) or tensor in fusion.output_tensors()
+    if tensor.memory is MemoryType.global_ and not is_border:
+        _store_between_blocks(tensor, [tensor.loop[position] for position in positions], padding)
+        return
     if tensor.memory is not MemoryType.shared:
         loops = [i for i, axis in enumerate(tensor.loop) if not axis.is_reduction]
         if padding or [i for i in positions if i in loops] != loops:
@@ -192,6 +197,19 @@ def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding
     if padding < 0:
         raise ScheduleError("store_along: padding is a number of elements", given=str(padding))
     tensor.storage = Storage(tuple(tensor.loop[position] for position in positions), padding)
+
+
+def _store_between_blocks(tensor: TensorView, axes: Sequence[IterDomain], padding: int) -> None:
+    """The order of the dimensions of a tensor in global memory that blocks pass to one another."""
+    if padding or set(axes) != set(tensor.shape) or len(axes) > len(tensor.shape):
+        raise ScheduleError(
+            f"store_along: {tensor.name} is in global memory, where it is stored along its dimensions",
+            expected=f"{axes_text(tensor.shape)} in some order, without padding",
+            given=f"{axes_text(axes)}, with padding {padding}",
+            hint="call it before loops are cut up",
+        )
+    tensor.allocation = (*axes, *(axis for axis in tensor.logical if axis.is_reduction))
+    tensor.contiguity = tuple(None if axis.is_broadcast else True for axis in axes)
 
 
 def prefetch(fusion: Fusion, tensor: TensorView) -> None:

@@ -278,10 +278,10 @@ class Schedule:
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        Tensors in other memory are stored along all their loops, the only order that they take; so is a
-        shared tensor without this call. Axes left out must be bound to blocks or be inlined loops.
-        `padding`: unused elements after each point of the first axis, which spread what is read across rows
-        over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
+        Others are stored along all their loops, the only order that they take; so is a shared tensor without
+        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
+        each point of the first axis, which spread what is read across rows over the banks.
         """
         caching.store_along(self.fusion, tensor, dims, padding)
 

@@ -13,6 +13,7 @@ from fusewright.schedulers.base import Scheduler
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Heuristic
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
+from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
@@ -30,6 +31,7 @@ _DEFAULT = Registry(
         TransposeScheduler(),
         PointwiseScheduler(),
         InnerPersistentScheduler(),
+        InnerOuterPersistentScheduler(),
         ExprEvalScheduler(),
         ScanScheduler(),
     ]

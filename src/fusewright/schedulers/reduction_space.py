@@ -184,14 +184,20 @@ def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) ->
 def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]:
     """The reference's axes as the main load lies in memory, outermost first.
 
-    Outside of those that it lies along are those that it is a broadcast along.
+    Outside of those that it lies along are those that it is a broadcast along. Of several that an index is
+    made of, as those that a reshape splits, that along which it is contiguous is the innermost.
     """
     order = list(reference.logical)
-    if main is not None:
-        place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
-        axes = main.axes
-        order.sort(key=lambda a: place.get(axes.get(a), -1))  # type: ignore[arg-type]
-    return order
+    if main is None:
+        return order
+    place = {axis: i for i, axis in enumerate(main.tensor.allocation) if not axis.is_broadcast}
+
+    def rank(axis: IterDomain) -> tuple[int, bool]:
+        own = main.axes.get(axis)
+        lies = own if own in place else main.strided.get(axis)
+        return (-1, False) if lies is None else (place.get(lies, -1), own is not None)
+
+    return sorted(order, key=rank)
 
 
 def computed_after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView]:

@@ -15,6 +15,7 @@ from fusewright.analyze.runs import expression_run, indexed_run, stored_run
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import position_of
 from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.schedule.propagate import spanning_walk
@@ -49,6 +50,8 @@ class Access:
             the indices.
         dims: for an access by index, the dimension of its map's positions that each of the reference's axes
             is.
+        strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along
+            each of the reference's.
     """
 
     tensor: TensorView
@@ -58,6 +61,7 @@ class Access:
     sizes: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
     by_index: bool = False
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
+    strided: AxisMap = field(default_factory=dict)
 
     @property
     def concrete(self) -> frozenset[IterDomain]:
@@ -91,6 +95,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     source, root = node.source, node.output.maybe_root
     unit = unit_stride_axis(source)
     axes: AxisMap = {}
+    strided: AxisMap = {}
     varying: set[IterDomain] = set()
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
@@ -100,6 +105,8 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         if not node.map.depends_on(dim) and all(each.is_broadcast for each in by_value):
             continue
         varying.add(axis)
+        touched = {ours for ours, e in zip(source.shape, node.map.indices) if _differs_along(e, dim)}
+        strided.update((axis, ours) for ours in source.allocation if ours in touched)
         along = indexed_run(node, dim, unit)
         if along is not None and along.moves and unit is not None:
             axes[axis], sizes[axis] = unit, along.sizes
@@ -108,7 +115,11 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, by_index=True, dims=dims)
+    return Access(source, node, axes, frozenset(varying), sizes, by_index=True, dims=dims, strided=strided)
+
+
+def _differs_along(index: Expr, dim: int) -> bool:
+    return any(position_of(symbol) == dim for symbol in index.free_symbols)
 
 
 def _goes_along(index: Expr, dim: int) -> bool:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fusewright.core.errors import SimulationError, UnwrittenOutputError
-from fusewright.kernel.ir import Buffer, Kernel, ScalarParam, TensorParam, WorkspaceParam
+from fusewright.kernel.ir import Buffer, Kernel, ScalarParam, TensorParam, WorkspaceParam, multiplier
 from fusewright.sim.launch import Argument
 from fusewright.sim.memory import LinearMemory, Members, Region, poison
 from fusewright.sim.usage import Usage
-from fusewright.sym import Symbol, evaluate
+from fusewright.sym import Expr, Symbol, evaluate
 
 # Vector accesses are of at most this many bytes; element 0's distance from a multiple is kept.
 _ALIGNMENT_UNIT = 128
@@ -160,7 +160,9 @@ def bind_arguments(
     scalars: dict[ScalarParam, Tensor] = {}
     for param, arg in zip(kernel.params, args):
         if isinstance(param, ScalarParam):
-            if param.symbol is None:
+            if param.divisor is not None:
+                _check_multiplier(param, param.divisor, arg, sizes)
+            elif param.symbol is None:
                 scalars[param] = _scalar(param, arg)
         else:
             tensors.append(_tensor(param, arg, sizes))
@@ -193,6 +195,13 @@ def bind_arguments(
         if undefined:
             _undefine(group[0])
     return Arguments(buffers, scalars, sizes, to_write, regions)
+
+
+def _check_multiplier(param: ScalarParam, divisor: Expr, arg: Argument, sizes: Mapping[Symbol, int]) -> None:
+    wanted = evaluate(multiplier(divisor), sizes)
+    if arg != wanted:
+        by = evaluate(divisor, sizes)
+        raise SimulationError(f"argument `{param.name}`, for quotients by {by}, must be {wanted}, not {arg}")
 
 
 def _scalar(param: ScalarParam, arg: Argument) -> Tensor:

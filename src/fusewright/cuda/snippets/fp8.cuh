@@ -24,16 +24,16 @@ struct e4m3 {
 
   e4m3() = default;
   __device__ explicit e4m3(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    unsigned short pair;  // a NaN becomes the positive one
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+    bits = (unsigned char)pair;
+#else
     unsigned word = __float_as_uint(value), magnitude = word & 0x7fffffffu, sign = (word >> 24) & 0x80u;
     if (magnitude > 0x7f800000u) {
       bits = (unsigned char)(sign | 0x7fu);
       return;
     }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-    unsigned short pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
-    bits = (unsigned char)pair;
-#else
     constexpr unsigned largest = 0x43e00000u;  // 448
     bits = (unsigned char)(sign | (magnitude >= largest ? 0x7eu : round_to_fp8<3, 7>(magnitude)));
 #endif

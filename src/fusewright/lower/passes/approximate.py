@@ -8,11 +8,11 @@
     t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
     h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
 
-Exponentials, 1 + tanh, 1 - tanh^2, sigmoid and silu become one special function, or two, of the machine; many
-quotients of one divisor become products with its reciprocal. Rounding to a half or a bfloat16 is off by 2^-12
-or 2^-9; these are by 2^-17 at most (`ops.approximate`, docs/accuracy.md). What follows from them must be
-rounded before it reaches memory, an integer, a comparison or a wider type: no result in Float is less
-accurate.
+Exponentials, 1 + tanh, 1 - tanh^2, sigmoid and silu become one special function, or two, of the machine;
+many quotients of one divisor become products with its reciprocal. Rounding to a half, a bfloat16 or eight
+bits is off by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most (`ops.approximate`, docs/accuracy.md). What
+follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type: no
+result in Float is less accurate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import ZERO, as_int, const
 
 #: Types to which rounding is far coarser than these errors.
-ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16})
+ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 #: Quotients of one divisor from which on its reciprocal takes less.
 MIN_QUOTIENTS = 4
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import REQUIRED, UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
-from fusewright.schedulers.params.legal import counts
+from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.legal import counts, each
 
+# Threads x of a row: a warp or a part of it.
+LANES = (8, 16, 32)
 # Numbers of blocks that a space tries: so many for each SM of GPUs that have 128 and more.
 TRIED_BLOCKS = (128, 256, 512, 1024)
 
@@ -22,12 +24,13 @@ class InnerOuterPersistentParams(HeuristicParams):
     columns, which it holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
     project_persistent_buffers: only inputs are held, what follows from them is computed again.
     prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
+    assumed_reduction_sizes: as of ReductionParams.
     """
 
     lparams: LaunchParams = launch(
         from_sizes=(),
         gdimx=Extent(required=lambda params: True, tried=TRIED_BLOCKS),
-        bdimx=Extent(required=lambda params: True, tried=WHOLE_WARPS[:1]),
+        bdimx=Extent(required=lambda params: True, tried=LANES),
         bdimy=Extent(tried=(UNSET,)),
         bdimz=REQUIRED,
     )
@@ -35,6 +38,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     batches_per_block_inner_reduction: int = choice(1, counts(1, MAX_UNROLL, TRIED_UNROLL))
     project_persistent_buffers: bool = False
     prefetch_rows: bool = False
+    assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property
     def elements_a_warp(self) -> int:

@@ -1,0 +1,101 @@
+"""Reductions of dimensions that a reshape has merged or cut up, which reduce those before it instead.
+
+    sum(reshape(x, [b * s, h]), [0])         becomes    sum(x, [0, 1])
+    sum(cast(reshape(x, [b * s, h])), [0])   becomes    sum(cast(x), [0, 1])
+
+So what reads x and what reduces it have the same dimensions, unless other elementwise work goes on in those
+after the reshape. The order of elements changes, which no reduction states. One whose states are positions
+has them as a second operand, and stays.
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, positions
+from fusewright.ir.node import Indexed, Node, Pointwise, Reduction
+from fusewright.ir.value import TensorView
+from fusewright.ops.build_indexed import regrouped, reshape_map
+from fusewright.ops.build_reduction import reduce_states
+from fusewright.rewrite.replacement import read_instead
+from fusewright.sym import ONE
+
+
+def reduce_before_reshapes(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which no reduction that can do without a reshape reads one."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        if not isinstance(node, Reduction) or len(node.inputs) != 1 or outputs.intersection(node.outputs):
+            continue
+        chain = _to_reshape(node, outputs)
+        if chain is None:
+            continue
+        reshape, *between = chain
+        dims = _dims_before(reshape, node)
+        if dims is None:
+            continue
+        value = reshape.tensor_inputs[0]
+        for step in between:
+            value = _computed(fusion, step, value)
+        results = reduce_states(fusion, node.op, [value], dims)
+        for old, new in zip(node.outputs, results):
+            assert isinstance(old, TensorView)
+            read_instead(fusion, old, new)
+    return fusion
+
+
+def _to_reshape(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
+    """The reshape that a reduction reads, and what is computed of its result alone in between; or None."""
+    chain: list[Node] = []
+    (tensor,) = node.tensor_inputs
+    while True:
+        above = tensor.definition
+        if above is None or len(above.tensor_inputs) != 1:
+            return None
+        chain.insert(0, above)
+        if isinstance(above, Indexed):
+            is_alone = all(_is_reduced(use) or use.traits.whole for use in tensor.uses)
+            return chain if is_alone and _is_reshape(above) else None
+        if not isinstance(above, Pointwise) or tensor in outputs or len(tensor.uses) > 1:
+            return None
+        (tensor,) = above.tensor_inputs
+
+
+def _is_reduced(node: Node) -> bool:
+    """Whether a node reduces one tensor, or makes what is only reduced."""
+    if isinstance(node, Reduction):
+        return len(node.inputs) == 1
+    one = isinstance(node, Pointwise) and len(node.tensor_inputs) == 1
+    return one and bool(node.output.uses) and all(map(_is_reduced, node.output.uses))
+
+
+def _is_reshape(node: Indexed) -> bool:
+    source, target = node.source.extents, node.output.extents
+    if node.filled or any(axis.is_broadcast for axis in (*node.source.shape, *node.output.shape)):
+        return False
+    same: IndexMap = reshape_map(source, target, positions(target))
+    return node.map == same
+
+
+def _dims_before(reshape: Node, node: Reduction) -> list[int] | None:
+    """The dimensions before the reshape that the reduction reduces, if others are as they were; else None."""
+    (source,), reduced = reshape.tensor_inputs, [axis.is_reduction for axis in node.output.logical]
+    target = reshape.output.extents
+    found: list[int] = []
+    for ours, theirs in regrouped(source.extents, target):
+        if all(reduced[dim] for dim in theirs):
+            found += ours
+        elif len(ours) != 1 or len(theirs) != 1:
+            return None
+    sizes_of_one = [dim for dim, size in enumerate(target) if size is ONE]
+    if any(not reduced[dim] for dim in sizes_of_one):
+        return None
+    return sorted((*found, *(dim for dim, size in enumerate(source.extents) if size is ONE)))
+
+
+def _computed(fusion: Fusion, node: Node, value: TensorView) -> TensorView:
+    """What an elementwise node of one tensor makes of another."""
+    out = fusion.new_tensor([fusion.copy_axis(axis) for axis in value.shape], node.output.dtype)
+    twin = node.copy({node.output: out})
+    fusion.add_node(twin)
+    fusion.replace_inputs(twin, {node.tensor_inputs[0]: value})
+    return out

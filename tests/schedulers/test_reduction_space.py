@@ -1,0 +1,24 @@
+"""The order in which reductions go over memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusewright import DataType, FusionDefinition
+from fusewright.rewrite import canonicalize
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)], ids=["as it lies", "permuted"])
+def test_parts_of_a_reshaped_dimension_stand_as_they_lie_in_memory(order: tuple[int, ...]) -> None:
+    """Neighbouring rows are neighbours in memory: the parts of a row are inside of the rows."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        parts = fd.ops.permute(fd.ops.reshape(x, [fd.ops.size(x, 0), -1, 8]), list(order))
+        fd.add_output(fd.ops.sum(parts, [2]))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    space = reduction_space(fusion)
+    assert isinstance(space, ReductionSpace)
+    logical = space.reference.logical
+    assert [logical.index(axis) for axis in space.iteration] == list(order[:2])
