@@ -5,7 +5,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use.
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Long rows are copied
+ahead, through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
