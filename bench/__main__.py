@@ -6,7 +6,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import accuracy, code_size, compare, compile, cost, graphs, host, launch_overhead, throughput
+from bench import (
+    accuracy,
+    code_size,
+    compare,
+    compile,
+    cost,
+    graphs,
+    host,
+    launch_overhead,
+    sanitize,
+    throughput,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compare.add_arguments(
         what.add_parser("compare", help="two JSON files of `operations` beside each other, by ratio")
     )
+    sanitize.add_arguments(
+        what.add_parser("sanitize", help="kernels of many schedules under compute-sanitizer")
+    )
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -59,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return graphs.run(parsed)
     if parsed.what == "host":
         return host.run(parsed)
+    if parsed.what == "sanitize":
+        return sanitize.run(parsed)
     if parsed.what == "operations":
         return throughput.run(parsed)
     quick = throughput.run(parser.parse_args(["operations", "--quick"]))

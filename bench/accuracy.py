@@ -25,7 +25,7 @@ from bench.accuracy_values import operands
 from fusewright import FusionDefinition
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, LOGISTIC2
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2
 from fusewright.ops.complex_functions import WIDE_FUNCTIONS
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.plugins import registered_op
@@ -271,7 +271,7 @@ def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor])
 
 
 #: Rows of kernels, which stand for others where the result is rounded to a narrower type.
-APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2)
+APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC)
 
 
 def approximate_error(op: ElementwiseOp, device: torch.device) -> tuple[float, float, float]:
@@ -288,10 +288,12 @@ def approximate_error(op: ElementwiseOp, device: torch.device) -> tuple[float, f
     assert isinstance(result, torch.Tensor)
     products = x.double() * factor.double()
     exact_values = op.spelling(D.Double).torch(products, torch.ones_like(products))
-    error = (result.cpu().double() / exact_values - 1).abs() * 2**24
+    is_normal = exact_values >= 2.0**-126
+    exact_values, products = exact_values[is_normal], products.abs()[is_normal]
+    error = (result.cpu().double()[is_normal] / exact_values - 1).abs() * 2**24
     a, b = APPROXIMATE_BOUNDS[op.name]
-    worst_of_bound = error / (a + b * products.abs())
-    return float(error[products.abs() <= 1].max()), float(error.max()), float(worst_of_bound.max())
+    of_bound = error / (a + b * (products**2 if op is HALF_ERFC else products))
+    return float(error[products <= 1].max()), float(error.max()), float(of_bound.max())
 
 
 def by_torch(op: ElementwiseOp, given: Sequence[torch.Tensor]) -> torch.Tensor | None:

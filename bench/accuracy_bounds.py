@@ -103,9 +103,10 @@ def bound_of(row: str, dtype: str) -> float:
     return float(found)
 
 
-#: Of the rows of `ops.approximate`: (a, b) such that for an operand x and a factor c the relative error is at
-#: most a + b |x c| in units of 2^-24, where the result is at least 2^-126.
+#: Of the rows of `ops.approximate`: (a, b) such that the relative error is at most a + b e in units of 2^-24,
+#: where the result is at least 2^-126. For an operand x and a factor c, e is |x c|, of half_erfc its square.
 APPROXIMATE_BOUNDS: Mapping[str, tuple[float, float]] = {
     "exp2_of_product": (4, 1.1),
     "logistic2": (8, 1.1),
+    "half_erfc": (40, 2.2),
 }

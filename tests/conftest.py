@@ -5,6 +5,7 @@ Options:
     --matrix=some|all       which cells of tests/matrix (default some)
     --update-golden         rewrite the golden files, running only the tests that compare with one
     --corpus                every graph of the corpus of models, where a run has one case of them
+    --replay                also paste every automatic schedule that a test prints, and compare the kernels
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fusewright.kernel.ir import Kernel
 from fusewright.runtime import compiled_kernel
 from tests.compilation import BATCH, CompileCheck
 from tests.readback.kernels import check_kernel
+from tests.replays import ReplayCheck
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 CACHE_VARIABLE = "FUSEWRIGHT_CACHE_DIR"
@@ -51,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fusewright")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files in tests/golden")
     group.addoption("--corpus", action="store_true", help="run every graph of the corpus of models")
+    group.addoption("--replay", action="store_true", help="paste every automatic schedule that a test makes")
     group.addoption(
         "--matrix",
         choices=("some", "all"),
@@ -173,6 +176,25 @@ def every_kernel_compiles(request: pytest.FixtureRequest, compile_check: Compile
     yield
     compile_check.raise_misread()
     compile_check.compile(least=BATCH)
+
+
+@pytest.fixture(scope="session")
+def replay_check(request: pytest.FixtureRequest) -> Iterator[ReplayCheck | None]:
+    """What `--replay` asks for."""
+    if not request.config.getoption("--replay"):
+        yield None
+        return
+    check = ReplayCheck()
+    with check.attached():
+        yield check
+
+
+@pytest.fixture(autouse=True)
+def every_schedule_replays(replay_check: ReplayCheck | None) -> Iterator[None]:
+    """With `--replay`: the printed schedules of a test's automatic kernels make these kernels."""
+    yield
+    if replay_check is not None:
+        replay_check.raise_differing()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import fusewright
 
@@ -24,12 +25,49 @@ def test_import_loads_no_heavy_package() -> None:
 
 
 ALIASES = {"ResizeParams": "PointwiseParams"}
+# Types of annotations, which have no name of their own.
+UNIONS = {"Default", "Planner", "ScalarLike"}
+
+
+def test_objects_print_what_they_are() -> None:
+    """No address: a session shows what a user holds."""
+    with fusewright.FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        size, sizes = x.size(0), fd.define_vector([2, 3])
+        fd.add_output(x + 1.0)
+    inputs = [torch.zeros(4)]
+    kernel = fd.kernels_for(inputs)[0]
+    fd._setup_schedule(inputs)
+    objects = [
+        fd,
+        x,
+        size,
+        sizes,
+        fd.ops,
+        fd.sched,
+        fd.sched.tensors(),
+        fd.sched.compute_pointwise_heuristics(),
+    ]
+    objects += [kernel, kernel.kernel, kernel.code, kernel.kernel.schedule, kernel.kernel.schedule.fusion]
+    objects += [fusewright.default_registry(), *fusewright.default_registry()]
+    objects += [
+        fusewright.FusionCache.get(),
+        fusewright.DeviceMesh([0]),
+        kernel.params,
+        fusewright.described("h200"),
+    ]
+    assert [text for text in map(repr, objects) if " at 0x" in text] == []
+    with fusewright.heuristics({"pointwise": test_objects_print_what_they_are}):
+        assert "pointwise with test_objects_print_what_they_are" in repr(fusewright.default_registry())
+    assert "fd.sched.split(" not in repr(fd.sched)
+    fd.sched.split(fd.sched.tensors()[0], 0, 4)
+    assert "fd.sched.split(" in repr(fd.sched)
 
 
 @pytest.mark.parametrize("name", fusewright.__all__)
 def test_public_name_resolves(name: str) -> None:
     value = getattr(fusewright, name)
-    assert name == "__version__" or value.__name__ == ALIASES.get(name, name)
+    assert name in ("__version__", *UNIONS) or value.__name__ == ALIASES.get(name, name)
     assert name in dir(fusewright)
 
 

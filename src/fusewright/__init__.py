@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fusewright.core.errors import ShapeError as ShapeError
     from fusewright.core.errors import SimulationError as SimulationError
     from fusewright.core.errors import UserError as UserError
+    from fusewright.core.hardware import described as described
     from fusewright.core.op import ElementwiseOp as ElementwiseOp
     from fusewright.core.op import Rule as Rule
     from fusewright.core.op import Spelling as Spelling
@@ -68,9 +69,15 @@ if TYPE_CHECKING:
     from fusewright.host.profile import KernelProfile as KernelProfile
     from fusewright.host.segment_kernels import KernelTensor as KernelTensor
     from fusewright.host.segment_kernels import SegmentKernel as SegmentKernel
+    from fusewright.ir import Fusion as Fusion
+    from fusewright.ir import Pointwise as Pointwise
+    from fusewright.ir import Reduction as Reduction
+    from fusewright.ir import TensorView as TensorView
     from fusewright.ops import register_op as register_op
     from fusewright.ops import registered_op as registered_op
     from fusewright.ops import unregister_op as unregister_op
+    from fusewright.ops.build_elementwise import apply_to_tensor as apply_to_tensor
+    from fusewright.ops.registry import ScalarLike as ScalarLike
     from fusewright.runtime import CompiledKernel as CompiledKernel
     from fusewright.runtime import HardwareInfo as HardwareInfo
     from fusewright.runtime import RtcKernel as RtcKernel
@@ -79,6 +86,7 @@ if TYPE_CHECKING:
     from fusewright.schedulers import ClusterDims as ClusterDims
     from fusewright.schedulers import CompileParams as CompileParams
     from fusewright.schedulers import Cost as Cost
+    from fusewright.schedulers import Default as Default
     from fusewright.schedulers import Facts as Facts
     from fusewright.schedulers import GemmTile as GemmTile
     from fusewright.schedulers import HeuristicParams as HeuristicParams
@@ -88,7 +96,9 @@ if TYPE_CHECKING:
     from fusewright.schedulers import MatMulTileOptions as MatMulTileOptions
     from fusewright.schedulers import MmaMacro as MmaMacro
     from fusewright.schedulers import MmaMacroEncode as MmaMacroEncode
+    from fusewright.schedulers import Planner as Planner
     from fusewright.schedulers import PointwiseParams as PointwiseParams
+    from fusewright.schedulers import PointwiseScheduler as PointwiseScheduler
     from fusewright.schedulers import Proposal as Proposal
     from fusewright.schedulers import ReductionParams as ReductionParams
     from fusewright.schedulers import Registry as Registry
@@ -129,6 +139,7 @@ _EXPORTS = {
     "ConvertedGraph": "fusewright.torch_compile",
     "Cost": "fusewright.schedulers",
     "DataType": "fusewright.core.dtype",
+    "Default": "fusewright.schedulers",
     "DefinitionError": "fusewright.core.errors",
     "DeviceError": "fusewright.core.errors",
     "DeviceMesh": "fusewright.frontend",
@@ -137,6 +148,7 @@ _EXPORTS = {
     "ExecutionOrderError": "fusewright.core.errors",
     "Facts": "fusewright.schedulers",
     "FusewrightError": "fusewright.core.errors",
+    "Fusion": "fusewright.ir",
     "FusionCache": "fusewright.frontend",
     "FusionDefinition": "fusewright.frontend",
     "FusionProfile": "fusewright.host.profile",
@@ -166,8 +178,12 @@ _EXPORTS = {
     "Options": "fusewright.core.options",
     "ParallelType": "fusewright.core.enums",
     "ParamsError": "fusewright.core.errors",
+    "Planner": "fusewright.schedulers",
+    "Pointwise": "fusewright.ir",
     "PointwiseParams": "fusewright.schedulers",
+    "PointwiseScheduler": "fusewright.schedulers",
     "Proposal": "fusewright.schedulers",
+    "Reduction": "fusewright.ir",
     "ReductionParams": "fusewright.schedulers",
     "Registry": "fusewright.schedulers",
     "Reject": "fusewright.schedulers",
@@ -177,6 +193,7 @@ _EXPORTS = {
     "RtcKernel": "fusewright.runtime",
     "Rule": "fusewright.core.op",
     "Scalar": "fusewright.frontend",
+    "ScalarLike": "fusewright.ops.registry",
     "ScanParams": "fusewright.schedulers",
     "Schedule": "fusewright.schedule",
     "ScheduleError": "fusewright.core.errors",
@@ -190,15 +207,18 @@ _EXPORTS = {
     "Spelling": "fusewright.core.op",
     "SupportedVectorization": "fusewright.schedulers",
     "Tensor": "fusewright.frontend",
+    "TensorView": "fusewright.ir",
     "TransposeParams": "fusewright.schedulers",
     "UserError": "fusewright.core.errors",
     "Vector": "fusewright.frontend",
+    "apply_to_tensor": "fusewright.ops.build_elementwise",
     "choice": "fusewright.schedulers",
     "compute_contiguity": "fusewright.frontend",
     "compute_tensor_descriptor": "fusewright.frontend",
     "counts": "fusewright.schedulers",
     "decompositions": "fusewright.torch_compile",
     "default_registry": "fusewright.schedulers",
+    "described": "fusewright.core.hardware",
     "from_dict": "fusewright.core.serialization",
     "from_fx": "fusewright.torch_compile",
     "from_json": "fusewright.core.serialization",

@@ -35,6 +35,10 @@ def gelu_slope(fd, x):
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t)
 
 
+def gelu_erf(fd, x):
+    return 0.5 * x * (1.0 + fd.ops.erf(x * math.sqrt(0.5))) + (1.0 - fd.ops.erf(0.3 * x))
+
+
 def softmax(fd, x):
     e = fd.ops.exp(x - fd.ops.broadcast(fd.ops.max(x, dims=[1]), [False, True]))
     return e / fd.ops.broadcast(fd.ops.sum(e, dims=[1]), [False, True])
@@ -46,6 +50,10 @@ def swish(fd, x):
 
 def torch_gelu(x):
     return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def torch_gelu_erf(x):
+    return torch.nn.functional.gelu(x) + torch.erfc(0.3 * x)
 
 
 def torch_slope(x):
@@ -61,6 +69,7 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
     "gelu": (gelu, torch_gelu, {"logistic2"}, {"tanh"}),
     "gelu, factor last": (gelu_factor_last, torch_gelu, {"logistic2"}, {"tanh"}),
     "gelu's slope": (gelu_slope, torch_slope, {"logistic2"}, {"tanh"}),
+    "gelu by erf": (gelu_erf, torch_gelu_erf, {"half_erfc"}, {"erf"}),
     "softmax": (softmax, lambda x: x.softmax(1), {"exp2_of_product", "reciprocal"}, {"exp", "div"}),
     "silu": (swish, torch_swish, {"logistic2", "exp2_of_product"}, {"silu", "sigmoid", "exp"}),
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
 from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.host.executor import FusionExecutor
-from fusewright.kernel.text import kernel_text
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.schedule import Call, Schedule, TensorRef, replay
@@ -25,6 +23,7 @@ from fusewright.schedulers import apply, default_registry
 from fusewright.schedulers.base import type_name
 from fusewright.segment import Segment
 from tests.integration.cases import CASES, Case, rows_and_columns
+from tests.replays import pasted, same_kernel
 
 SEGMENTED = Case("rows_and_columns", rows_and_columns, ((50, 70),), torch.exp)
 FUSIONS = [*CASES, SEGMENTED]
@@ -42,13 +41,6 @@ def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
     ]
 
 
-def _same_kernel(schedule: Schedule, kernel: CompiledKernel) -> None:
-    lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
-    limited = replace(lowered.kernel, max_registers=kernel.register_limit or 0)  # which no primitive sets
-    assert kernel_text(limited) == kernel_text(kernel.kernel)
-    assert print_kernel(limited).text == kernel.full_text
-
-
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
 def test_printed_schedule(case: Case) -> None:
     """Each kernel of a definition has the schedule that the definition prints, and no other."""
@@ -57,7 +49,7 @@ def test_printed_schedule(case: Case) -> None:
     program = leaf.executor.compile(inputs)
     text = fd.schedule_for(inputs)
     fd._setup_schedule(inputs)
-    _function(text)(fd)
+    pasted(text)(fd)
     assert fd.sched.to_python() == text
     assert fd._open_schedule is not None
     written = fd._open_schedule.finished()
@@ -66,7 +58,7 @@ def test_printed_schedule(case: Case) -> None:
     assert [index for index, _ in written.by_index] == sorted(kernels)
     for index, own in written.by_index:
         assert isinstance(own, FinishedSchedule)
-        _same_kernel(own.schedule, kernels[index])
+        same_kernel(own.schedule, kernels[index])
 
 
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
@@ -77,7 +69,7 @@ def test_replayed_trace(case: Case) -> None:
         original.complete()
         again = replay(segment.fusion, original.trace())
         assert again.trace() == original.trace()
-        _same_kernel(again, kernel)
+        same_kernel(again, kernel)
 
 
 def test_every_scheduler_that_makes_kernels_is_covered() -> None:
@@ -93,7 +85,7 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
     edited = kernel.schedule_text.replace(", 128)", ", 64)")
     assert edited != kernel.schedule_text
     schedule = Schedule(segment.fusion)
-    _function(edited)(SimpleNamespace(sched=schedule))
+    pasted(edited)(SimpleNamespace(sched=schedule))
     lowered = lower(schedule.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
     assert print_kernel(lowered.kernel).text != kernel.full_text
 
@@ -110,8 +102,8 @@ def test_a_line_added_to_a_printed_schedule_moves_no_name(name: str) -> None:
         first_load[0], f"{first_load[0]}    fd.sched.cache_after({first_load[1]})\n"
     )
     original, schedule = Schedule(segment.fusion), Schedule(segment.fusion)
-    _function(kernel.schedule_text)(SimpleNamespace(sched=original))
-    _function(edited)(SimpleNamespace(sched=schedule))
+    pasted(kernel.schedule_text)(SimpleNamespace(sched=original))
+    pasted(edited)(SimpleNamespace(sched=schedule))
     number = int(first_load[1][1:])
     others = [
         call for call in schedule.trace() if call.args != (TensorRef(number),) or call.method != "cache_after"
@@ -123,15 +115,8 @@ def test_a_member_named_like_a_keyword_prints_as_python() -> None:
     segment, _ = scheduled(next(c for c in CASES if c.name == "layer_norm"))[0]
     schedule, again = Schedule(segment.fusion), Schedule(segment.fusion)
     schedule.set_memory_type(schedule.tensor(0), MemoryType.global_)
-    _function(schedule.to_python())(SimpleNamespace(sched=again))
+    pasted(schedule.to_python())(SimpleNamespace(sched=again))
     assert again.trace() == schedule.trace()
-
-
-def _function(text: str) -> Callable[[Any], None]:
-    names: dict[str, Any] = {}
-    exec("from fusewright import *", names)
-    exec(text, names)
-    return names["schedule"]  # type: ignore[no-any-return]
 
 
 def _renumbered(value: Any, last: int) -> Any:
@@ -149,4 +134,4 @@ def test_a_trace_belongs_to_its_fusion() -> None:
         fd.add_output(x + 1.0)
     ((_, kernel),) = scheduled(next(c for c in CASES if c.name == "softmax_5x1000"))
     with pytest.raises(RuntimeError, match=r"there is no tensor T\d+ in this fusion"):
-        _function(kernel.schedule_text)(SimpleNamespace(sched=Schedule(fd._finished().fusion)))
+        pasted(kernel.schedule_text)(SimpleNamespace(sched=Schedule(fd._finished().fusion)))

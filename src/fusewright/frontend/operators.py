@@ -42,6 +42,9 @@ class Operators(OperatorMethods):
     def __dir__(self) -> list[str]:
         return list(OPS)
 
+    def __repr__(self) -> str:
+        return f"<fd.ops: {len(OPS)} operations, which dir(fd.ops) lists>"
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 

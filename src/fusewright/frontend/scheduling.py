@@ -50,6 +50,11 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
     def __init__(self, fd: FusionDefinition) -> None:
         self._fd = fd
 
+    def __repr__(self) -> str:
+        """What was scheduled so far, as Python."""
+        user = self._fd._open_schedule
+        return "<fd.sched: no schedule is open>" if user is None else user.to_python()
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:

@@ -461,6 +461,8 @@ class Fusion:
     def __str__(self) -> str:
         return fusion_text(self)
 
+    __repr__ = __str__
+
     # ---- copying
 
     def clone(self) -> tuple[Fusion, dict[Val, Val]]:

@@ -1,9 +1,9 @@
 """Rows that kernels use for others where what follows is rounded to a narrower type; no definition has them.
 
-Each is one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
-operand x and a factor c: at most 4 + 1.1 |xc| of `exp2_of_product`, 8 + 1.1 |xc| of `logistic2`. Results
-below 2^-126 are 0.
-The powers are of 2, since those of e take a factor, which the factor c of the product takes in.
+Each takes one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
+operand x, a factor c, and e = |xc|: at most 4 + 1.1 e of `exp2_of_product`, 8 + 1.1 e of `logistic2`, and
+40 + 2.2 e^2 of `half_erfc`. Results below 2^-126 are 0. The powers are of 2, since those of e take a factor,
+which the factor c of the product takes in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 
-__all__ = ["EXP2_OF_PRODUCT", "LOGISTIC2"]
+__all__ = ["EXP2_OF_PRODUCT", "HALF_ERFC", "LOGISTIC2"]
 
 
 def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
@@ -24,6 +24,10 @@ def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
 
 def _logistic2(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return 1 / (1 + torch.exp2(x * factor))
+
+
+def _half_erfc(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return torch.erfc(x * factor) / 2
 
 
 def _row(name: str, spelling: Spelling) -> ElementwiseOp:
@@ -45,3 +49,5 @@ LOGISTIC2 = _row(
         slots=18,
     ),
 )
+#: erfc(x c) / 2, half of 1 + erf(x) for c = -1
+HALF_ERFC = _row("half_erfc", Spelling("fw::half_erfc({0} * {1})", _half_erfc, ("half_erfc",), slots=32))

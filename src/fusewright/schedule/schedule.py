@@ -112,6 +112,10 @@ class Schedule:
         self._nodes = set(self.fusion.nodes)
         self._by_number = {tensor.number: tensor for tensor in self.fusion.tensors()}
 
+    def __repr__(self) -> str:
+        """The primitives called so far, as Python."""
+        return self.to_python()
+
     # ---- looking
 
     def tensors(self) -> list[TensorView]:

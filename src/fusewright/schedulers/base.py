@@ -153,6 +153,13 @@ class Scheduler(Protocol):
         ...
 
 
+class BuiltInScheduler:
+    """What the schedulers of this package have in common: they print as what makes them."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
 Space = TypeVar("Space")
 _PACKAGE = __name__.rpartition(".")[0] + "."
 

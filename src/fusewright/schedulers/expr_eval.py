@@ -13,7 +13,7 @@ from fusewright.ir.node import LibraryCall, Node
 from fusewright.ir.value import TensorView
 from fusewright.rewrite.split_k import is_plain_product, split_k
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Part, Planner, Proposal, Reject, Rewrite
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Proposal, Reject, Rewrite
 from fusewright.schedulers.contraction import ContractionCost, Product, is_contraction, product_of
 from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.schedulers.params import HeuristicParams
@@ -24,7 +24,7 @@ from fusewright.schedulers.sizes import power_of_two_at_most
 LEAST_PART = 512
 
 
-class ExprEvalScheduler:
+class ExprEvalScheduler(BuiltInScheduler):
     """Takes a fusion of one node that torch computes: one of a library, or an update where no kernel may be.
 
     There is no kernel, so nothing to schedule.

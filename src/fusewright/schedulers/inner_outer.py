@@ -21,7 +21,7 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.inner_outer_space import InnerOuterSpace, Side, inner_outer_space
 from fusewright.schedulers.io import (
@@ -70,7 +70,7 @@ _BINDINGS = (
 _LAST_BINDINGS = (*_BINDINGS[:_STEPS], ParallelType.block_x, ParallelType.unroll)
 
 
-class InnerOuterScheduler:
+class InnerOuterScheduler(BuiltInScheduler):
     """Accepts reductions of the rows, the columns, or all of one domain, and elementwise work around them."""
 
     type = SchedulerType.inner_outer

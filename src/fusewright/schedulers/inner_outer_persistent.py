@@ -25,7 +25,7 @@ from fusewright.core.hardware import (
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import held_tensors, recompute, times_computed
@@ -83,7 +83,7 @@ SPEED = 0.85
 MAX_GROWTH = 4
 
 
-class InnerOuterPersistentScheduler:
+class InnerOuterPersistentScheduler(BuiltInScheduler):
     """Accepts reductions along memory whose results meet the row again, beside reductions of columns."""
 
     type = SchedulerType.inner_outer_persistent

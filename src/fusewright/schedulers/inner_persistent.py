@@ -26,6 +26,7 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
+    BuiltInScheduler,
     Cost,
     Facts,
     Part,
@@ -112,7 +113,7 @@ SHORT_ROW_BLOCK = 128
 MAX_GROWTH = 4
 
 
-class InnerPersistentScheduler:
+class InnerPersistentScheduler(BuiltInScheduler):
     """Accepts reductions along memory whose results meet the reduced dimension again."""
 
     type = SchedulerType.inner_persistent

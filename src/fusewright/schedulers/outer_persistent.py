@@ -22,6 +22,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
+    BuiltInScheduler,
     Facts,
     Part,
     Planner,
@@ -69,7 +70,7 @@ HELD_SECONDS = 0.5e-6
 MAX_GROWTH = 4
 
 
-class OuterPersistentScheduler:
+class OuterPersistentScheduler(BuiltInScheduler):
     """Accepts reductions across memory whose results meet the reduced dimension again."""
 
     type = SchedulerType.outer_persistent

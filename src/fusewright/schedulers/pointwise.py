@@ -29,7 +29,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import Cost, Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Cost, Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import (
     BESIDE_OTHERS,
     LATENCY_SECONDS,
@@ -64,7 +64,7 @@ MAX_ACCESSES_IN_FLIGHT = 4
 _LAUNCH = LaunchParams(bdimx=THREADS)
 
 
-class PointwiseScheduler:
+class PointwiseScheduler(BuiltInScheduler):
     """Accepts fusions without reductions in which all tensors have the dimensions of one output."""
 
     type = SchedulerType.pointwise

@@ -26,6 +26,7 @@ from fusewright.ir.value import TensorView
 from fusewright.rewrite.chunks import can_be_chunked, chunked_reduction
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
+    BuiltInScheduler,
     Facts,
     Part,
     Planner,
@@ -76,7 +77,7 @@ MIN_OUTER_STEPS = 2
 CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
 
 
-class ReductionScheduler:
+class ReductionScheduler(BuiltInScheduler):
     """Accepts reductions that do not depend on each other, of which nothing is broadcast back."""
 
     type = SchedulerType.reduction

@@ -44,6 +44,10 @@ class Registry:
         """The scheduler of this type, or of the type of this name. OptionError if there is none."""
         return self.current[self._position(type_)]
 
+    def __repr__(self) -> str:
+        """Its schedulers in the order in which they are asked, with the heuristics of a user."""
+        return f"Registry({', '.join(map(_told, self.current))})"
+
     def __iter__(self) -> Iterator[Scheduler]:
         return iter(self.current)
 
@@ -204,3 +208,9 @@ _MEMBERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "prepare": ("a method (fusion)", callable),
     "apply": ("a method (schedule, params)", callable),
 }
+
+
+def _told(scheduler: Scheduler) -> str:
+    """Its name, with the heuristics that were added to it."""
+    added = [getattr(heuristic, "__qualname__", repr(heuristic)) for heuristic in heuristics_of(scheduler)]
+    return f"{type_name(scheduler.type)} with {', '.join(added)}" if added else type_name(scheduler.type)

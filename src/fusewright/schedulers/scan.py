@@ -32,6 +32,7 @@ from fusewright.ir.value import TensorView
 from fusewright.rewrite.chunks import can_be_chunked, chunked_scan
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
+    BuiltInScheduler,
     Cost,
     Facts,
     Part,
@@ -105,7 +106,7 @@ class ScanSpace:
         return self.scanned if self.is_inner else self.iteration[-1]
 
 
-class ScanScheduler:
+class ScanScheduler(BuiltInScheduler):
     """Accepts fusions of elementwise work and scans along one dimension of all of their tensors."""
 
     type = SchedulerType.scan

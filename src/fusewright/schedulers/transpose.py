@@ -38,7 +38,7 @@ from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.banks import padding
-from fusewright.schedulers.base import Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import (
     Ports,
@@ -219,7 +219,7 @@ def assumable(fusion: Fusion, groups: _Groups, params: TransposeParams) -> tuple
     return tuple(a for a in axes if isinstance(a.extent, Symbol) and a not in others[:1])
 
 
-class TransposeScheduler:
+class TransposeScheduler(BuiltInScheduler):
     """Accepts fusions without reductions whose tensors are contiguous along at least two dimensions."""
 
     type = SchedulerType.transpose

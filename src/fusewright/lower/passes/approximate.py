@@ -8,7 +8,8 @@
     t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
     h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
 
-Exponentials, 1 + tanh, 1 - tanh^2, sigmoid and silu become one special function, or two, of the machine;
+Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid and silu become a few instructions about one special
+function of the machine, or two;
 many quotients of one divisor become products with its reciprocal. Rounding to a half, a bfloat16 or eight
 bits is off by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most (`ops.approximate`, docs/accuracy.md). What
 follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type: no
@@ -26,7 +27,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, LOGISTIC2
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import ZERO, as_int, const
 
@@ -36,11 +37,13 @@ ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m
 MIN_QUOTIENTS = 4
 
 _LOG2_E = math.log2(math.e)
-_ADD, _SUB, _MUL, _EXP, _TANH, _SIGMOID, _SILU, _RECIPROCAL = (
-    ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "tanh", "sigmoid", "silu", "reciprocal")
+_ADD, _SUB, _MUL, _EXP, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "tanh", "erf", "sigmoid", "silu", "reciprocal")
 )
+#: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
+_HALVES = {_TANH: (LOGISTIC2, -2 * _LOG2_E), _ERF: (HALF_ERFC, -1.0)}
 _QUOTIENTS = frozenset({ELEMENTWISE["div"], ELEMENTWISE["truediv"]})
-_FUNCTIONS = frozenset({_EXP, _TANH, _SIGMOID, _SILU, *_QUOTIENTS})
+_FUNCTIONS = frozenset({_EXP, _TANH, _ERF, _SIGMOID, _SILU, *_QUOTIENTS})
 
 
 def approximate(kernel: k.Kernel) -> k.Kernel:
@@ -112,11 +115,6 @@ class _Definitions:
     def register_of(self, op: ElementwiseOp, args: tuple[k.Operand, ...]) -> k.Ref | None:
         """A register that holds op(args)."""
         return next((ref for ref, made in self._made.items() if made.op is op and made.args == args), None)
-
-    def tanh_of(self, operand: k.Operand) -> k.Operand | None:
-        """u where the operand is tanh(u)."""
-        found = self.of(operand, _TANH)
-        return found[0] if found is not None else None
 
 
 def _both_orders(args: tuple[k.Operand, ...] | None) -> Sequence[tuple[k.Operand, k.Operand]]:
@@ -240,29 +238,36 @@ class _Pass:
             sigmoid = self._register(made, row, x, scale)
             return [*made, dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], sigmoid))]
         if stmt.op is _ADD:
-            for one, t in _both_orders(stmt.args):
-                if _constant(one) == 1 and (u := known.tanh_of(t)) is not None:
-                    half = self._half_of_one_plus_tanh(made, known, u)
-                    self.scaled.add(stmt.dst)
-                    return [*made, dataclasses.replace(stmt, op=_MUL, args=(_number(2), half))]
+            for one, curve in _both_orders(stmt.args):
+                if _constant(one) == 1 and (half := self._half(made, known, curve, 1)) is not None:
+                    return self._scaled_by(2, half, stmt, made)
         if stmt.op is _SUB and _constant(stmt.args[0]) == 1:
+            if (half := self._half(made, known, stmt.args[1], -1)) is not None:
+                return self._scaled_by(2, half, stmt, made)
             # 1 - t^2 = (1 + t) (1 - t), both of them from p = (1 + t) / 2.
             square = known.of(stmt.args[1], _MUL)
             if square is not None and square[0] == square[1]:
-                u = known.tanh_of(square[0])
-                if u is not None:
-                    p = self._half_of_one_plus_tanh(made, known, u)
+                p = self._half(made, known, square[0], 1)
+                if p is not None:
                     rest = self._register(made, _SUB, p, self._register(made, _MUL, p, p))
-                    self.scaled.add(stmt.dst)
-                    return [*made, dataclasses.replace(stmt, op=_MUL, args=(_number(4), rest))]
+                    return self._scaled_by(4, rest, stmt, made)
         if stmt.op is _MUL:
             return self._product(stmt, known)
         return None
 
-    def _half_of_one_plus_tanh(self, made: list[k.Stmt], known: _Definitions, u: k.Operand) -> k.Ref:
-        factor, x = known.scaled(u)
-        scale = _number(-2 * _LOG2_E * factor)
-        return known.register_of(LOGISTIC2, (x, scale)) or self._register(made, LOGISTIC2, x, scale)
+    def _half(self, made: list[k.Stmt], known: _Definitions, curve: k.Operand, sign: int) -> k.Ref | None:
+        """Half of 1 + curve, or of 1 - curve, where that is a function of `_HALVES`."""
+        for op, (row, scale) in _HALVES.items():
+            found = known.of(curve, op)
+            if found is not None:
+                factor, x = known.scaled(found[0])
+                args = (x, _number(sign * scale * factor))
+                return known.register_of(row, args) or self._register(made, row, *args)
+        return None
+
+    def _scaled_by(self, factor: float, half: k.Ref, stmt: k.Compute, made: list[k.Stmt]) -> list[k.Stmt]:
+        self.scaled.add(stmt.dst)
+        return [*made, dataclasses.replace(stmt, op=_MUL, args=(_number(factor), half))]
 
     def _product(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
         """(a x) (b y) as (a b) (x y) for powers of two, where that is exact and takes less."""
