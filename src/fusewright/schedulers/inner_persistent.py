@@ -94,14 +94,14 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
-# Rows that are copied ahead: the threads of a block, and the vectors of each in a chunk, the largest that
-# leaves room for a part of the next row first (chunks of 16 and of 8 KiB; an H200).
-STREAM_THREADS, STREAM_BATCHES = 512, (2, 1)
+# Rows that are copied ahead: the threads of a block, and the vectors of each in a chunk, of which the first
+# that leaves room for a part of the next row is taken.
+STREAM_THREADS, STREAM_BATCHES = 512, (4, 2, 1)
 # The mbarriers of a stage, and what shared memory loses for their alignment.
 STAGE_BYTES = 32
-# Bytes of a row from which on too few rows fit into an SM's registers for one to be loaded while another is
-# stored (an H200).
-STREAMED_BYTES = 64 * 1024
+# Elements of a row from which on an SM has one block that holds it in registers, and loads nothing meanwhile:
+# where reductions follow from each other, and otherwise (softmax, RMS norm and softmax backward on an H200).
+STREAMED_LENGTH, STREAMED_LENGTH_OF_ONE = 32768, 49152
 # Rows for each block below which there is nothing to copy ahead of.
 STREAMED_ROWS = 4
 # Of a copy's speed: softmax of 4096x32768, 2048x65536 and 2048x98304 bfloat16 reaches 0.90, 0.86, 0.84.
@@ -223,7 +223,7 @@ class _Planner:
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
-            again = self._passes * (L2_READ_COST if in_l2 else 1.0)
+            again = self.chain * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         if params.circular_stages:
@@ -254,9 +254,16 @@ class _Planner:
         return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
-    def _passes(self) -> int:
-        """How often a row is read again that is not held."""
+    def chain(self) -> int:
+        """The most reductions of which each depends on the one before: how often a row that is not held is
+        read again.
+        """
         return _longest_chain(self.fusion)
+
+    @cached_property
+    def reads_more(self) -> bool:
+        """Whether inputs are read along the row that all rows have in common."""
+        return any(not self.space.is_full(access) for access in self.space.loads)
 
     @cached_property
     def _has_welford(self) -> bool:
@@ -365,10 +372,10 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
 def _streamed(
     rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """Rows that are copied ahead, if they fit, with a chunk of the next row at least."""
+    """Rows that are copied ahead, if they fit, and part of the next row."""
     if hardware.compute_capability < BULK_COPIES_SINCE or rows < hardware.sm_count * STREAMED_ROWS:
         return None
-    if length * planner.projected.at_once < STREAMED_BYTES:
+    if length < (STREAMED_LENGTH if planner.chain > 1 else STREAMED_LENGTH_OF_ONE):
         return None
     each = planner.stream_bytes(width)
     if each is None:
@@ -378,7 +385,8 @@ def _streamed(
         chunk = STREAM_THREADS * batches * width
         stages = room // (chunk * each + STAGE_BYTES)
         chunks = ceil_div(length, chunk)
-        if stages > chunks:
+        # What else is read at every element comes from L2, in wide chunks rather than ahead.
+        if stages >= chunks + (not planner.reads_more):
             break
     else:
         return None
