@@ -138,14 +138,12 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> No
     params.validate(DESCRIBED["h200"])
 
 
-def test_what_rows_have_in_common_is_loaded_ahead() -> None:
+def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     """The states of a variance are three, of which nobody reads the count; a constant row has no guards."""
     with FusionDefinition() as fd:
         x, w = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True)
         variance, mean = fd.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
         fd.add_output((x - mean) * fd.ops.rsqrt(variance + 1e-5) * w)
-    fusion = fd._finished().fusion
-    canonicalize(fusion)
     params = replace(
         params_of(4, sizes=(512,)),
         lparams=LaunchParams(bdimx=32),
@@ -153,12 +151,11 @@ def test_what_rows_have_in_common_is_loaded_ahead() -> None:
         warp_specialized=True,
         persistent_blocks=2,
     )
-    schedule, inputs = Schedule(fusion), [torch.randn(5, 512), torch.randn(512)]
-    SCHEDULER.apply(schedule, params)
-    assert any(tensor.prefetched for tensor in schedule.tensors())
-    (result,) = run(schedule, inputs)
+    inputs = [torch.randn(5, 512, device=target), torch.randn(512, device=target)]
+    (result,) = fd.execute(inputs, schedules={0: params})
     expected = torch.nn.functional.layer_norm(inputs[0], (512,), inputs[1], eps=1e-5)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert "T1_relabel_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
 
 
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
