@@ -108,5 +108,5 @@ def bound_of(row: str, dtype: str) -> float:
 APPROXIMATE_BOUNDS: Mapping[str, tuple[float, float]] = {
     "exp2_of_product": (4, 1.1),
     "logistic2": (8, 1.1),
-    "half_erfc": (40, 2.2),
+    "half_erfc": (48, 3),
 }

@@ -95,8 +95,8 @@ def cross_entropy_both(fd: FusionDefinition, logits: Handle, target: Handle) -> 
     found = fd.ops.take_along_axis(shifted, where, 1)
     loss = fd.ops.squeeze(fd.ops.log(total) - found, [1])
     classes = fd.ops.iota(fd.ops.size(logits, 1))
-    hit = fd.ops.eq(fd.ops.broadcast(classes, [True, False]), where)
-    gradient = (e / total - fd.ops.where(hit, 1.0, 0.0)) / fd.ops.size(logits, 0)
+    hit = as_float(fd, fd.ops.eq(fd.ops.broadcast(classes, [True, False]), where))
+    gradient = (e / total - hit) / as_float(fd, fd.ops.size(logits, 0))
     return [loss, *rounded(fd, gradient)]
 
 

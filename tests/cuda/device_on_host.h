@@ -161,6 +161,9 @@ alignas(128) inline unsigned char fw_smem[1 << 18];
 
 inline void __syncthreads() { host::wait_at(host::AT_BLOCK_BARRIER); }
 inline void __threadfence() {}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits) {
+  return unsigned(((unsigned long long)high << 32 | low) >> (bits & 31));
+}
 inline int __syncthreads_or(int vote) {
   host::votes = 0;
   __syncthreads();

@@ -232,6 +232,30 @@ def test_block_reduce_over_every_set_of_axes(tmp_path: Path, symmetric: str) -> 
     assert library.wrong_results_of_constant_shape() == 0
 
 
+_CHECK_WINDOW = """
+template <class T, int N> int wrong() {
+  int errors = 0;
+  for (int offset = 0; offset < N; ++offset) {
+    alignas(32) T from[2 * N], to[N];
+    for (int i = 0; i < 2 * N; ++i) from[i] = T(i + 1);
+    fw::window<N>(to, from, offset);
+    for (int i = 0; i < N; ++i) errors += to[i] != T(offset + i + 1);
+  }
+  return errors;
+}
+extern "C" int wrong_windows() {
+  return wrong<char, 2>() + wrong<char, 4>() + wrong<char, 16>() + wrong<short, 2>() + wrong<short, 8>() +
+         wrong<int, 2>() + wrong<int, 4>() + wrong<long long, 2>();
+}
+"""
+
+
+@needs_compiler
+def test_window_from_every_place(tmp_path: Path) -> None:
+    text = "".join(map(snippets.text, snippets.closure(["window"])))
+    assert build(text + _CHECK_WINDOW, tmp_path).wrong_windows() == 0
+
+
 _CHECK_BLOCK_SCAN = """
 // Combines in one order only: two strings of digits, one after the other.
 struct Text {

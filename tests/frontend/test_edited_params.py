@@ -53,12 +53,14 @@ def run_edited(kind: str, edits: dict[str, Any]) -> FusionDefinition:
     ("pointwise", {"lparams.bdimx": 64}, (64, 1)),
     ("pointwise", {"lparams.bdimx": 100}, (100, 1)),
     ("pointwise", {"vectorization_factor": 2, "unroll_factor_inner": 3}, (128, 1)),
+    ("pointwise", {"unaligned_inputs": (0,)}, (128, 1)),
     ("inner", {"lparams.bdimx": 256}, (256, 1)),
     ("inner", SEVERAL_ROWS | {"lparams.bdimy": 2}, (64, 2)),
     ("inner", {"unroll_factor_inner_reduction": 3, "vectorize_inner_reduction": False}, (64, 1)),
     ("outer", {"lparams.bdimx": 16, "lparams.bdimy": 8}, (16, 8)),
     ("softmax", SEVERAL_ROWS | {"lparams.bdimy": 2}, (256, 2)),
     ("softmax", {"vectorize_inner_reduction": False}, (256, 1)),
+    ("softmax", {"shift_rows": True, "lparams.bdimx": -1}, ("32*((i1 + 2) // 128) + 32", 1)),
     ("softmax", {"batches_per_block_inner_reduction": 0, "project_persistent_buffers": True}, (256, 1)),
 ])  # fmt: skip
 def test_sensible_changes_run(kind: str, edits: dict[str, Any], block: tuple[int, int]) -> None:
@@ -73,6 +75,7 @@ def test_sensible_changes_run(kind: str, edits: dict[str, Any], block: tuple[int
     ("pointwise", {"lparams.bdimz": 65}, "`lparams.bdimz`: expected 1 to 64, or -1, got 65"),
     ("pointwise", {"vectorization_factor": 3},
      "`vectorization_factor`: Vectorization factor must be a power of 2"),
+    ("pointwise", {"unaligned_inputs": (1,)}, "`unaligned_inputs.0.`: expected the position of"),
     ("pointwise", {"vectorization_factor": 32}, "`vectorization_factor`: expected 1 to 16, got 32"),
     ("pointwise", {"unroll_factor_inner": 0}, "`unroll_factor_inner`: expected 1 to 128, got 0"),
     ("pointwise", {"break_point": -1}, "`break_point`: expected 0 or more, got -1"),

@@ -176,7 +176,6 @@ ONE_VALUE = {
     "device",
     "include_paths",
     *[
-        "schedule_3d",
         "flip_grid",
         "split_grid_dim_inner_reduction",
         "split_grid_dim_iter_dom_inner",

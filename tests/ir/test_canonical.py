@@ -123,6 +123,7 @@ TENSORS: dict[str, Change] = {
     "prefetched": lambda t: setattr(t, "prefetched", True),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),
+    "unaligned": lambda t: setattr(t, "unaligned", True),
 }
 AXES: dict[str, Change] = {
     "extent": lambda t: _axis(t, extent=N),

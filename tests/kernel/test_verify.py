@@ -29,6 +29,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     ScalarParam,
     ScalarRef,
@@ -36,6 +37,7 @@ from fusewright.kernel.ir import (
     Space,
     Stmt,
     TensorParam,
+    Window,
     WorkspaceParam,
     index_symbol,
 )
@@ -209,6 +211,14 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
     "divergent scan": (
         [Alloc(A), Alloc(B), If(lt(T, 3), (BlockScan(SUM, (at(A),), (at(A),), (at(B),), BX, ()),))],
         "not all threads arrive here: `threadIdx.x < 3`",
+    ),
+    "misalignment of another range": (
+        [LetMisalignment(symbol("beyond", lo=0, hi=8), OUT.buffer, 8)],
+        "beyond is not declared to lie in [0, 7]",
+    ),
+    "window from a place that may lie beyond it": (
+        [Alloc(WIDE), Window(at(WIDE), at(WIDE), T, 4)],
+        "the offset threadIdx.x is not known to lie in [0, 3]",
     ),
     "varying extent": ([For(K, T, ())], "the extent threadIdx.x differs between threads"),
     "condition that is a number": ([If(N, ())], "the condition n is not boolean"),

@@ -71,7 +71,18 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
     "gelu's slope": (gelu_slope, torch_slope, {"logistic2"}, {"tanh"}),
     "gelu by erf": (gelu_erf, torch_gelu_erf, {"half_erfc"}, {"erf"}),
     "softmax": (softmax, lambda x: x.softmax(1), {"exp2_of_product", "reciprocal"}, {"exp", "div"}),
-    "silu": (swish, torch_swish, {"logistic2", "exp2_of_product"}, {"silu", "sigmoid", "exp"}),
+    "quotients of a size and of a constant": (
+        lambda fd, x: x / fd.ops.cast(fd.ops.size(x, 0), DataType.Float) / 3.0,
+        lambda x: x / x.shape[0] / 3.0,
+        {"reciprocal"},
+        {"div"},
+    ),
+    "silu": (
+        swish,
+        torch_swish,
+        {"approximate_silu", "logistic2", "exp2_of_product"},
+        {"silu", "sigmoid", "exp"},
+    ),
 }
 
 

@@ -63,3 +63,16 @@ def test_a_call_passes_what_its_sizes_make():
         torch.testing.assert_close(result, given.permute(1, 0, 2) * 2)
     [made] = fd._finished().executor.last_program.kernels
     assert any(isinstance(p, k.ScalarParam) and p.divisor is not None for p in made.kernel.params)
+
+
+def test_kernels_of_one_launch_bring_their_own() -> None:
+    with FusionDefinition() as fd:
+        given = [fd.define_tensor([-1, -1, -1], contiguity=True) for _ in range(2)]
+        for x in given:
+            fd.add_output(fd.ops.permute(x, [1, 0, 2]) * 2.0)
+    for rows in (3, 4):  # sizes that have not changed are constants
+        inputs = [torch.randn(rows, 5 * rows, 8 * rows), torch.randn(7 * rows, rows, 24 * rows)]
+        for x, result in zip(inputs, fd.execute(inputs)):
+            torch.testing.assert_close(result, x.permute(1, 0, 2) * 2)
+    [made] = fd._finished().executor.last_program.kernels
+    assert {p.name for p in made.kernel.params if isinstance(p, k.ScalarParam)} >= {"p0.over0", "p1.over0"}

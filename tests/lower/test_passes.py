@@ -214,6 +214,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "fill with neutral elements",
         "bring loads forward",
         "read repeated registers",
+        "separate edges",
         "hoist invariants",
         "round in registers",
         "hold rows",

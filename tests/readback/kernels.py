@@ -36,6 +36,7 @@ from fusewright.kernel.ir import (
     InitMbarriers,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Ref,
     Role,
@@ -44,6 +45,7 @@ from fusewright.kernel.ir import (
     Scatter,
     Space,
     Wait,
+    Window,
     operand_dtype,
     walk,
 )
@@ -152,6 +154,25 @@ def _let_value(reader: Reader, stmt: LetValue, lines: Lines) -> None:
     check_operand(reader.names, value[3][0], stmt.value, operand_dtype(stmt.value))
     reader.names.index(value[3][1], stmt.extent)
     reader.names.define(name, kind, stmt.symbol)
+
+
+def _let_misalignment(reader: Reader, stmt: LetMisalignment, lines: Lines) -> None:
+    const, kind, name, count, value = lines.take("declare").parts
+    if not const or kind != reader.index or count is not None or value is None:
+        raise Mismatch(f"no constant {stmt.symbol.name}")
+    if value[:3] != ("call", "fw::misalignment", (stmt.width,)) or len(value[3]) != 1:
+        raise Mismatch(f"no misalignment in vectors of {stmt.width}")
+    check_address(reader.names, value[3][0], Ref(stmt.buffer, ZERO))
+    reader.names.define(name, kind, stmt.symbol)
+
+
+def _window(reader: Reader, stmt: Window, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::window", (stmt.width,)) or len(e[3]) != 3:
+        raise Mismatch(f"no window of {stmt.width} elements")
+    check_address(reader.names, e[3][0], stmt.dst)
+    check_address(reader.names, e[3][1], stmt.src)
+    reader.names.index(e[3][2], stmt.offset)
 
 
 def _for(reader: Reader, stmt: For, lines: Lines) -> None:
@@ -410,10 +431,12 @@ STATEMENTS: Readers = {
     Alloc: _alloc,
     Let: _let,
     LetValue: _let_value,
+    LetMisalignment: _let_misalignment,
     For: _for,
     If: _if,
     Bind: _bind,
     Copy: _copy,
+    Window: _window,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,

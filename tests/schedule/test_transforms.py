@@ -46,6 +46,23 @@ def test_split_and_merge(schedule, t1):
     assert shape(t1) == "i7 i5 i2 r8"
 
 
+def test_shifted_split_has_room_for_a_vector_more(schedule, t1):
+    schedule.shifted_split(t1, -1, 4, schedule.tensor(0))
+    assert shape(t1) == "i8 i8 r3 r4"
+    split = t1.loop[-1].definition
+    assert split.rows == (t1.logical[1], t1.logical[0])
+    assert [as_int(stride) for stride in split.strides] == [8, 64]
+
+
+def test_shifted_split_follows_rows_of_memory(schedule, t1):
+    with pytest.raises(ScheduleError, match="the axis is not what lies along the rows of T0"):
+        schedule.shifted_split(t1, 1, 4, schedule.tensor(0))
+    with pytest.raises(ScheduleError, match="T1 has no dimension in global memory for each of T1"):
+        schedule.shifted_split(t1, -1, 4, t1)
+    with pytest.raises(ScheduleError, match="a power of two"):
+        schedule.shifted_split(t1, -1, 6, schedule.tensor(0))
+
+
 def test_merge_of_axes_apart(schedule, t1):
     schedule.split(t1, 0, 2)
     schedule.merge(t1, 0, 2)

@@ -11,10 +11,12 @@ import torch
 from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.cuda.nvrtc import Resources
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.rewrite import canonicalize
+from fusewright.runtime.launch_sizes import LaunchShape, check_resident
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
     InnerOuterPersistentParams,
@@ -146,3 +148,36 @@ def test_prefetch_stands_in_a_loop() -> None:
         schedule.parallelize(tensor, 1, ParallelType.block_x)
     with pytest.raises(ScheduleError, match="is inlined into no serial loop"):
         lowered(schedule)
+
+
+@pytest.mark.parametrize("params", [params_of(1, 4, 3, 2, 2, columns_a_thread=2), params_of(2, 4, 5, 1, 1)])
+def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> None:
+    """Welford's of rows, of which nothing reads the count, and of columns."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        mean, squares, _ = fd.ops.welford(x, [1])
+        fd.add_output((x - fd.ops.broadcast(mean, [False, True])) * fd.ops.broadcast(squares, [False, True]))
+        for state in fd.ops.welford(x, [0]):
+            fd.add_output(state)
+    fusion, value = fd._finished().fusion, torch.randn(23, 200)
+    canonicalize(fusion)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    found, exact = run(schedule, [value]), value.double()
+    squares_ = exact.var(1, correction=0, keepdim=True) * 200
+    torch.testing.assert_close(
+        found[0].double(), (exact - exact.mean(1, keepdim=True)) * squares_, rtol=1e-4, atol=1e-3
+    )
+    torch.testing.assert_close(found[1].double(), exact.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[2].double(), exact.var(0, correction=0) * 23, rtol=1e-4, atol=1e-4)
+
+
+def test_proposals_fit_the_gpu() -> None:
+    """All blocks are resident at once, whatever the sizes, within the limits of a block."""
+    fusion = backward()
+    for shape in ((16384, 4096), (8192, 8192), (100_000, 1), (100_000, 3), (5, 4096), (4096, 4095), (3, 70)):
+        rows, columns = shape
+        facts = p.facts_of(fusion, (shape, shape, (rows,), (rows,), (columns,), (columns,)))
+        params, launch = p.propose(SCHEDULER, fusion, facts)
+        resources = Resources(registers=params.cparams.maxrregcount)
+        check_resident(LaunchShape(launch.grid, launch.block, launch.shared_bytes), resources, p.H200)

@@ -262,8 +262,8 @@ def test_a_value_out_of_range_is_refused_with_the_path() -> None:
     (PointwiseParams, {"cparams": {"index_type": "Integer"}}, "`cparams.index_type`: expected one of Doub"),
     (ReductionParams, {"cross_grid_inner_reduction": True},
      "`cross_grid_inner_reduction`: expected False as it follows from lparams.gdimy, got True."),
-    (ReductionParams, {"schedule_3d": True},
-     "`schedule_3d`: expected False as no scheduler does that yet, got True."),
+    (ReductionParams, {"flip_grid": True},
+     "`flip_grid`: expected False as no scheduler does that yet, got True."),
     (ReductionParams, {"block_dim_inner_reduction": "block_w"}, "`block_dim_inner_reduction`: expected one "),
 ])  # fmt: skip
 def test_messages(cls: Any, data: dict[str, Any], text: str) -> None:

@@ -140,6 +140,9 @@ CASES: dict[str, Case] = {
     ),
     "pointwise": Case(_pointwise, _random((3, 77), (77,)), _add_exp),
     "vectors": Case(_pointwise, _random((3, 1028), (1028,)), _add_exp),
+    "unaligned vectors": Case(
+        _pointwise, lambda: [torch.randn(3, 1041)[:, 3:1039], torch.randn(1036)], _add_exp
+    ),
     "column broadcast": Case(_pointwise, _random((5, 33), (5, 1)), _add_exp),
     "padded rows": Case(_pointwise, lambda: [_padded(5, 37, 40), torch.randn(37)], _add_exp),
     "padded vectors": Case(_pointwise, lambda: [_padded(3, 1028, 1032), torch.randn(1028)], _add_exp),

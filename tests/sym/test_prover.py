@@ -83,6 +83,8 @@ def test_does_not_prove_what_may_fail(cond: Expr) -> None:
         (2, V // 2, True),
         (4, V // 2, False),
         (4, V % 12, True),
+        (4, M * 3 + V - (M * 3 + 4) % 16, True),
+        (8, M - M % 12, False),
         (N, N * M + N, True),
         (N, N + 1, False),
         (N * M, N * M * K, True),

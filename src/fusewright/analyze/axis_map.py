@@ -79,9 +79,9 @@ class AxisKeys:
         if transform is None:
             keys[axis] = None
             return
-        for i in transform.inputs:
+        for i in (*transform.inputs, *transform.reads):
             self._add(i, keys, forward_absent)
-        ins = tuple([keys[i] for i in transform.inputs])
+        ins = tuple([keys[i] for i in (*transform.inputs, *transform.reads)])
         if isinstance(transform, Merge) and ONE_POINT in ins:
             keys[transform.outputs[0]] = ins[1] if ins[0] == ONE_POINT else ins[0]
         elif None in ins:

@@ -96,6 +96,35 @@ def expression_run(e: Expr, dim: int) -> Run | None:
     return _sum_run(e, dim)
 
 
+def is_straight(node: Indexed, dim: int, unit: IterDomain | None) -> bool:
+    """Whether an indexed read goes along the dimension `unit` of its source by one for each position along
+    `dim`, and along no other. Then vectors may start at any position.
+    """
+    if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
+        return False
+    along = [e for axis, e in zip(node.source.shape, node.map.indices) if axis is unit]
+    others = [e for axis, e in zip(node.source.shape, node.map.indices) if axis is not unit]
+    bounds = node.map.pred.args if node.map.pred.kind == "and" else (node.map.pred,)
+    return (
+        len(along) == 1
+        and _goes_by(along[0], dim) == 1
+        and not any(_depends(e, dim) for e in others)
+        and all(
+            not _depends(e, dim)
+            or (isinstance(e, (Lt, Le)) and _goes_by(e.args[1] - e.args[0], dim) is not None)
+            for e in bounds
+        )
+    )
+
+
+def _goes_by(e: Expr, dim: int) -> int | None:
+    """By how much `e` goes up from each position along `dim` to the next; None if that differs."""
+    moving = [(core, coefficient) for core, coefficient in e.terms if _depends(core, dim)]
+    if len(moving) != 1 or not isinstance(moving[0][0], Symbol):
+        return None
+    return moving[0][1]
+
+
 def divisors(size: Expr) -> tuple[Expr, ...] | None:
     """What a width has to divide for `size` to be a multiple of it, or None."""
     return _multiples(size.terms, size.constant)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
-from fusewright.analyze.runs import Run, indexed_run, stored_run
+from fusewright.analyze.runs import Run, indexed_run, is_straight, stored_run
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
@@ -118,14 +118,19 @@ def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
     return None
 
 
-def loads_along_lane(node: Node, width: int) -> bool:
-    """Whether a copy from global memory can load vectors: along the source's unit-stride axis."""
+def loads_along_lane(node: Node, width: int, unaligned: bool = False) -> bool:
+    """Whether a copy from global memory can load vectors: along the source's unit-stride axis.
+
+    `unaligned`: they may start at any element.
+    """
     source = node.tensor_inputs[0]
     unit = unit_stride_axis(source)
     lane = lane_axis(node.output, width)
     if unit is None or lane is None:
         return False
     if isinstance(node, Indexed):
+        if unaligned:
+            return is_straight(node, node.output.maybe_root.index(lane), unit)
         return _is_vector_run(node, lane, width)
     return operand_map(node, 0).get(unit) is lane
 

@@ -60,6 +60,7 @@ from fusewright.kernel.ir import (
     InitMbarriers,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Operand,
     Param,
@@ -73,6 +74,7 @@ from fusewright.kernel.ir import (
     Stmt,
     TensorParam,
     Wait,
+    Window,
     WorkspaceParam,
     index_name,
     operand_dtype,
@@ -438,6 +440,12 @@ def _let_value(printer: KernelPrinter, stmt: LetValue) -> None:
     printer.line(f"const {index} {printer.symbol_name(stmt.symbol)} = {value};")
 
 
+def _let_misalignment(printer: KernelPrinter, stmt: LetMisalignment) -> None:
+    printer.required.add("misalignment")
+    value = call(f"fw::misalignment<{stmt.width}>", printer.name(stmt.buffer.name))
+    printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
+
+
 def _for(printer: KernelPrinter, stmt: For) -> None:
     extent, name = printer.expr(stmt.extent), printer.symbol_name(stmt.symbol)
     if stmt.unroll:
@@ -533,10 +541,12 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
     LetValue: _let_value,
+    LetMisalignment: _let_misalignment,
     For: _for,
     If: _if,
     Bind: _bind,
     Copy: transfers.copy,
+    Window: transfers.window,
     Scatter: transfers.scatter,
     Compute: _compute,
     Init: _init,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from fusewright.core.code import Code, call, conditional, subscript
 from fusewright.cuda.spelling import CACHE_SUFFIX
-from fusewright.kernel.ir import TRUE, Copy, Ref, Scatter, Space
+from fusewright.kernel.ir import TRUE, Copy, Ref, Scatter, Space, Window
 from fusewright.sym import Expr
 
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = ["copy", "scatter"]
+__all__ = ["copy", "scatter", "window"]
 
 
 def copy(printer: KernelPrinter, stmt: Copy) -> None:
@@ -70,6 +70,13 @@ def _store(printer: KernelPrinter, stmt: Copy, source: str) -> None:
     """The registers at `source` into the vector at dst."""
     suffix = CACHE_SUFFIX[stmt.cache] if stmt.dst.buffer.space is Space.GLOBAL else ""
     printer.line(f"fw::store{suffix}<{stmt.width}>({printer.address(stmt.dst)}, {source});")
+
+
+def window(printer: KernelPrinter, stmt: Window) -> None:
+    """Elements of registers at a place that differs between threads."""
+    printer.required.add("window")
+    operands = [printer.address(stmt.dst), printer.address(stmt.src), printer.expr(stmt.offset)]
+    printer.line(f"fw::window<{stmt.width}>({', '.join(operands)});")
 
 
 def scatter(printer: KernelPrinter, stmt: Scatter) -> None:

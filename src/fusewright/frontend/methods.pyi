@@ -1507,6 +1507,17 @@ class SchedulingMethods:
     @overload
     def split(self, arg: Tensor, axis: int, factor: int, inner_split: bool = True) -> None: ...
     @overload
+    def shifted_split(self, tensor: Tensor, dim: int, factor: int, aligned: Tensor) -> None:
+        """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
+
+        The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
+        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
+        and the last vector of a row have points outside of it, which nothing computes.
+        """
+    @overload
+    def shifted_split(self, arg: Tensor, dim: int, factor: int, aligned: Tensor) -> None: ...
+    @overload
     def merge(self, tensor: Tensor, dim: int, inner: int | None = None) -> None:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
     @overload
@@ -1574,6 +1585,15 @@ class SchedulingMethods:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
     @overload
     def recompute(self, arg: Tensor) -> list[Tensor]: ...
+    @overload
+    def allow_unaligned(self, tensor: Tensor) -> None:
+        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+
+        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
+        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        """
+    @overload
+    def allow_unaligned(self, arg: Tensor) -> None: ...
     @overload
     def assume(self, tensor: Tensor, dim: int, low: int, high: int) -> None:
         """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
@@ -2015,6 +2035,14 @@ class TensorMethods:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
     @overload
     def split(self, axis: int, factor: int, inner_split: bool = True) -> Tensor: ...
+    def shifted_split(self, dim: int, factor: int, aligned: Tensor) -> Tensor:
+        """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
+
+        The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
+        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
+        and the last vector of a row have points outside of it, which nothing computes.
+        """
     @overload
     def merge(self, dim: int, inner: int | None = None) -> Tensor:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
@@ -2047,6 +2075,12 @@ class TensorMethods:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
     def recompute(self) -> list[Tensor]:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+    def allow_unaligned(self) -> Tensor:
+        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+
+        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
+        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        """
     def assume(self, dim: int, low: int, high: int) -> Tensor:
         """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
 
@@ -2304,6 +2338,7 @@ class EditableInnerOuterParams:
     reason: str
     vectorization_factor: int
     unroll_factor: int
+    streams_inputs: bool
     rows_per_block: int
     @property
     def columns_per_block(self) -> int: ...
@@ -2328,6 +2363,8 @@ class EditableInnerOuterPersistentParams:
     batches_per_block_inner_reduction: int
     project_persistent_buffers: bool
     prefetch_rows: bool
+    columns_a_thread: int
+    circular_stages: int
     assumed_reduction_sizes: tuple[int, ...]
     @property
     def elements_a_warp(self) -> int: ...
@@ -2463,6 +2500,7 @@ class EditablePointwiseParams:
     unroll_factor_outer: int
     assumed_sizes: tuple[int, ...]
     vectorized_dim: int
+    unaligned_inputs: tuple[int, ...]
     def update(self, fields: Mapping[str, Any]) -> None: ...
     def freeze(self) -> PointwiseParams: ...
 
@@ -2489,10 +2527,15 @@ class EditableReductionParams:
     batches_per_block_inner_reduction: int
     blocks_per_cluster: int
     assumed_reduction_sizes: tuple[int, ...]
+    shift_rows: bool
+    unaligned_inputs: tuple[int, ...]
     streams_inputs: bool
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int
+    schedule_3d: bool
+    lanes_down_columns: bool
+    prefetches_tiles: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
@@ -2502,7 +2545,6 @@ class EditableReductionParams:
     grid_dim_inner_reduction: ParallelType
     block_dim_iter_dom: ParallelType
     grid_dim_iter_dom: ParallelType
-    schedule_3d: bool
     flip_grid: bool
     split_grid_dim_inner_reduction: bool
     split_grid_dim_iter_dom_inner: bool
@@ -2525,6 +2567,8 @@ class EditableReductionParams:
     block_dim_inner_reduction_extra: ParallelType
     @property
     def _is_bound(self) -> bool: ...
+    @property
+    def _reduces_x(self) -> bool: ...
     @property
     def holds_batches(self) -> bool: ...
     @property

@@ -105,20 +105,33 @@ class Transform(ABC):
     inputs: tuple[IterDomain, ...]
     outputs: tuple[IterDomain, ...]
 
+    @property
+    def reads(self) -> tuple[IterDomain, ...]:
+        """Axes on whose indices the rules depend, and that are left as they are."""
+        return ()
+
     @abstractmethod
     def extents(self, ins: Sequence[Expr]) -> tuple[Expr, ...]:
         """Extents of the outputs, given those of the inputs."""
 
     @abstractmethod
-    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Input indices from output indices and input extents."""
+    def backward(
+        self, outs: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, ...]:
+        """Input indices from output indices, input extents and the indices of `reads`."""
 
     @abstractmethod
-    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Output indices from input indices and input extents."""
+    def forward(
+        self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, ...]:
+        """Output indices from input indices, input extents and the indices of `reads`."""
 
     def may_overrun(self, ins: Sequence[Expr]) -> bool:
-        """Whether the outputs may cover points outside the inputs, so that a guard is needed."""
+        """Whether the outputs may cover points beyond the inputs, so that a guard is needed."""
+        return False
+
+    def may_underrun(self) -> bool:
+        """Whether the outputs may cover points before the inputs, so that a guard is needed."""
         return False
 
     @abstractmethod
@@ -130,10 +143,17 @@ class Transform(ABC):
         return f"{type(self).__name__}: {axes_text(self.inputs)} -> {axes_text(self.outputs)}"
 
     @abstractmethod
-    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Transform:
+    def replay(
+        self, inputs: Sequence[IterDomain], new_axis: NewAxis, reads: Sequence[IterDomain] = ()
+    ) -> Transform:
         """The same transform applied to other axes."""
 
-    def copy(self, inputs: tuple[IterDomain, ...], outputs: tuple[IterDomain, ...]) -> Transform:
+    def copy(
+        self,
+        inputs: tuple[IterDomain, ...],
+        outputs: tuple[IterDomain, ...],
+        reads: tuple[IterDomain, ...] = (),
+    ) -> Transform:
         """The same transform between copies of its axes."""
         twin: Transform = object.__new__(type(self))
         for parameter in type(self).__slots__:
@@ -174,10 +194,12 @@ class Split(Transform):
     def _inner_extent(self, ins: Sequence[Expr]) -> Expr:
         return self.extents(ins)[1]
 
-    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr]:
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()) -> tuple[Expr]:
         return (outs[0] * self._inner_extent(ins) + outs[1],)
 
-    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+    def forward(
+        self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, Expr]:
         inner = self._inner_extent(ins)
         return floordiv(indices[0], inner), mod(indices[0], inner)
 
@@ -192,8 +214,85 @@ class Split(Transform):
         side = "" if self.inner_split else "outer "
         return f"Split: {self.inputs[0]} by {side}factor {self.factor} -> {axes_text(self.outputs)}"
 
-    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Split:
+    def replay(
+        self, inputs: Sequence[IterDomain], new_axis: NewAxis, reads: Sequence[IterDomain] = ()
+    ) -> Split:
         return Split(inputs[0], self.factor, self.inner_split, new_axis)
+
+
+class ShiftedSplit(Split):
+    """in -> outer, inner of `factor`: point i of a row is outer * factor + inner = i + shift(row).
+
+    shift(row) = sum(rows[k] * strides[k]) mod factor: how far the row's first element lies beyond a multiple
+    of `factor` in a tensor with these strides. So the vectors of each row begin at such multiples. The first
+    and the last one of a row may have points outside of it.
+    """
+
+    __slots__ = ("rows", "strides")
+
+    def __init__(
+        self,
+        axis: IterDomain,
+        factor: Expr,
+        rows: Sequence[IterDomain],
+        strides: Sequence[Expr],
+        new_axis: NewAxis,
+    ) -> None:
+        self.rows = tuple(rows)
+        self.strides = tuple(strides)
+        super().__init__(axis, factor, True, new_axis)
+
+    @property
+    def reads(self) -> tuple[IterDomain, ...]:
+        return self.rows
+
+    def extents(self, ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+        return ceildiv(ins[0] + self.factor - 1 if self.rows else ins[0], self.factor), self.factor
+
+    def _shift(self, reads: Sequence[Expr]) -> Expr:
+        start: Expr = ZERO
+        for index, stride in zip(reads, self.strides):
+            start = start + index * stride
+        return mod(start, self.factor)
+
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()) -> tuple[Expr]:
+        return (outs[0] * self.factor + outs[1] - self._shift(reads),)
+
+    def forward(
+        self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, Expr]:
+        place = indices[0] + self._shift(reads)
+        return floordiv(place, self.factor), mod(place, self.factor)
+
+    def may_overrun(self, ins: Sequence[Expr]) -> bool:
+        return True
+
+    def may_underrun(self) -> bool:
+        return bool(self.rows)
+
+    def key(self) -> tuple[object, ...]:
+        return ("shifted split", self.factor, self.strides)
+
+    def __str__(self) -> str:
+        rows = " + ".join(f"{axis} * {stride}" for axis, stride in zip(self.rows, self.strides))
+        return f"{super().__str__()}, shifted by ( {rows or 0} ) % {self.factor}"
+
+    def replay(
+        self, inputs: Sequence[IterDomain], new_axis: NewAxis, reads: Sequence[IterDomain] = ()
+    ) -> ShiftedSplit:
+        return ShiftedSplit(inputs[0], self.factor, reads, self.strides, new_axis)
+
+    def copy(
+        self,
+        inputs: tuple[IterDomain, ...],
+        outputs: tuple[IterDomain, ...],
+        reads: tuple[IterDomain, ...] = (),
+    ) -> Transform:
+        twin: ShiftedSplit = object.__new__(ShiftedSplit)
+        twin.factor, twin.inner_split = self.factor, True
+        twin.rows, twin.strides = reads, self.strides
+        twin._link(inputs, outputs)
+        return twin
 
 
 class Merge(Transform):
@@ -217,12 +316,16 @@ class Merge(Transform):
     def extents(self, ins: Sequence[Expr]) -> tuple[Expr]:
         return (ins[0] * ins[1],)
 
-    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+    def backward(
+        self, outs: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, Expr]:
         if ins[0] is ONE or ins[1] is ZERO:  # without points any indices do
             return ZERO, outs[0]
         return floordiv(outs[0], ins[1]), mod(outs[0], ins[1])
 
-    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr]:
+    def forward(
+        self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr]:
         return (indices[0] * ins[1] + indices[1],)
 
     def key(self) -> tuple[object, ...]:
@@ -231,7 +334,9 @@ class Merge(Transform):
     def __str__(self) -> str:
         return f"Merge: {self.outer} and {self.inner} -> {self.outputs[0]}"
 
-    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Merge:
+    def replay(
+        self, inputs: Sequence[IterDomain], new_axis: NewAxis, reads: Sequence[IterDomain] = ()
+    ) -> Merge:
         return Merge(inputs[0], inputs[1], new_axis)
 
 
@@ -249,16 +354,22 @@ class Swizzle(Transform):
     def extents(self, ins: Sequence[Expr]) -> tuple[Expr, Expr]:
         return ins[0], ins[1]
 
-    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+    def backward(
+        self, outs: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, Expr]:
         return outs[0], bitxor(*outs)
 
-    def forward(self, indices: Sequence[Expr], ins: Sequence[Expr]) -> tuple[Expr, Expr]:
+    def forward(
+        self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr, Expr]:
         return indices[0], bitxor(*indices)
 
     def key(self) -> tuple[object, ...]:
         return ("swizzle",)
 
-    def replay(self, inputs: Sequence[IterDomain], new_axis: NewAxis) -> Swizzle:
+    def replay(
+        self, inputs: Sequence[IterDomain], new_axis: NewAxis, reads: Sequence[IterDomain] = ()
+    ) -> Swizzle:
         return Swizzle(inputs[0], inputs[1], new_axis)
 
 

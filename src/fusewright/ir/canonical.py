@@ -202,6 +202,7 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
     is_scheduled |= (
         tensor.storage is not None
         or tensor.inline_at > 0
+        or tensor.unaligned
         or tensor.circular is not None
         or tensor.everywhere
         or not set(tensor.allocation) <= set(tensor.logical)

@@ -566,6 +566,7 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
     new.circular = value.circular
     new.inline_at = value.inline_at
+    new.unaligned = value.unaligned
     new.everywhere = value.everywhere
     return new
 
@@ -582,4 +583,5 @@ def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
     ):
         outputs = tuple([a.bare_copy() for a in transform.outputs])
         axes.update(zip(transform.outputs, outputs))
-        transform.copy(tuple([axes[a] for a in transform.inputs]), outputs)
+        reads = tuple([axes[a] for a in transform.reads])
+        transform.copy(tuple([axes[a] for a in transform.inputs]), outputs, reads)

@@ -91,6 +91,8 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
     if tensor.storage is not None:
         axes, padding = tensor.storage.axes, tensor.storage.padding
         lines.append(f" stored along : ({axes_text(axes)}), padding {padding}")
+    if tensor.unaligned:
+        lines.append(" vectors start at any element")
     if (ring := tensor.circular) is not None:
         by = f", by warps along {ring.parallel.name}" if ring.parallel is not None else ""
         registers = f", registers {ring.registers}" if ring.registers else ""

@@ -68,6 +68,7 @@ class TensorView:
     everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
         the last one alone holds it.
     is_cpu: a rank-0 tensor in host memory.
+    unaligned: whether its vectors, loaded from global memory, may start at any element.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class TensorView:
         "inline_at",
         "everywhere",
         "is_cpu",
+        "unaligned",
         "definition",
         "uses",
     )
@@ -123,6 +125,7 @@ class TensorView:
         self.inline_at = 0
         self.everywhere = False
         self.is_cpu = is_cpu
+        self.unaligned = False
         self.definition: Node | None = None
         self.uses: list[Node] = []
 

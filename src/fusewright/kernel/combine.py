@@ -26,6 +26,7 @@ from fusewright.kernel.ir import (
     Alignment,
     Bind,
     Buffer,
+    Covering,
     If,
     IndexValue,
     Kernel,
@@ -236,6 +237,8 @@ class _Part:
             return ScalarRef(cast(ScalarParam, self.param(value.param)))
         if isinstance(value, IndexValue):
             return IndexValue(self.expr(value.expr), value.dtype)
+        if isinstance(value, Covering):
+            return Covering(self.symbol(value.lane), self.expr(value.wanted))
         if isinstance(value, Stmt):
             changed = {f.name: self._of(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return dataclasses.replace(value, **changed)

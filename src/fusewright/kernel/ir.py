@@ -221,6 +221,18 @@ class LetValue:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LetMisalignment:
+    """Names how many elements the address of a global `buffer` lies beyond a multiple of `width` elements.
+
+    The symbol is declared as `symbol(name, lo=0, hi=width - 1)`.
+    """
+
+    symbol: Symbol
+    buffer: Buffer
+    width: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class For:
     """Runs `body` with `symbol` = 0, 1, ... extent-1; `extent` is the same in all threads of the block."""
 
@@ -254,6 +266,14 @@ class Bind:
     body: tuple[Stmt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Covering:
+    """Which elements of a vector are wanted: those of the lanes for which the condition holds."""
+
+    lane: Symbol
+    wanted: Expr
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """dst[index + k] = src[index + k] if pred else fill, for k < width: one vector access if a side is not
@@ -267,6 +287,10 @@ class Copy:
     element of dst becomes `fill`, which is a constant, a scalar or one element of a register; without a fill
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
+
+    A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
+    of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
+    does; so do those that lie in the buffer between the tensor's own.
     """
 
     dst: Ref
@@ -276,6 +300,21 @@ class Copy:
     pred: Expr = TRUE
     fill: Operand | None = None
     fill_is_value: bool = False
+    covering: Covering | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """dst[index + k] = src[index + offset + k] for k < width, both in registers.
+
+    `offset`, which may differ between threads, lies in [0, width - 1]; src has 2 * width elements from its
+    index on.
+    """
+
+    dst: Ref
+    src: Ref
+    offset: Expr
+    width: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -463,10 +502,12 @@ Stmt = (
     Alloc
     | Let
     | LetValue
+    | LetMisalignment
     | For
     | If
     | Bind
     | Copy
+    | Window
     | Scatter
     | Compute
     | Init

@@ -46,6 +46,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Operand,
     Param,
@@ -55,6 +56,7 @@ from fusewright.kernel.ir import (
     Scatter,
     Stmt,
     TensorParam,
+    Window,
     WorkspaceParam,
     children,
     param_name,
@@ -179,6 +181,10 @@ def _let_value(stmt: LetValue) -> str:
     return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{pred} else -1"
 
 
+def _let_misalignment(stmt: LetMisalignment) -> str:
+    return f"{stmt.symbol.name} = misalignment of {stmt.buffer.name} in vectors of {stmt.width}"
+
+
 def _for(stmt: For) -> str:
     return f"for {stmt.symbol.name} in {to_text(stmt.extent)}{' unrolled' if stmt.unroll else ''}:"
 
@@ -201,8 +207,15 @@ def _copy(stmt: Copy) -> str:
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     pad = "pad " if stmt.fill_is_value else ""
+    around = "around " if stmt.covering is not None else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
-    return f"{operand_text(stmt.dst, stmt.width)} = {operand_text(stmt.src, stmt.width)}{pred}{fill}{cache}"
+    dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
+    return f"{dst} = {around}{src}{pred}{fill}{cache}"
+
+
+def _window(stmt: Window) -> str:
+    dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, 2 * stmt.width)
+    return f"{dst} = {src} from {to_text(stmt.offset)} on"
 
 
 def _scatter(stmt: Scatter) -> str:
@@ -307,10 +320,12 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Alloc: _alloc,
     Let: _let,
     LetValue: _let_value,
+    LetMisalignment: _let_misalignment,
     For: _for,
     If: _if,
     Bind: _bind,
     Copy: _copy,
+    Window: _window,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,

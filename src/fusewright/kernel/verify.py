@@ -47,6 +47,7 @@ from fusewright.kernel.ir import (
     Init,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Operand,
     Param,
@@ -58,6 +59,7 @@ from fusewright.kernel.ir import (
     Space,
     Stmt,
     TensorParam,
+    Window,
     index_name,
     operand_dtype,
     param_name,
@@ -359,6 +361,14 @@ def _let_value(v: Verifier, stmt: LetValue) -> None:
     v.define(stmt.symbol, varies=True)
 
 
+def _let_misalignment(v: Verifier, stmt: LetMisalignment) -> None:
+    v.buffer(stmt.buffer, Space.GLOBAL)
+    v.width(stmt.width)
+    if (stmt.symbol.lo, stmt.symbol.hi) != (0, stmt.width - 1):
+        v.fail(f"{stmt.symbol.name} is not declared to lie in [0, {stmt.width - 1}]")
+    v.define(stmt.symbol, varies=False)
+
+
 def _for(v: Verifier, stmt: For) -> None:
     if v.varies(stmt.extent):
         v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
@@ -418,6 +428,22 @@ def _copy(v: Verifier, stmt: Copy) -> None:
         v.fail(f"{width} elements of {dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
     if stmt.cache is not CacheOp.unspecified and Space.GLOBAL not in spaces:
         v.fail("a cache hint without global memory")
+    if stmt.covering is not None and (source.buffer.space, stmt.dst.buffer.space) != (
+        Space.GLOBAL,
+        Space.LOCAL,
+    ):
+        v.fail("a covering vector is loaded from global memory into registers")
+
+
+def _window(v: Verifier, stmt: Window) -> None:
+    if stmt.src.buffer.dtype is not stmt.dst.buffer.dtype:
+        v.fail(f"{operand_text(stmt.src)} and {operand_text(stmt.dst)} have two types")
+    for ref in (stmt.src, stmt.dst):
+        v.buffer(ref.buffer, Space.LOCAL)
+    v.width(stmt.width)
+    low, high = bounds(stmt.offset)
+    if low is None or low < 0 or high is None or high >= stmt.width:
+        v.fail(f"the offset {to_text(stmt.offset)} is not known to lie in [0, {stmt.width - 1}]")
 
 
 def _scatter(v: Verifier, stmt: Scatter) -> None:
@@ -564,10 +590,12 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     Alloc: _alloc,
     Let: _let,
     LetValue: _let_value,
+    LetMisalignment: _let_misalignment,
     For: _for,
     If: _if,
     Bind: _bind,
     Copy: _copy,
+    Window: _window,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,

@@ -44,11 +44,15 @@ class Buffers:
         #: symbols of strides that calls must pass
         self.stride_symbols: dict[Symbol, StrideArgument] = {}
 
-    def need_vectors(self, tensor: TensorView, width: int) -> None:
-        """Notes that vectors of `width` elements are accessed: they start at multiples of their size."""
+    def need_vectors(self, tensor: TensorView, width: int, *, of_strides: bool = True) -> None:
+        """Notes that vectors of `width` elements are accessed: they start at multiples of their size.
+
+        `of_strides`: strides that a call passes have to be multiples of `width`, too.
+        """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before all its accesses were known"
         self.alignment[tensor] = max(self.alignment.get(tensor, 0), width * tensor.dtype.size)
-        self._stride_multiple[tensor] = max(self._stride_multiple.get(tensor, 1), width)
+        if of_strides:
+            self._stride_multiple[tensor] = max(self._stride_multiple.get(tensor, 1), width)
 
     def _is_made(self, tensor: TensorView) -> bool:
         return tensor in self._buffers or tensor in self._strides
@@ -113,20 +117,13 @@ class Buffers:
 
     def _looped_axes(self, tensor: TensorView) -> list[IterDomain]:
         """The loop axes that tell the elements apart that a thread or block holds at a time."""
-        shared = tensor.memory is MemoryType.shared
-        inline_at = tensor.inline_at
-        if not tensor.uses and tensor.definition is not None:
-            # What nobody reads is computed with results that are read, and kept no longer than these.
-            others = (out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
-            inline_at = max(others)
+        shared, inlined = tensor.memory is MemoryType.shared, _inlined_at(tensor)
         return [
             axis
             for position, axis in enumerate(tensor.loop)
             if not axis.is_reduction
             and not axis.parallel.is_grid
-            and (
-                (axis.parallel.is_block and shared) or (position >= inline_at and not axis.parallel.is_block)
-            )
+            and ((axis.parallel.is_block and shared) or (position >= inlined and not axis.parallel.is_block))
         ]
 
     def _local_offset(self, tensor: TensorView, indices: Sequence[Expr]) -> Expr:
@@ -318,6 +315,13 @@ class Buffers:
                 given=str(tensor),
                 hint="parallelize_like binds both alike; cache_fork or cache_before makes the copy",
             )
+
+
+def _inlined_at(tensor: TensorView) -> int:
+    """How many outer loops a tensor shares with what reads it; what nothing reads, with those of its node."""
+    if tensor.uses or tensor.definition is None:
+        return tensor.inline_at
+    return max(out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
 
 
 def _is_position(index: Expr, parallel: ParallelType) -> bool:

@@ -31,7 +31,20 @@ from fusewright.lower.guards import necessary
 from fusewright.lower.indexing import NodeIndices, loop_index_table
 from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, cluster_size, position
-from fusewright.sym import ONE, Expr, as_int, const, divides, eq, floordiv, lt, maximum, product
+from fusewright.sym import (
+    ONE,
+    Expr,
+    Symbol,
+    as_int,
+    const,
+    divides,
+    eq,
+    floordiv,
+    lt,
+    maximum,
+    product,
+    symbol,
+)
 
 
 @dataclass(eq=False)
@@ -51,6 +64,8 @@ class Context:
     implied: frozenset[Expr] = frozenset()
     #: registers that no tensor has: what scans carry, what is on its way to an operation
     registers: list[Buffer] = field(default_factory=list)
+    #: symbols of how far addresses lie beyond multiples of a vector
+    misalignments: dict[tuple[Buffer, int], Symbol] = field(default_factory=dict)
     #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
     #: nodes that only threads within the extents of broadcast axes, too, compute
@@ -237,6 +252,18 @@ class Context:
         """Registers that no tensor has."""
         self.registers.append(Buffer(name, dtype, Space.LOCAL, const(size)))
         return self.registers[-1]
+
+    def register_of(self, name: str, dtype: DataType, size: int) -> Buffer:
+        """Registers that no tensor has, called by `name` and a number."""
+        return self.register(f"{name}{len(self.registers)}", dtype, size)
+
+    def misalignment(self, buffer: Buffer, width: int) -> Symbol:
+        """How many elements the address of a buffer lies beyond a multiple of `width` elements."""
+        found = self.misalignments.get((buffer, width))
+        if found is None:
+            found = symbol(f"{buffer.name}_beyond{width}", lo=0, hi=width - 1)
+            self.misalignments[buffer, width] = found
+        return found
 
     def global_scratch(self, name: str, dtype: DataType, size: Expr, zeroed: bool) -> Buffer:
         buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
-from fusewright.sym import And, Expr, FloorDiv, Le, Lt, as_int, is_nonneg, land, substitute, symbol
+from fusewright.sym import (
+    And,
+    Expr,
+    FloorDiv,
+    Le,
+    Lt,
+    Symbol,
+    as_int,
+    const,
+    is_nonneg,
+    land,
+    substitute,
+    symbol,
+)
 
 Conditions = frozenset[Expr]
 
@@ -81,3 +95,55 @@ def _without_quotient(slack: Expr) -> Expr:
             dividend, divisor = core.args
             return _without_quotient((slack - core) * divisor + dividend)
     return slack
+
+
+# ---- lanes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Which lanes of a vector a condition holds in.
+
+    Attributes:
+        each: the condition, over the symbol of the lane.
+        all, some: that it holds in all of them, and that it may hold in one.
+        step: by how much more a comparison holds with each lane; 0 of several.
+    """
+
+    each: Expr
+    all: Expr
+    some: Expr
+    step: int
+
+
+def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
+    """What holds of the lanes of a vector; None where that cannot be told from the first and the last one.
+
+    A comparison of sums that goes up or down with the lane holds in all of them if it does at one end.
+    """
+    every: list[Expr] = []
+    some: list[Expr] = []
+    steps: set[int] = set()
+    for part in sorted(conditions_of(condition), key=lambda e: e.order):
+        if lane not in part.free_symbols:
+            every.append(part)
+            some.append(part)
+            continue
+        step = _step(part, lane)
+        if step is None:
+            return None
+        steps.add(step)
+        first, last = (substitute(part, {lane: const(n)}) for n in (0, width - 1))
+        every.append(first if step > 0 else last)
+        some.append(last if step > 0 else first)
+    step = steps.pop() if len(steps) == 1 else 0
+    return Lanes(condition, land(*necessary(every)), land(*necessary(some)), step)
+
+
+def _step(condition: Expr, lane: Symbol) -> int | None:
+    """By how much more a comparison holds with each lane; None where that differs."""
+    if not isinstance(condition, (Lt, Le)):
+        return None
+    low, high = condition.args
+    moving = [(core, c) for core, c in (high - low).terms if lane in core.free_symbols]
+    return moving[0][1] if len(moving) == 1 and moving[0][0] is lane else None

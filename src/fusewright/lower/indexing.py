@@ -8,17 +8,18 @@ the axis with the same key where there is one, else it is computed forward from 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
-from fusewright.ir.axis import IterDomain, transforms_between
+from fusewright.ir.axis import IterDomain, Transform, transforms_between
 from fusewright.ir.index_map import IndexMap, position_of, value_extent, value_of
 from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop
-from fusewright.sym import ONE, ZERO, Expr, Symbol, lt, symbol
+from fusewright.sym import ONE, ZERO, Expr, Symbol, le, lt, symbol
 
 
 class NodeIndices:
@@ -67,16 +68,27 @@ class NodeIndices:
 
     def _walk_back(self, skip_reductions: bool) -> None:
         # root -> logical -> loop, so that a guard stands for every split on the way.
-        for transform in reversed(transforms_between(self.tensor.maybe_root, self.tensor.loop)):
+        waiting = deque(reversed(transforms_between(self.tensor.maybe_root, self.tensor.loop)))
+        while waiting:
+            transform = waiting.popleft()
             if any(out not in self._index for out in transform.outputs):
                 assert skip_reductions, f"{transform} leads to no loop of {self.tensor}"
                 continue
-            ins = [self._extent(a) for a in transform.inputs]
-            indices = transform.backward([self._index[a] for a in transform.outputs], ins)
-            for axis, index in zip(transform.inputs, indices):
-                self._index.setdefault(axis, index)
-            if transform.may_overrun(ins):
-                self.guards += [(a, lt(self._index[a], e)) for a, e in zip(transform.inputs, ins)]
+            if any(axis not in self._index for axis in transform.reads):
+                waiting.append(transform)  # after those that lead to what it reads
+                continue
+            self._step_back(transform)
+
+    def _step_back(self, transform: Transform) -> None:
+        ins = [self._extent(a) for a in transform.inputs]
+        reads = [self._index[a] for a in transform.reads]
+        indices = transform.backward([self._index[a] for a in transform.outputs], ins, reads)
+        for axis, index in zip(transform.inputs, indices):
+            self._index.setdefault(axis, self._domains.known(index) if reads else index)
+        if transform.may_overrun(ins):
+            self.guards += [(a, lt(self._index[a], e)) for a, e in zip(transform.inputs, ins)]
+        if transform.may_underrun():
+            self.guards += [(a, le(ZERO, self._index[a])) for a in transform.inputs]
 
     def of(self, axis: IterDomain) -> Expr:
         """The index of an axis of the lead output."""
@@ -184,7 +196,9 @@ class NodeIndices:
             transform = axis.definition
             ins = [self._domains.extent(producer, a) for a in transform.inputs]
             indices = [self._computed(a, producer, keys, known) for a in transform.inputs]
-            known.update(zip(transform.outputs, transform.forward(indices, ins)))
+            reads = [self._computed(a, producer, keys, known) for a in transform.reads]
+            outs = transform.forward(indices, ins, reads)
+            known.update(zip(transform.outputs, map(self._domains.known, outs) if reads else outs))
         return known[axis]
 
     def _known_of(

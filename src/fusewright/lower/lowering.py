@@ -45,7 +45,8 @@ from fusewright.lower.loops import (
     name_loops,
 )
 from fusewright.lower.multipliers import with_multipliers
-from fusewright.lower.nodes import is_vector_access, node_items
+from fusewright.lower.nodes import is_shifted, is_vector_access, node_items
+from fusewright.lower.partial_vectors import misalignments
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
@@ -89,12 +90,20 @@ def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, i
     return before
 
 
+def _is_load(node: Node) -> bool:
+    """Whether a node copies a tensor in global memory."""
+    return node.traits.move and node.tensor_inputs[0].memory is MemoryType.global_
+
+
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = _compute_nodes(fusion)
+    barriers = _grid_barriers_before(nodes, fusion)
+    # What all blocks have passed on is loaded before anything is computed of it.
+    nodes.sort(key=lambda node: (barriers[node], not (barriers[node] and _is_load(node))))
     vectors = [node for node in nodes if is_vector_access(node)]
     bulk = ring_nodes(nodes)
     assumed = refine((), fusion.ranges, fusion.multiples)
-    whole = [node for node in vectors if not _is_merged_run(node, assumed)]
+    whole = [node for node in vectors if _are_whole(node.output) and not _is_merged_run(node, assumed)]
     facts = _vector_facts(whole, Domains(with_promoters(whole, nodes), {})) + _bulk_facts(bulk)
     domains = Domains(nodes, refine(facts, fusion.ranges, fusion.multiples))
     buffers = Buffers(domains)
@@ -108,7 +117,6 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     ctx = Context(fusion, nodes, domains, loops, buffers, dims, implied=implied)
     _check_readers(ctx)
     items: list[Item] = []
-    barriers = _grid_barriers_before(nodes, fusion)
     for position, node in enumerate(nodes):
         own = node_items(ctx, node, position * _ORDER_STEP)
         own = prefetched(ctx, node, own) if node.output.prefetched else own
@@ -118,7 +126,8 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     link(items)
     nest = build_nest(items)
     threads = [dims.get(p, const(1)) for p in k.THREAD_AXES]
-    body = (*cluster_places(dims), *_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
+    first = [*cluster_places(dims), *misalignments(ctx)]
+    body = (*first, *_allocations(ctx), *begin(buffers.stages.values(), threads), *nest)
     blocks = [dims.get(p, const(1)) for p in k.BLOCK_AXES]
     cluster = cluster_size(dims)
     blocks[0] = blocks[0] if cluster == 1 else maximum(blocks[0], 1) * cluster
@@ -164,6 +173,11 @@ def _is_merged_run(node: Node, assumed: dict[Symbol, Symbol]) -> bool:
     return False
 
 
+def _are_whole(tensor: TensorView) -> bool:
+    """Whether vectors are all of a multiple of their width, by what is assumed of sizes."""
+    return not tensor.unaligned and not is_shifted(tensor)
+
+
 def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
     """(size, width): sizes that these vector accesses need to be multiples of their width."""
     facts: dict[tuple[Expr, int], None] = {}
@@ -201,9 +215,9 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
         out, source = node.output, node.tensor_inputs[0]
         width = as_int(domains.extent(out, out.loop[-1])) or 1
         for tensor in (out, source):
-            if tensor is source and not _moves_with_lane(node):
+            if tensor is source and (out.unaligned or not _moves_with_lane(node)):
                 continue
-            buffers.need_vectors(tensor, width)
+            buffers.need_vectors(tensor, width, of_strides=not is_shifted(out))
 
 
 def _moves_with_lane(node: Node) -> bool:

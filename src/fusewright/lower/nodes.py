@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ElementwiseOp
+from fusewright.ir.axis import ShiftedSplit
 from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import (
     Broadcast,
@@ -37,6 +39,7 @@ from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
+from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.rings import elements_of_unit, run_length
 from fusewright.lower.scans import scan_items
@@ -154,7 +157,7 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     if node.output.circular is not None:
         return [_bulk_copy(ctx, node, order, loops)]
     if is_vector_access(node) and loops[-1].is_real:
-        return [_vector_copy(ctx, node, order, loops, cache)]
+        return _vector_items(ctx, node, order, loops, cache)
     indices = ctx.indices(node)
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
@@ -189,6 +192,11 @@ def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -
     return k.Copy(dst, src, width, cache)
 
 
+def is_shifted(tensor: TensorView) -> bool:
+    """Whether the vectors of a tensor begin where those of aligned rows do, so that some are not whole."""
+    return isinstance(tensor.loop[-1].definition, ShiftedSplit)
+
+
 def is_vector_access(node: Node) -> bool:
     """Whether `node` moves vectors between memories: a copy whose innermost loop is vectorized."""
     kind = node.traits
@@ -200,8 +208,62 @@ def is_vector_access(node: Node) -> bool:
     return out.memory is not MemoryType.local or node.tensor_inputs[0].memory is not MemoryType.local
 
 
-def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> Item:
-    out, source = node.output, node.tensor_inputs[0]
+def _vector_items(
+    ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp
+) -> list[Item]:
+    """A copy of vectors: one move each, but for those that may not be whole or aligned."""
+    out = node.output
+    if not out.unaligned and not is_shifted(out):
+        return [_vector_copy(ctx, node, order, loops, cache)]
+    width = _vector_width(out, loops)
+    lane = symbol("lane", lo=0, hi=width - 1)
+    indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)))
+    dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
+    assert isinstance(src, k.Ref)
+    own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
+    work = _Work(tuple(ctx.block_guards(node)), land(*necessary([*own, *nonempty])), None, bool(nonempty))
+    named: list[k.Stmt] = []
+    if isinstance(node, Indexed):
+        named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
+        work = _padded(ctx, node, indices, work)
+    first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    if first_dst is None or first_src is None or src.buffer.dtype is not dst.buffer.dtype:
+        body = _assignment(ctx, work, dst, src, src.buffer.dtype, cache)
+        if dst.buffer.space is not k.Space.LOCAL:
+            body = guarded(
+                [work.pred], _assignment(ctx, replace(work, pred=TRUE), dst, src, src.buffer.dtype)
+            )
+        each = k.For(lane, const(width), tuple(body), unroll=True)
+        return [_item(ctx, node, order, loops[:-1], work.statements([*named, each]))]
+    move = Move(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
+    if not out.unaligned:
+        _check_aligned(node, move)
+    if dst.buffer.space is not k.Space.LOCAL:
+        return [_item(ctx, node, order, loops[:-1], work.statements(edged_store(move, out)))]
+    phases = unaligned_load(ctx, move, out) if out.unaligned else edged_load(move, out)
+    if named:  # one body knows the names
+        phases = [[*named, *itertools.chain(*phases)]]
+    items: list[Item] = []
+    for number, body in enumerate(phases):
+        around = own_loops(loops[:-1], out.inline_at) if number else loops[:-1]
+        items.append(_item(ctx, node, order + number, around, work.statements(body)))
+    return items
+
+
+def _check_aligned(node: Node, move: Move) -> None:
+    """Raises ScheduleError unless the vectors of both sides are at multiples of their width."""
+    for ref, tensor in ((move.dst, node.output), (move.src, node.tensor_inputs[0])):
+        if tensor.memory is not MemoryType.local and not divides(move.width, ref.index):
+            raise ScheduleError(
+                f"{node.output.name} is vectorized by {move.width}, but its offset in {tensor.name} "
+                "is not a multiple of that",
+                given=str(ref.index),
+                hint="allow_unaligned lets the vectors of a load start at any element",
+            )
+
+
+def _vector_width(out: TensorView, loops: Sequence[Loop]) -> int:
+    """The elements of a vector. ScheduleError if they are more than an access can move."""
     width = as_int(loops[-1].extent)
     assert width is not None
     if width * out.dtype.size > MAX_VECTOR_BYTES:
@@ -210,6 +272,12 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
             expected=f"at most {MAX_VECTOR_BYTES // out.dtype.size} elements of {out.dtype}",
             given=width,
         )
+    return width
+
+
+def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> Item:
+    out, source = node.output, node.tensor_inputs[0]
+    width = _vector_width(out, loops)
     lane = symbol("lane", lo=0, hi=width - 1)
     vector = Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)
     indices = ctx.indices(node, (*loops[:-1], vector))
@@ -302,7 +370,7 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Indexed)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
-        return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
+        return _vector_items(ctx, node, order, loops, CacheOp.unspecified)
     indices = ctx.indices(node)
     work = _work(ctx, node, indices)
     named = _index_values(ctx, node, node.map.expressions, indices, work.pred)

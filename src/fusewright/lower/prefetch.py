@@ -28,8 +28,13 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
     Raises:
         ScheduleError: no loop stands around the load.
     """
-    (item,) = items
     out = node.output
+    if len(items) > 1:
+        raise ScheduleError(
+            f"prefetch: the vectors of {out.name} may start at any element, or not be whole",
+            hint="load it where it is used, or in aligned vectors",
+        )
+    (item,) = items
     around = [loop for loop in ctx.loops.of(node)[: out.inline_at] if loop.is_real and not loop.unroll]
     if not around:
         raise ScheduleError(
@@ -68,7 +73,7 @@ def _ahead(
     order: int,
 ) -> Item:
     """The load of an iteration of `loop` into the registers `ahead`."""
-    there, index = lt(iteration, loop.extent), loop.index
+    there, index = lt(iteration, loop.extent if loop.trips is None else loop.trips), loop.index
     assert isinstance(index, Symbol)
 
     def load(stmt: k.Stmt) -> k.Stmt:

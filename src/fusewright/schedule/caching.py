@@ -8,7 +8,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
 from fusewright.ir.fusion import Fusion, Output, copy_axes
-from fusewright.ir.node import Copy, Reduction
+from fusewright.ir.node import Copy, Node, Reduction
 from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
 
@@ -152,6 +152,25 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
             f"set_memory_type: {tensor.name} can be in local, shared or global memory", given=memory.name
         )
     tensor.memory = memory
+
+
+def allow_unaligned(fusion: Fusion, tensor: TensorView) -> None:
+    """Vectors of a load from global memory may start at any element."""
+    node = tensor.definition
+    is_load = node is not None and (node.traits.move or node.traits.indexed)
+    if not is_load or tensor.memory is not MemoryType.local or not _is_in_global(node):
+        raise ScheduleError(
+            f"allow_unaligned: {tensor.name} is not loaded from global memory into registers",
+            expected="a copy of an input, or what reads an input by index",
+            given=str(tensor),
+            hint="cache_after makes a copy",
+        )
+    tensor.unaligned = True
+
+
+def _is_in_global(node: Node | None) -> bool:
+    source = node.inputs[0] if node is not None else None
+    return isinstance(source, TensorView) and source.memory is MemoryType.global_ and not source.is_cpu
 
 
 def all_reduce(fusion: Fusion, tensor: TensorView) -> None:

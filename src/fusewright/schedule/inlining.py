@@ -123,6 +123,7 @@ def inline_at(
         positions[candidate] = min(reached, wanted)
     for candidate, position in positions.items():
         candidate.inline_at = max(candidate.inline_at, position)
+    _place_unused(fusion, positions)
 
 
 def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
@@ -132,6 +133,16 @@ def inline_most(fusion: Fusion, selected: Collection[TensorView] = ()) -> None:
     for candidate in candidates:
         candidate.inline_at = max(candidate.inline_at, limits.of(candidate))
     cut_cycles(fusion, candidates, limits.reachability)
+    _place_unused(fusion, candidates)
+
+
+def _place_unused(fusion: Fusion, inlined: Collection[TensorView]) -> None:
+    """Results that nothing uses stand where another of their node does, as all are computed together."""
+    outputs = set(fusion.output_tensors())
+    for tensor in inlined:
+        for sibling in _siblings(tensor):
+            if not sibling.consumers and sibling not in outputs:
+                sibling.inline_at = tensor.inline_at
 
 
 def _inlinable(fusion: Fusion, selected: Collection[TensorView]) -> list[TensorView]:

@@ -220,7 +220,7 @@ def replay_loops(
     fixed: dict[tuple[tuple[object, ...], tuple[IterDomain, ...]], Transform] = {}
     frozen: set[IterDomain] = set()
     for transform in transforms_between(target.maybe_root, target.logical):
-        fixed[transform.key(), transform.inputs] = transform
+        fixed[transform.key(), (*transform.inputs, *transform.reads)] = transform
         frozen.update(transform.inputs)
     outputs: dict[Transform, tuple[IterDomain | None, ...]] = {}
 
@@ -233,13 +233,14 @@ def replay_loops(
         if transform not in outputs:
             ins = [build(a) for a in transform.inputs]
             present = [a for a in ins if a is not None]
-            if len(present) < len(ins):
+            reads = [read for a in transform.reads if (read := build(a)) is not None]
+            if len(present) < len(ins) or len(reads) < len(transform.reads):
                 outputs[transform] = _forwarded(transform, ins)
             else:
-                twin = fixed.get((transform.key(), tuple(present)))
+                twin = fixed.get((transform.key(), (*present, *reads)))
                 if twin is None and frozen.isdisjoint(present):
                     _check_kinds(transform, present, target)
-                    twin = transform.replay(present, fusion.plain_axis)
+                    twin = transform.replay(present, fusion.plain_axis, reads)
                 if twin is None:  # would undo how target's logical axes were made
                     outputs[transform] = tuple(None for _ in transform.outputs)
                 else:

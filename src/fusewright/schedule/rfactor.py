@@ -79,7 +79,8 @@ def _twins(fusion: Fusion, tensor: TensorView) -> dict[IterDomain, IterDomain]:
     """A copy of every axis of `tensor`, from its root to its loops, made by the same transforms."""
     twins: dict[IterDomain, IterDomain] = {axis: fusion.copy_axis(axis) for axis in tensor.maybe_root}
     for transform in transforms_between(tensor.maybe_root, (*tensor.logical, *tensor.loop)):
-        twin = transform.replay([twins[a] for a in transform.inputs], fusion.plain_axis)
+        reads = [twins[a] for a in transform.reads]
+        twin = transform.replay([twins[a] for a in transform.inputs], fusion.plain_axis, reads)
         twins.update(zip(transform.outputs, twin.outputs))
     for axis, copy in twins.items():
         copy.kind, copy.rfactor = axis.kind, axis.rfactor

@@ -75,6 +75,7 @@ class Schedule:
 
     PRIMITIVES = (
         "split",
+        "shifted_split",
         "merge",
         "reorder",
         "swizzle",
@@ -84,6 +85,7 @@ class Schedule:
         "cache_before",
         "cache_fork",
         "recompute",
+        "allow_unaligned",
         "assume",
         "assume_multiple",
         "set_memory_type",
@@ -194,6 +196,17 @@ class Schedule:
         transforms.split(self.fusion, tensor, dim, factor, inner_split)
 
     @_primitive
+    def shifted_split(self, tensor: TensorView, dim: int, factor: int, aligned: TensorView) -> None:
+        """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
+
+        The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
+        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
+        and the last vector of a row have points outside of it, which nothing computes.
+        """
+        transforms.shifted_split(self.fusion, tensor, dim, factor, aligned)
+
+    @_primitive
     def merge(self, tensor: TensorView, dim: int, inner: int | None = None) -> None:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
         transforms.merge(self.fusion, tensor, dim, inner)
@@ -277,6 +290,15 @@ class Schedule:
         barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
         """
         caching.set_memory_type(self.fusion, tensor, memory_type)
+
+    @_primitive
+    def allow_unaligned(self, tensor: TensorView) -> None:
+        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+
+        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
+        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        """
+        caching.allow_unaligned(self.fusion, tensor)
 
     @_primitive
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:

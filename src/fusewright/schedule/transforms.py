@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import operator
+from collections.abc import Collection, Mapping
 
-from fusewright.core.enums import ParallelType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.axis import IterDomain, Merge, Split, Swizzle
+from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, Swizzle, ancestors
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
-from fusewright.sym import as_int, const
+from fusewright.sym import Expr, as_int, const
 
 # Kernels of small tensors count their loops in 32 bits.
 MAX_FACTOR = 2**31 - 1
@@ -77,6 +79,52 @@ def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_
     transform = Split(tensor.loop[position], const(factor), inner_split, fusion.plain_axis)
     tensor.loop[position : position + 1] = [transform.outer, transform.inner]
     return transform
+
+
+def shifted_split(
+    fusion: Fusion, tensor: TensorView, position: int, factor: int, aligned: TensorView
+) -> ShiftedSplit:
+    """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], as the rows of `aligned` lie."""
+    position = wrap(position, len(tensor.loop))
+    if factor <= 0 or factor & (factor - 1):
+        raise ScheduleError("shifted_split: vectors have a power of two of elements", given=str(factor))
+    _check_free(tensor, position, "shifted_split")
+    axis = tensor.loop[position]
+    rows, strides = _rows_of(tensor, ancestors(axis, tensor.maybe_root), aligned)
+    transform = ShiftedSplit(axis, const(factor), rows, strides, fusion.plain_axis)
+    tensor.loop[position : position + 1] = [transform.outer, transform.inner]
+    return transform
+
+
+def _rows_of(
+    tensor: TensorView, row: Collection[IterDomain], aligned: TensorView
+) -> tuple[list[IterDomain], list[Expr]]:
+    """The dimensions along which rows of `aligned` lie, as axes of `tensor`, and the strides along them.
+
+    Raises:
+        ScheduleError: `row` is not what is contiguous in `aligned`, or its strides are not known.
+    """
+    root = tensor.maybe_root
+    if aligned.memory is not MemoryType.global_ or len(aligned.shape) != len(root):
+        raise ScheduleError(
+            f"shifted_split: {aligned.name} has no dimension in global memory for each of {tensor.name}",
+            expected=f"an input or output of {len(root)} dimensions",
+            given=str(aligned),
+        )
+    axis_of = dict(zip(aligned.shape, root))
+    memory = [
+        (axis, dense) for axis, dense in zip(aligned.allocation, aligned.contiguity) if dense is not None
+    ]
+    ours = [axis_of[axis] for axis, _ in reversed(memory)]
+    count = sum(axis in row for axis in ours)
+    if not all(dense for _, dense in memory) or not count or any(axis not in row for axis in ours[:count]):
+        raise ScheduleError(
+            f"shifted_split: the axis is not what lies along the rows of {aligned.name}",
+            expected="its innermost dimensions, of memory without gaps",
+            given=", ".join(map(str, row)),
+        )
+    strides = list(itertools.accumulate((axis.extent for axis, _ in reversed(memory)), operator.mul))
+    return ours[count:], strides[count - 1 : -1]
 
 
 def merge(fusion: Fusion, tensor: TensorView, outer: int, inner: int | None = None) -> Merge:

@@ -23,6 +23,7 @@ class HeldLength:
         elements: that each thread holds.
         step: the number of threads is a multiple of this.
         sizes: of the reduced dimensions, if the kernel takes them as constants.
+        before: places that the first vector of a row may have before the row.
     """
 
     what: str
@@ -31,10 +32,11 @@ class HeldLength:
     elements: int
     step: int
     sizes: tuple[int, ...] = ()
+    before: int = 0
 
     def threads_needed(self, length: int) -> int:
         """To hold so many elements."""
-        return max(1, ceil_div(length, self.elements * self.step)) * self.step
+        return max(1, ceil_div(length + self.before, self.elements * self.step)) * self.step
 
     def check(self, space: ReductionSpace) -> None:
         """Raises ParamsError unless the threads are what the length needs, as far as it is known."""
@@ -60,7 +62,8 @@ class HeldLength:
         if self.sizes:
             ranges = [(size, size) for size in self.sizes]
         elif self.threads > 0 and is_one_size(space):
-            ranges = [(self.elements * (self.threads - self.step) + 1, self.elements * self.threads)]
+            fewer = self.elements * (self.threads - self.step) - self.before
+            ranges = [(max(0, fewer) + 1, self.elements * self.threads - self.before)]
         else:
             return
         tensor = space.reference

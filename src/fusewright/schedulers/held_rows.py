@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fusewright.analyze.persistent import persistent_tensors
@@ -79,10 +79,18 @@ def times_computed(fusion: Fusion) -> int:
     return sum(times.values())
 
 
-def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool) -> None:
+def recompute(
+    schedule: Schedule,
+    space: ReductionSpace,
+    *,
+    everything: bool,
+    loads: bool,
+    kept: Collection[TensorView] = (),
+) -> None:
     """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
+    `kept`: copies of loads that are to be held.
     """
     fusion = schedule.fusion
     persistent = set(persistent_tensors(fusion))
@@ -90,7 +98,7 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+        if tensor not in persistent or tensor in outputs or tensor in kept or tensor.is_reduction:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):
@@ -98,8 +106,10 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
             persistent.update(tensor.producers)
 
 
-def hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
+def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 0) -> None:
     """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
+
+    first: the outermost loop over what is held at a time.
 
     Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
     warp would meet in a few banks.
@@ -107,7 +117,7 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView]) -> None:
     for tensor in held:
         schedule.set_memory_type(tensor, MemoryType.shared)
         threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
-        serial = [i for i, axis in enumerate(tensor.loop) if not axis.parallel.is_thread]
+        serial = [i for i, axis in enumerate(tensor.loop) if i >= first and not axis.parallel.is_thread]
         if tensor.loop[-1].parallel is not ParallelType.vectorize:
             schedule.store_along(tensor, [*serial, *threads])
             continue

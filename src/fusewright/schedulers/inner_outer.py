@@ -13,7 +13,7 @@ column, across threads y and the blocks down it. The last block to arrive comput
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
@@ -83,8 +83,8 @@ class InnerOuterScheduler(BuiltInScheduler):
         return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
 
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
-        accepted(self, inner_outer_space(schedule.fusion))
-        ports = cache_inputs_and_outputs(schedule)
+        original = accepted(self, inner_outer_space(schedule.fusion))
+        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, inner_outer_space(schedule.fusion))
         _cut(schedule, space, params)
         schedule.transform_like(space.reference)
@@ -224,6 +224,9 @@ class _Planner:
             return Reject(
                 f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
             )
+        stores = any(self.space.is_full(access) for access in self.space.stores)
+        if not stores and self._cost.streams(facts, hardware):
+            params = replace(params, streams_inputs=True)
         blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))

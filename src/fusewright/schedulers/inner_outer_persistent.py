@@ -41,7 +41,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
-from fusewright.schedulers.reduction_loops import inline, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_loops import feeds, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 from fusewright.sym import as_int
 
@@ -65,7 +65,7 @@ _LAST_BINDINGS = {
     6: ParallelType.unroll,
 }
 # Blocks whose partial results of a column a thread loads at once.
-PARTIALS_IN_FLIGHT = 32
+PARTIALS_IN_FLIGHT = 64
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -106,9 +106,11 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         _cut_rows(schedule, reference, params)
         schedule.transform_like(reference)
         sums = [_exchange(schedule, tensor, space, params) for tensor in space.column_reductions]
-        last = {*space.of_columns, *(each.read for each in sums)}
+        last = {*space.of_columns, *(read for each in sums for read in each.reads)}
         others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
-        ahead = _loads_of_rows(schedule.fusion, space) if params.prefetch_rows else []
+        loads = _loads_of_rows(schedule.fusion, space)
+        streamed = [t for t in loads if rows.has_every_element(t)] if params.circular_stages else []
+        ahead = [load for load in loads if params.prefetch_rows and load not in streamed]
         _cut_columns(schedule, reference, params)
         # What is loaded once a row stays one element of it.
         whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
@@ -116,27 +118,65 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         partials = [schedule.rfactor(tensor, [_BATCHES, _VECTOR]) for tensor in rows.reductions]
         lead = partials[0]
         for position, kind in _BINDINGS.items():
-            schedule.parallelize(lead, position, kind)
-        schedule.parallelize_like(lead, selected=[t for t in (*others, *partials) if t is not lead])
+            if position != _THREADS_Z or params.lparams.bdimz > 1:
+                schedule.parallelize(lead, position, kind)
+        bound = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
+        schedule.parallelize_like(lead, selected=[tensor for tensor in bound if tensor is not lead])
         width = params.vectorization_factor
         points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
         vectorize_ports(schedule, Ports(*points), width)
         recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
+        targets = {*partials, *(each.partial for each in sums)}
+        rings = [_through_ring(schedule, load, targets, params) for load in streamed]
         for each in sums:
             each.store(schedule, width)
-        results = [tensor for tensor in space.of_columns if tensor not in space.column_reductions]
+        reduced = {state for each in sums for state in _siblings(each.total)}
+        results = [tensor for tensor in space.of_columns if tensor not in reduced]
         for each in sums:
             end = each.finish(schedule, params)
-            schedule.transform_like(end, selected=[each.read, each.total, *results])
-            schedule.parallelize_like(end, selected=[each.read, each.total, *results])
-            schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=[each.read])
-        placed = [each.read for each in sums]
+            following = [*each.reads, *_siblings(end), *_siblings(each.total), *results]
+            following = [tensor for tensor in following if tensor is not end]
+            schedule.transform_like(end, selected=following)
+            schedule.parallelize_like(end, selected=following)
+            for read in each.reads if params.columns_a_thread > 1 else ():
+                schedule.parallelize(read, -1, ParallelType.vectorize)
+            schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=each.reads)
+        placed = [read for each in sums for read in each.reads]
+        if rings:
+            schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=rings)
+            placed += rings
         if ahead:
             schedule.inline_at(lead, _BATCHES, best_effort=True, selected=ahead)
         for load in ahead:
             schedule.prefetch(load)
             placed.append(load)
         inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], placed)
+
+
+def _through_ring(
+    schedule: Schedule, load: TensorView, targets: set[TensorView], params: InnerOuterPersistentParams
+) -> TensorView:
+    """Has a load read a row from shared memory, once for the reductions of it and once for what follows from
+    these, and copies that row ahead. Returns what the row is copied to.
+    """
+    assert load.definition is not None
+    (source,) = load.definition.tensor_inputs
+    ring = schedule.cache_after(source, cached_uses=[load])
+    uses = [use.output for use in load.uses]
+    early = [tensor for tensor in uses if feeds(tensor, targets)]
+    late = [tensor for tensor in uses if tensor not in early]
+    if early and late:
+        for group in (early, late):
+            schedule.cache_after(load, cached_uses=group)
+        schedule.recompute(load)
+    # [.., R threads y, R threads x, R batches, R vector] -> [.., R]
+    schedule.reorder(ring, {_BATCHES: _THREADS_Y})
+    for _ in range(_VECTOR - _THREADS_Y):
+        schedule.merge(ring, _THREADS_Y)
+    schedule.parallelize(ring, _BLOCKS, ParallelType.grid_x)
+    schedule.set_memory_type(ring, MemoryType.shared)
+    schedule.circular_buffer(ring, params.circular_stages)
+    return ring
 
 
 def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
@@ -191,24 +231,27 @@ class _Exchange:
 
     Attributes:
         partial: what a thread finds in the rows of its block. of_block: that of all threads z.
-        stored: that of all blocks, in global memory. read: copies of it in registers.
+        stored: that of all blocks, in global memory, a tensor for each state. reads: copies of these in
+            registers.
         total: the result.
     """
 
     partial: TensorView
     of_block: TensorView
-    stored: TensorView
-    read: TensorView
+    stored: tuple[TensorView, ...]
+    reads: tuple[TensorView, ...]
     total: TensorView
 
     def store(self, schedule: Schedule, width: int) -> None:
         """Makes stores of vectors of what a thread has, whose columns come in runs of `width`."""
-        own = min(width, MAX_VECTOR_BYTES // self.stored.dtype.size)
         if self.of_block is not self.partial:
-            schedule.parallelize(self.of_block, -1, ParallelType.unroll)
-        if own > 1:
-            schedule.split(self.stored, -1, own)
-            schedule.parallelize(self.stored, -1, ParallelType.vectorize)
+            for tensor in _siblings(self.of_block):
+                schedule.parallelize(tensor, -1, ParallelType.unroll)
+        for tensor in self.stored:
+            own = min(width, MAX_VECTOR_BYTES // tensor.dtype.size)
+            if own > 1:
+                schedule.split(tensor, -1, own)
+                schedule.parallelize(tensor, -1, ParallelType.vectorize)
 
     def finish(self, schedule: Schedule, params: InnerOuterPersistentParams) -> TensorView:
         """Shares the columns out to the blocks, and what blocks have found of one to threads y and z.
@@ -220,16 +263,25 @@ class _Exchange:
             schedule.merge(total, 0)
         down = max(1, extents.bdimy)
         each = ceil_div(extents.gdimx, down * extents.bdimz)
-        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: threads y, z, steps, unroll]
+        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: y, z, steps, unroll; vector]
+        schedule.split(total, 1, params.columns_a_thread)
         schedule.split(total, 1, extents.bdimx)
         schedule.split(total, 1, extents.gdimx)
         schedule.split(total, 0, extents.bdimz)
         schedule.split(total, 0, down)
-        schedule.split(total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT)))
+        schedule.split(
+            total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT // params.columns_a_thread))
+        )
         schedule.reorder(total, dict(zip((4, 5, 6, 2, 3, 0, 1), range(7))))
-        of_thread = schedule.rfactor(total, [5, 6])
+        others = [tensor for tensor in _siblings(total) if tensor is not total]
+        if others:
+            schedule.transform_like(total, selected=others)
+        of_thread = schedule.rfactor(total, [_LAST_STEPS, _LAST_STEPS + 1])
         for position, kind in _LAST_BINDINGS.items():
             schedule.parallelize(of_thread, position, kind)
+        if params.columns_a_thread > 1:
+            for tensor in _siblings(total):
+                schedule.parallelize(tensor, -1, ParallelType.unroll)
         return of_thread
 
 
@@ -251,10 +303,18 @@ def _exchange(
         of_block = schedule.rfactor(tensor, [1])
     of_rows = [dim for dim, axis in enumerate(of_block.shape) if axis.rfactor]
     of_columns = [dim for dim, axis in enumerate(of_block.shape) if not axis.rfactor]
-    stored = schedule.cache_after(of_block)
-    schedule.set_memory_type(stored, MemoryType.global_)
-    schedule.store_along(stored, [*of_rows, *(dim for _, dim in sorted(zip(places, of_columns)))])
-    return _Exchange(partial, of_block, stored, schedule.cache_after(stored), tensor)
+    order = [*of_rows, *(dim for _, dim in sorted(zip(places, of_columns)))]
+    stored = tuple(schedule.cache_after(state) for state in _siblings(of_block))
+    for state in stored:
+        schedule.set_memory_type(state, MemoryType.global_)
+        schedule.store_along(state, order)
+    return _Exchange(partial, of_block, stored, tuple(map(schedule.cache_after, stored)), tensor)
+
+
+def _siblings(tensor: TensorView) -> list[TensorView]:
+    """All outputs of the node that computes `tensor`."""
+    assert tensor.definition is not None
+    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +421,8 @@ class _Planner:
                 break
         else:
             return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
-        at_once = power_of_two_at_most(max(1, min(BLOCK // threads, rows // hardware.sm_count)))
+        most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
+        at_once = power_of_two_at_most(max(1, most))
         threads *= at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         resident = hardware.registers_per_sm // (threads * registers)

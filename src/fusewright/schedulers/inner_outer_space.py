@@ -19,7 +19,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reduction_space import computed_after, main_load, memory_order
-from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 
 
 class Side(Enum):
@@ -70,6 +70,11 @@ class InnerOuterSpace:
     def is_full(self, access: Access) -> bool:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset((*self.rows, *self.columns))
+
+    @property
+    def read_once(self) -> frozenset[TensorView]:
+        """The inputs of which one load reads an element for each point of the space."""
+        return read_once(self.loads, (*self.rows, *self.columns))
 
     def row_count(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.rows)

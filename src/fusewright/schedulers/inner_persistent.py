@@ -5,8 +5,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Long rows are copied
-ahead, through a ring of chunks in shared memory (`streamed_rows`).
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Params may have rows
+copied ahead instead, through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import BULK_COPIES_SINCE, REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
@@ -48,7 +48,7 @@ from fusewright.schedulers.held_rows import (
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -58,9 +58,10 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.streamed_rows import stream_bytes, stream_rows
-from fusewright.sym import Expr, as_int
+from fusewright.schedulers.streamed_rows import stream_rows
+from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
@@ -94,18 +95,8 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
-# Rows that are copied ahead: the threads of a block, and the vectors of each in a chunk, of which the first
-# that leaves room for a part of the next row is taken.
-STREAM_THREADS, STREAM_BATCHES = 512, (4, 2, 1)
-# The mbarriers of a stage, and what shared memory loses for their alignment.
-STAGE_BYTES = 32
-# Elements of a row from which on an SM has one block that holds it in registers, and loads nothing meanwhile:
-# where reductions follow from each other, and otherwise (softmax, RMS norm and softmax backward on an H200).
-STREAMED_LENGTH, STREAMED_LENGTH_OF_ONE = 32768, 49152
-# Rows for each block below which there is nothing to copy ahead of.
-STREAMED_ROWS = 4
-# Of a copy's speed: softmax of 4096x32768, 2048x65536 and 2048x98304 bfloat16 reaches 0.90, 0.86, 0.84.
-STREAMED_SPEED = 0.87
+# Elements of a row below which its two edges cost more than vectors save.
+LEAST_SHIFTED = 512
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -127,6 +118,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
@@ -138,12 +130,13 @@ class InnerPersistentScheduler(BuiltInScheduler):
         reference = merge_to_rows_and_reduction(schedule, space)
         if holds:
             length.assume(schedule, space)
-        moved = _cut(schedule, reference, params, length, bool(space.iteration))
+        aligned = aligned_rows(space) if params.shift_rows else None
+        moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
         position = moved[0] if holds else moved[0] + 1
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
         if params.persistent_in_shared_memory:
@@ -167,6 +160,10 @@ class _Planner:
         return self.space.vector_limits(self.fusion)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return ShiftedRows(self.fusion, self.space)
+
+    @cached_property
     def everything(self) -> Held:
         """What is held if what is computed before a reduction and needed after it is."""
         return held_bytes(self.fusion, project=False)
@@ -175,16 +172,6 @@ class _Planner:
     def projected(self) -> Held:
         """What is held if inputs alone are."""
         return held_bytes(self.fusion, project=True)
-
-    def stream_bytes(self, width: int) -> int | None:
-        """What rings hold for each element of a row that is copied ahead, if it can be."""
-        if width not in self._stream_bytes:
-            self._stream_bytes[width] = stream_bytes(self.fusion, width)
-        return self._stream_bytes[width]
-
-    @cached_property
-    def _stream_bytes(self) -> dict[int, int | None]:
-        return {}
 
     @cached_property
     def partial_bytes(self) -> int:
@@ -195,13 +182,15 @@ class _Planner:
         space = self.space
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        params = _params(rows, length, width, self, hardware)
+        shifted = self._shifted.vectors(facts) if length else None
+        if shifted is not None and _shifts(shifted, width, length):
+            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
+            reason = f"{params.reason}; aligned by the start of each row"
+            params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        else:
+            params = _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
-            return Proposal(params, estimate)
-        if params.circular_stages:
-            if self._row_sizes and facts.stable and facts.stable.issuperset(self._row_sizes):
-                params = replace(params, assumed_reduction_sizes=(length,))
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params):
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
@@ -223,12 +212,9 @@ class _Planner:
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
-            again = self.chain * (L2_READ_COST if in_l2 else 1.0)
+            again = self._passes * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
-        if params.circular_stages:
-            speed = busy_share(blocks, hardware) * STREAMED_SPEED
-            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
         held = _length_of(params).elements * params.rows_in_flight
         if params.persistent_in_shared_memory:
@@ -254,16 +240,9 @@ class _Planner:
         return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
-    def chain(self) -> int:
-        """The most reductions of which each depends on the one before: how often a row that is not held is
-        read again.
-        """
+    def _passes(self) -> int:
+        """How often a row is read again that is not held."""
         return _longest_chain(self.fusion)
-
-    @cached_property
-    def reads_more(self) -> bool:
-        """Whether inputs are read along the row that all rows have in common."""
-        return any(not self.space.is_full(access) for access in self.space.loads)
 
     @cached_property
     def _has_welford(self) -> bool:
@@ -281,17 +260,12 @@ class _Planner:
         """
         if not facts.stable:
             return False
-        sizes = self._row_sizes
+        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
         if not sizes or not facts.stable.issuperset(sizes) or any(facts.value(size) == 0 for size in sizes):
             return False
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
-
-    @cached_property
-    def _row_sizes(self) -> list[Expr]:
-        """The sizes of reduced dimensions that calls bring."""
-        return [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
 
     @cached_property
     def _is_masked(self) -> bool:
@@ -319,16 +293,18 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-def _params(rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`."""
+def _params(
+    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo, shifted: bool = False
+) -> ReductionParams:
+    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: aligned in each."""
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
-    if (streamed := _streamed(rows, length, width, planner, hardware)) is not None:
-        return streamed
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
     threads, batches = _threads_and_batches(rows, vectors, most, hardware)
+    if shifted:
+        threads, batches = _least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -369,45 +345,6 @@ def _params(rows: int, length: int, width: int, planner: _Planner, hardware: Har
     )
 
 
-def _streamed(
-    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo
-) -> ReductionParams | None:
-    """Rows that are copied ahead, if they fit, and part of the next row."""
-    if hardware.compute_capability < BULK_COPIES_SINCE or rows < hardware.sm_count * STREAMED_ROWS:
-        return None
-    if length < (STREAMED_LENGTH if planner.chain > 1 else STREAMED_LENGTH_OF_ONE):
-        return None
-    each = planner.stream_bytes(width)
-    if each is None:
-        return None
-    room = hardware.shared_memory_per_block_optin - SHARED_SLACK - STREAM_THREADS * planner.partial_bytes
-    for batches in STREAM_BATCHES:
-        chunk = STREAM_THREADS * batches * width
-        stages = room // (chunk * each + STAGE_BYTES)
-        chunks = ceil_div(length, chunk)
-        # What else is read at every element comes from L2, in wide chunks rather than ahead.
-        if stages >= chunks + (not planner.reads_more):
-            break
-    else:
-        return None
-    return ReductionParams(
-        fastest_dim=True,
-        persistent_kernel=True,
-        project_persistent_buffers=True,
-        persistent_in_shared_memory=True,
-        unroll_factor_inner_reduction=width,
-        vectorize_inner_reduction=True,
-        batches_per_block_inner_reduction=batches,
-        pad_inner_reduction_to_warp=True,
-        circular_stages=stages,
-        warp_specialized=True,
-        persistent_blocks=hardware.sm_count,
-        lparams=LaunchParams(bdimx=STREAM_THREADS, bdimy=1),
-        reason=f"{rows} rows of {length}: copied ahead by a warp of its own, {STREAM_THREADS} threads reduce "
-        f"chunks of {chunk} elements, of which {stages} fit and {chunks} are a row",
-    )
-
-
 def _longest_chain(fusion: Fusion) -> int:
     """The most reductions of which each depends on the one before."""
     depth: dict[TensorView, int] = {}
@@ -444,6 +381,25 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
     return _whole_warps(ceil_div(vectors, batches)), batches
 
 
+def _shifts(shifted: Vectors, width: int, length: int) -> bool:
+    """Whether to begin the vectors of each row at an aligned address; else they are `width` wide."""
+    return shifted.width > width and not shifted.unaligned and length >= LEAST_SHIFTED
+
+
+def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
+    """Threads and vectors of each that leave the fewest threads idle, near to those given.
+
+    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
+    say, whose place would take a fifth warp.
+    """
+    best, least = (threads, batches), threads * batches
+    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
+        needed = _whole_warps(ceil_div(vectors, count))
+        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
+            best, least = (needed, count), needed * count
+    return best
+
+
 def _part_of_a_warp(vectors: int) -> tuple[int, int]:
     """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
     and as few loads in vain as there can be.
@@ -469,18 +425,27 @@ def _length_of(params: ReductionParams) -> HeldLength:
         * params.blocks_per_cluster,
         step=params.padded_threads,
         sizes=params.assumed_reduction_sizes,
+        before=params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0,
     )
 
 
 def _cut(
-    schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength, has_rows: bool
+    schedule: Schedule,
+    tensor: TensorView,
+    params: ReductionParams,
+    length: HeldLength,
+    has_rows: bool,
+    aligned: TensorView | None,
 ) -> list[int]:
     """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
     [.. | serial, unroll, vector] if none is held.
 
-    Returns the positions after the bar.
+    `aligned`: vectors begin as those of its rows do. Returns the positions after the bar.
     """
-    schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    if aligned is None:
+        schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
+    else:
+        schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
     serial = 2
     if batches:

@@ -18,6 +18,7 @@ from fusewright.analyze.vectorize import (
     widest_access,
 )
 from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -88,13 +89,21 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
     )
 
 
-def vectorize_ports(schedule: Schedule, ports: Ports, width: int, merged: int = 1) -> None:
+def vectorize_ports(
+    schedule: Schedule, ports: Ports, width: int, merged: int = 1, unaligned: Collection[int] = ()
+) -> None:
     """Makes the innermost axis of every load and store that lies along its memory a vector of `width`.
 
     `merged`: vectors go through so many dimensions as one; what does not stays element by element.
+    `unaligned`: positions of inputs whose vectors may start at any element.
     """
     if width <= 1:
         return
+    anywhere = {schedule.fusion.inputs[position] for position in unaligned}
+    for load in ports.loads:
+        assert load.definition is not None
+        if load.definition.inputs[0] in anywhere:
+            schedule.allow_unaligned(load)
     if merged > 1:
         for port in (*ports.loads, *ports.stores):
             assert port.definition is not None
@@ -103,11 +112,21 @@ def vectorize_ports(schedule: Schedule, ports: Ports, width: int, merged: int = 
         return
     for load in ports.loads:
         assert load.definition is not None
-        if _innermost_is(load, width) and loads_along_lane(load.definition, width):
+        if _innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned):
             schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         if _innermost_is(store, width) and stores_along_lane(store, width):
             schedule.parallelize(store, -1, ParallelType.vectorize)
+
+
+def check_unaligned(fusion: Fusion, positions: Collection[int]) -> None:
+    """Raises ParamsError for positions at which a fusion has no tensor that a kernel reads."""
+    for i, position in enumerate(positions):
+        value = fusion.inputs[position] if position < len(fusion.inputs) else None
+        if not isinstance(value, TensorView) or value.is_cpu:
+            raise ParamsError(
+                path=f"unaligned_inputs[{i}]", expected="the position of an input tensor", given=position
+            )
 
 
 def inline_rest(schedule: Schedule, placed: Collection[TensorView]) -> None:
@@ -137,6 +156,7 @@ class _Limit:
         outer: that input's other dimensions, and their extents.
         sizes: what else a vector has to divide.
         dense: for a store that may be in an input, the extents from the inside of memory of its own.
+        anywhere: whether vectors may start at any element instead, at the cost of two accesses.
     """
 
     element_bytes: int
@@ -145,6 +165,49 @@ class _Limit:
     outer: tuple[tuple[int, Expr], ...]
     dense: tuple[Expr, ...] = ()
     sizes: tuple[Expr, ...] = ()
+    anywhere: bool = False
+
+    def width(self, facts: Facts, limit: int) -> int:
+        """The widest vector up to `limit`, whose addresses are its multiples in this call."""
+        alignment, strides = FRESH_ALIGNMENT, []
+        if self.position is not None:
+            alignment = facts.alignment[self.position]
+            own = facts.strides[self.position]
+            strides = [own[dim] for dim, size in self.outer if facts.value(size) > 1]
+            strides += _steps([facts.value(size) for size in self.dense])
+        for each in self.sizes:
+            limit = power_of_two_divisor(facts.value(each), limit)
+        return widest_access(self.element_bytes, facts.value(self.size), strides, alignment, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors of a kernel.
+
+    Attributes:
+        width: elements.
+        unaligned: positions of the inputs whose vectors may start at any element.
+        cost: accesses an element, of all loads and stores along the vectors together.
+    """
+
+    width: int
+    unaligned: tuple[int, ...]
+    cost: float
+
+
+# What a vector that may start anywhere costs, in accesses: two loads, and as many instructions as a third.
+UNALIGNED_COST = 3
+
+
+def may_start_anywhere(fusion: Fusion, access: Access, inner: IterDomain) -> bool:
+    """Whether vectors of a load along the reference's axis `inner` may start at any element.
+
+    Not where an output is stored in the input: neighbours of what is read may be written meanwhile.
+    """
+    tensor = access.tensor
+    if not fusion.is_input(tensor) or any(output.alias is tensor for output in fusion.outputs):
+        return False
+    return access.is_straight_along(inner)
 
 
 class VectorLimits:
@@ -171,29 +234,40 @@ class VectorLimits:
                 limit = _limit(access.tensor, unit, position, home is not access.tensor)
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
-                self._limits.append(limit)
+                anywhere = home is access.tensor and may_start_anywhere(fusion, access, inner)
+                self._limits.append(replace(limit, anywhere=anywhere))
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""
         if any(facts.value(extent) == 0 for extent in self._extents):
             return 1  # nothing is accessed, and nothing is known of the other sizes
-        if self._sizes is None:
-            return 1
-        width = MAX_VECTOR_BYTES
-        for each in self._sizes:
-            width = power_of_two_divisor(facts.value(each), width)
+        width = self._divided(facts)
         for limit in self._limits:
-            alignment, strides = FRESH_ALIGNMENT, []
-            if limit.position is not None:
-                alignment = facts.alignment[limit.position]
-                own = facts.strides[limit.position]
-                strides = [own[dim] for dim, size in limit.outer if facts.value(size) > 1]
-                strides += _steps([facts.value(size) for size in limit.dense])
-            for each in limit.sizes:
-                width = power_of_two_divisor(facts.value(each), width)
-            size = facts.value(limit.size)
-            width = widest_access(limit.element_bytes, size, strides, alignment, width)
+            width = limit.width(facts, width)
         return max(1, width)
+
+    def _divided(self, facts: Facts) -> int:
+        """The widest vector that divides the dimension."""
+        width = 1 if self._sizes is None else MAX_VECTOR_BYTES
+        for each in self._sizes or ():
+            width = power_of_two_divisor(facts.value(each), width)
+        return width
+
+    def vectors(self, facts: Facts) -> Vectors:
+        """Those of the fewest accesses, where loads may start at any element."""
+        width = self.width(facts)
+        aligned = Vectors(width, (), len(self._limits) / width)
+        if any(facts.value(extent) == 0 for extent in self._extents):
+            return aligned
+        wide = self._divided(facts)
+        for limit in self._limits:
+            most = max(1, min(wide, MAX_VECTOR_BYTES // limit.element_bytes))
+            wide = most if limit.anywhere else limit.width(facts, wide)
+        wide = max(1, wide)
+        across = [limit for limit in self._limits if limit.width(facts, wide) < wide]
+        positions = {limit.position for limit in across if limit.position is not None}
+        cost = (len(self._limits) + (UNALIGNED_COST - 1) * len(across)) / wide
+        return Vectors(wide, tuple(sorted(positions)), cost) if cost < aligned.cost else aligned
 
 
 def _limit(tensor: TensorView, unit: IterDomain, position: int | None, may_be_elsewhere: bool) -> _Limit:

@@ -16,7 +16,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import FRESH_ALIGNMENT
+from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Const, Expr, Symbol
 
@@ -31,13 +31,11 @@ class MergedVectors:
 
     Attributes:
         dim: the outermost of these dimensions, whose size the vectors divide.
-        width: elements.
-        cost: accesses an element, of all loads and stores together.
+        vectors: their width, and what they cost together with all other loads and stores.
     """
 
     dim: int
-    width: int
-    cost: float
+    vectors: Vectors
 
 
 class MergedVectorLimits:
@@ -82,6 +80,14 @@ class _Run:
     position: int | None
     outer: tuple[tuple[int, Expr], ...]
 
+    def width(self, facts: Facts, limit: int) -> int:
+        """The widest vector up to `limit`, whose addresses are its multiples in this call."""
+        alignment, strides = FRESH_ALIGNMENT, []
+        if self.position is not None:
+            alignment, own = facts.alignment[self.position], facts.strides[self.position]
+            strides = [own[dim] for dim, extent in self.outer if facts.value(extent) > 1]
+        return widest_access(self.element_bytes, limit, strides, alignment, min(limit, self.most))
+
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
@@ -99,19 +105,21 @@ class _Lanes:
     single: int
 
     def vectors(self, facts: Facts) -> MergedVectors:
-        """The widest vectors."""
+        """Those of the fewest accesses, where loads may start at any element."""
         if not self.runs:
-            return MergedVectors(self.dim, 1, self.single)
-        width = MAX_VECTOR_BYTES
+            return MergedVectors(self.dim, Vectors(1, (), self.single))
+        divided = MAX_VECTOR_BYTES
         for each in self.sizes:
-            width = power_of_two_divisor(facts.value(each), width)
+            divided = power_of_two_divisor(facts.value(each), divided)
+        width = wide = divided
         for run in self.runs:
-            alignment, strides = FRESH_ALIGNMENT, []
-            if run.position is not None:
-                alignment, own = facts.alignment[run.position], facts.strides[run.position]
-                strides = [own[dim] for dim, extent in run.outer if facts.value(extent) > 1]
-            width = widest_access(run.element_bytes, width, strides, alignment, run.most)
-        return MergedVectors(self.dim, width, len(self.runs) / width + self.single)
+            width = run.width(facts, width)
+            wide = min(wide, run.most) if run.position is not None else run.width(facts, wide)
+        aligned = Vectors(width, (), len(self.runs) / width + self.single)
+        across = [run.position for run in self.runs if run.width(facts, wide) < wide]
+        positions = tuple(sorted({position for position in across if position is not None}))
+        cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self.single
+        return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
 
 
 def _lanes(fusion: Fusion, dim: int, axes: Sequence[IterDomain], accesses: Sequence[Access]) -> _Lanes:

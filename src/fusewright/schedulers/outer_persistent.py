@@ -10,10 +10,10 @@ columns too long for both are left to other schedulers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import log2, prod
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
@@ -31,7 +31,7 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import CostModel, busy_share, overlap
+from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
@@ -43,28 +43,37 @@ from fusewright.schedulers.held_rows import (
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const, Expr, Symbol
 
-# Bytes of a tile's row, of the narrowest tensor that is read: a sector at least, as the neighbours in the
-# same line are then read by another block at about the same time.
-TILE_ROW_BYTES = (128, 64, 32)
-# Threads of a block: fewer leave each so many batches that their loads do not fit in registers together.
-BLOCKS_OF_THREADS = (1024, 512, 256, 128)
-# Batches that a thread holds at most.
-MAX_BATCHES = 16
-# A thread needs this many registers besides what it holds, and as many again for each column's results.
-REGISTERS_TO_WORK = 40
+# Bytes of a tile's row of the narrowest tensor that is read, and the share of a copy's speed that is kept
+# with the last: each doubling adds to it, as memory is read and written in longer runs. (An H200: columns of
+# 512 to 4096 bfloat16, of which the mean is subtracted.)
+TILE_ROW_BYTES = (256, 128, 64, 32)
+LEAST_SHARE, SHARE_A_DOUBLING = 0.6, 0.1
+# Threads of a block: fewer leave a thread with more than it can hold, more with too few registers.
+BLOCKS_OF_THREADS = (512, 256, 128)
+# Batches that a thread holds, at most and, in all but the smallest block, at least; and registers for them.
+MAX_BATCHES, FEW_BATCHES = 16, 4
+# Where no vectors are loaded, more of them.
+MAX_SINGLE_BATCHES = 32
+REGISTERS_TO_HOLD = 64
+# A thread needs this many registers besides: addresses, results of its columns, work in flight.
+REGISTERS_TO_WORK = 64
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
-# What a block spends on each tile with no loads or stores in flight, while other blocks of the SM may have
-# some.
-TILE_SECONDS = 2e-6
-# What that adds to a kernel, whose last blocks nothing overlaps with.
+# The share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
+# stores.
+EXPOSED_ARITHMETIC = 0.6
+# Tiles for each SM from which a block prefetches the next one: those of the first and the last nothing hides.
+TILES_TO_PREFETCH = 3
+# Bytes of a line of the L1 and L2 caches.
+LINE_BYTES = 128
+# What holding adds to a kernel, whose last blocks nothing overlaps with.
 HELD_SECONDS = 0.5e-6
 # Beyond this growth by what is computed anew for each reduction several kernels are cheaper.
 MAX_GROWTH = 4
@@ -85,7 +94,9 @@ class OuterPersistentScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
+        read_once = original.read_once
+        ports = cache_inputs_and_outputs(schedule, read_once if params.streams_inputs else ())
+        ahead = _copies_of_loads(schedule, ports, read_once) if params.prefetches_tiles else {}
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
@@ -93,14 +104,35 @@ class OuterPersistentScheduler(BuiltInScheduler):
         width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         partials = distribute(schedule, space, reference, ports, [batches], width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
-        recompute(schedule, space, everything=params.project_persistent_buffers, loads=False)
+        project = params.project_persistent_buffers
+        recompute(schedule, space, everything=project, loads=False, kept=ahead.values())
         if params.persistent_in_shared_memory:
-            hold_in_shared(schedule, held_tensors(schedule.fusion, space))
-        inline(schedule, space, partials, width, batches)
+            held = held_tensors(schedule.fusion, space)
+            for load, copy in ahead.items():
+                if load.loop[-1].parallel is ParallelType.vectorize:
+                    schedule.parallelize(copy, -1, ParallelType.vectorize)
+            hold_in_shared(schedule, held, first=batches)
+        if ahead:
+            schedule.inline_at(partials[0], batches, best_effort=True, selected=list(ahead))
+            for load in ahead:
+                schedule.prefetch(load)
+        inline(schedule, space, partials, width, batches, placed=list(ahead))
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps."""
         return variance_in_two_passes(part)
+
+
+def _copies_of_loads(
+    schedule: Schedule, ports: Ports, read_once: Collection[TensorView]
+) -> dict[TensorView, TensorView]:
+    """The loads of what is read at every point, with copies that can be held while the next are loaded."""
+    found = {}
+    for load in ports.loads:
+        assert load.definition is not None
+        if load.definition.inputs[0] in read_once:
+            found[load] = schedule.cache_after(load)
+    return found
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:
@@ -123,17 +155,20 @@ class _Tile:
     """A way to hold tiles of columns.
 
     Attributes:
+        row_bytes: of the narrowest tensor that is read.
         threads_x, threads_y: along the columns and down them. batches: rows of a thread.
-        project: only inputs are held. shared: in shared memory.
-        resident: blocks on an SM at a time.
+        project: only inputs are held.
     """
 
+    row_bytes: int
     threads_x: int
     threads_y: int
     batches: int
     project: bool
-    shared: bool
-    resident: int
+
+    @property
+    def threads(self) -> int:
+        return self.threads_x * self.threads_y
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,31 +207,31 @@ class _Planner:
         columns, length = space.iteration_size(facts), space.reduction_size(facts)
         if not columns or not length:
             return Reject("there is nothing to hold")
-        choices = [
-            (self._speed(tile, columns, width, facts, hardware), tile)
-            for tile in self._tiles(columns, length, width, hardware)
-        ]
-        if not choices:
+        tile = next(self._tiles(columns, length, width), None)
+        if tile is None:
             return Reject(f"columns of {length} do not fit in a block")
-        speed, tile = max(choices, key=lambda choice: choice[0])
-        where = "shared memory" if tile.shared else "registers"
+        blocks = ceil_div(columns, tile.threads_x * width)
+        prefetches = self._prefetches(tile, blocks, width, hardware)
+        launch = LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y)
         params = ReductionParams(
             fastest_dim=False,
             persistent_kernel=True,
-            project_persistent_buffers=tile.project,
-            persistent_in_shared_memory=tile.shared,
+            project_persistent_buffers=tile.project or prefetches,
+            persistent_in_shared_memory=prefetches,
+            prefetches_tiles=prefetches,
             batches_per_block_inner_reduction=tile.batches,
             vectorize_iter_dom=width > 1,
             unroll_factor_iter_dom=width,
-            lparams=LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y),
+            lparams=replace(launch, gdimx=hardware.sm_count) if prefetches else launch,
             reason=f"{columns} contiguous columns of {length}: {tile.threads_x} threads of {width} columns, "
-            f"{tile.threads_y} down the columns hold {tile.batches} rows each in {where}"
-            f"{', inputs only' if tile.project else ''}",
+            f"{tile.threads_y} down the columns hold {tile.batches} rows each"
+            f"{', inputs only' if tile.project else ''}{', and load the next tile' if prefetches else ''}",
         )
         if self._are_stable(facts):
             params = replace(params, assumed_reduction_sizes=tuple(map(facts.value, self._sizes)))
         elif not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimy=-1))
+        speed = self._speed(tile, blocks, facts, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS))
 
     @cached_property
@@ -208,52 +243,42 @@ class _Planner:
         unknown = [size for size in self._sizes if not isinstance(size, Const)]
         return bool(unknown) and all(isinstance(size, Symbol) and size in facts.stable for size in unknown)
 
-    def _tiles(self, columns: int, length: int, width: int, hardware: HardwareInfo) -> Iterator[_Tile]:
-        """The tiles that fit in a block."""
+    def _tiles(self, columns: int, length: int, width: int) -> Iterator[_Tile]:
+        """The tiles that a block can hold in registers, those of the longest rows first."""
         for row_bytes in TILE_ROW_BYTES:
             threads_x = max(1, row_bytes // (width * self._element_bytes))
             if threads_x > 1 and threads_x // 2 * width >= columns:
                 continue
             for block in BLOCKS_OF_THREADS:
-                down = block // threads_x
-                batches = ceil_div(length, down)
+                batches = ceil_div(length, max(1, block // threads_x))
+                most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
+                if batches > most or (batches < FEW_BATCHES and block > BLOCKS_OF_THREADS[-1]):
+                    continue
                 step = max(1, WARP_SIZE // threads_x)
                 threads_y = ceil_div(ceil_div(length, batches), step) * step
-                if batches <= MAX_BATCHES and threads_x * threads_y <= hardware.max_threads_per_block:
-                    yield from self._places(threads_x, threads_y, batches, width, hardware)
+                for project, held in enumerate(self._held):
+                    if batches * width * held.at_once <= REGISTERS_TO_HOLD * REGISTER_BYTES:
+                        yield _Tile(row_bytes, threads_x, threads_y, batches, bool(project))
 
-    def _places(
-        self, threads_x: int, threads_y: int, batches: int, width: int, hardware: HardwareInfo
-    ) -> Iterator[_Tile]:
-        """Where a tile of so many threads and batches may be held."""
-        threads = threads_x * threads_y
-        most = hardware.registers_per_block // threads
-        by_threads = hardware.max_threads_per_sm // threads
-        exchanged = threads * width * self._state_bytes + SHARED_SLACK
-        for project, held in enumerate(self._held):
-            registers = REGISTERS_TO_WORK + 2 * width + batches * width * held.at_once // REGISTER_BYTES
-            if registers <= min(most, hardware.max_registers_per_thread):
-                resident = min(
-                    hardware.registers_per_sm // (threads * registers),
-                    hardware.shared_memory_per_sm // exchanged,
-                    by_threads,
-                )
-                yield _Tile(threads_x, threads_y, batches, bool(project), False, max(1, resident))
-        held = self._held[True]
-        bytes_a_block = threads * batches * width * held.in_all + exchanged
-        if bytes_a_block <= hardware.shared_memory_per_block_optin and REGISTERS_TO_WORK + 2 * width <= most:
-            resident = min(
-                hardware.shared_memory_per_sm // bytes_a_block,
-                hardware.registers_per_sm // (threads * (REGISTERS_TO_WORK + 2 * width)),
-                by_threads,
-            )
-            yield _Tile(threads_x, threads_y, batches, True, True, max(1, resident))
+    def _prefetches(self, tile: _Tile, blocks: int, width: int, hardware: HardwareInfo) -> bool:
+        """Whether to hold the tile in shared memory and load the next one into registers meanwhile.
 
-    def _speed(self, tile: _Tile, columns: int, width: int, facts: Facts, hardware: HardwareInfo) -> float:
+        That is so where registers are too few for another block on the SM, and blocks read whole lines.
+        """
+        held = tile.batches * width * self._held[True].in_all
+        exchanged = tile.threads * width * self._state_bytes + SHARED_SLACK
+        fits = tile.threads * held + exchanged <= hardware.shared_memory_per_block_optin
+        registers = REGISTERS_TO_WORK + held // REGISTER_BYTES
+        is_alone = 2 * tile.threads * registers > hardware.registers_per_sm
+        is_wide = tile.row_bytes >= LINE_BYTES
+        return fits and is_alone and is_wide and blocks >= TILES_TO_PREFETCH * hardware.sm_count
+
+    def _speed(self, tile: _Tile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
         """The share of a copy's speed that is kept."""
-        blocks = ceil_div(columns, tile.threads_x * width)
-        moving = self._cost.seconds_an_sm(facts, hardware) / blocks
-        kept = overlap(tile.resident, moving, TILE_SECONDS)
+        share = LEAST_SHARE + SHARE_A_DOUBLING * log2(tile.row_bytes / TILE_ROW_BYTES[-1])
+        moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
+        computing = EXPOSED_ARITHMETIC * self._cost.computing_seconds(facts, hardware)
+        kept = moving / (moving / share + computing) if moving else 1.0
         return busy_share(blocks, hardware) * kept
 
 
@@ -270,8 +295,8 @@ def _length_of(params: ReductionParams) -> HeldLength:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, R TIDy, I TIDx | R batches | I vector]; returns the position of the batches."""
-    if length.sizes:
+    """[I, R] -> [I BIDx, (I steps,) R TIDy, I TIDx | R batches | I vector]; the position of the batches."""
+    if length.sizes and not params.prefetches_tiles:
         # All threads have a row of all batches but the last, which alone has a guard.
         schedule.split(tensor, 1, length.threads_needed(prod(length.sizes)))
     else:
@@ -281,9 +306,14 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     schedule.split(tensor, 0, params.lparams.bdimx)
     # now [I blocks, I threads, I vector, R batches, R threads]
     schedule.reorder(tensor, {1: 2, 2: 4, 3: 3, 4: 1})
+    first = 0
+    if params.prefetches_tiles:
+        schedule.split(tensor, 0, params.lparams.gdimx)
+        schedule.reorder(tensor, {1: 0})
+        first = 1
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
-    schedule.parallelize(tensor, 1, ParallelType.block_y, length.step)
-    schedule.parallelize(tensor, 2, ParallelType.block_x)
+    schedule.parallelize(tensor, first + 1, ParallelType.block_y, length.step)
+    schedule.parallelize(tensor, first + 2, ParallelType.block_x)
     if params.unroll_factor_iter_dom > 1:
-        schedule.parallelize(tensor, 4, ParallelType.unroll)
-    return 3
+        schedule.parallelize(tensor, first + 4, ParallelType.unroll)
+    return first + 3

@@ -39,7 +39,15 @@ from fusewright.schedulers.cost import (
     overlap,
 )
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
+from fusewright.schedulers.io import (
+    UNALIGNED_COST,
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    inline_rest,
+    vectorize_ports,
+)
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import (
@@ -77,6 +85,7 @@ class PointwiseScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         space = accepted(self, pointwise_space(schedule.fusion))
         _check_break_point(space, params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)
         ports = cache_inputs_and_outputs(schedule)
@@ -85,7 +94,7 @@ class PointwiseScheduler(BuiltInScheduler):
         unrolled = _transform(schedule, reference, params)
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
-        vectorize_ports(schedule, ports, params.vectorization_factor, merged)
+        vectorize_ports(schedule, ports, params.vectorization_factor, merged, params.unaligned_inputs)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)
@@ -196,7 +205,8 @@ class _Planner:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
-        width, dim = self._vector(break_point, facts)
+        vectors, dim = self._vector(break_point, facts)
+        width = vectors.width
         unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
         split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
@@ -209,8 +219,10 @@ class _Planner:
             unroll_factor_outer=unroll if break_point else 1,
             assumed_sizes=assumed,
             vectorized_dim=dim,
+            unaligned_inputs=vectors.unaligned,
             lparams=_LAUNCH,
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
+            + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
         estimate = partial(self._estimate, facts, hardware, total / (width * unroll), width * unroll)
@@ -231,19 +243,20 @@ class _Planner:
         speed = busy_share(blocks, hardware) * kept
         return self._cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
-    def _vector(self, break_point: int, facts: Facts) -> tuple[int, int]:
-        """The width of vectors and the dimension whose size they divide: those of the fewest accesses.
+    def _vector(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
+        """The vectors of the fewest accesses, and the dimension whose size they divide.
 
         Vectors along the innermost dimension serve what does not go through several as one, too.
         """
-        width = self._vectors.width(facts) if self._vectors is not None else 1
-        best, best_cost = (width, -1), len(self._concrete) / width
+        best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
+        extra = (UNALIGNED_COST - 1) * len(best.unaligned)
+        best_dim, best_cost = -1, (len(self._concrete) + extra) / best.width
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
-            return best
+            return best, -1
         for merged in self._merged.vectors(break_point, facts):
-            if merged.cost < best_cost:
-                best, best_cost = (merged.width, merged.dim), merged.cost
-        return best
+            if merged.vectors.cost < best_cost:
+                best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
+        return best, best_dim
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
         """Constants for the sizes by which indices are divided, if they have not changed so far.

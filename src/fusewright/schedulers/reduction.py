@@ -8,13 +8,14 @@ Outer: threads x lie along the rows that are contiguous, threads y down the colu
 
     [I, R] -> [I blocks, I threads x, (R blocks y,) R threads y | serial, unroll, I vector]
 
-The serial part is factored into partial results of each thread, which one collective then combines.
+The serial part is factored into partial results of each thread, which one collective then combines. Blocks
+that share a reduction take turns along it, so that all of them read one stretch of memory at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,7 +38,14 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
-from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction_heuristic import (
+    SHORT_INNER,
+    Columns,
+    inner_params,
+    outer_params,
+    split_params,
+)
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
@@ -46,32 +54,8 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
-# Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
-# occupancy.
-LOADS_IN_FLIGHT = 4
-# More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
-MAX_THREADS_A_ROW = 512
-# Rows of one warp each that share a block: four warps, of which an SM holds enough blocks to be full.
-MAX_ROWS_A_BLOCK = 4
-# A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
-MIN_LOADS_PER_THREAD = 4
-
-# Columns a thread sums side by side unless it writes them as well, and bytes of them that it has in flight,
-# in as many rows: more columns take registers that more rows use better, but only 16-byte stores reach the
-# full bandwidth. Measured on an H200 for 16384 x 4096 bfloat16 with one input (a sum), two (column sums of
-# a backward pass), and two with an output.
-COLUMNS = 4
-OUTER_BYTES_IN_FLIGHT = 64
-MAX_ROWS_IN_FLIGHT = 8
-# Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
-# lies down the columns then.
-OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
-# Blocks for each SM that columns are shared out to by a grid reduction, and what makes that worth its round
-# trip: at least so many times that all of a block's loads in flight are issued.
-OUTER_BLOCKS_A_SM = 4
-MIN_OUTER_STEPS = 2
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
 # elements at least: a block of any width has work for them.
 CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
@@ -91,17 +75,22 @@ class ReductionScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
+        _check_split(original, params)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
-        reference = merge_to_rows_and_reduction(schedule, space)
-        if params.fastest_dim:
+        inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
+        reference = merge_to_rows_and_reduction(schedule, space, inside)
+        if params.schedule_3d:
+            moved = _cut_split(schedule, reference, params)
+            width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
+        elif params.fastest_dim:
             moved = _cut_inner(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         else:
             moved = _cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         partials = distribute(schedule, space, reference, ports, moved, width)
-        inline(schedule, space, partials, width, load_position=moved[0] + 1)
+        inline(schedule, space, partials, width, load_position=moved[1 if params.schedule_3d else 0] + 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
@@ -157,13 +146,21 @@ class _Planner:
         width = self._vectors.width(facts) if self._vectors is not None else 1
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if space.is_inner or not space.iteration:
-            params = _inner_params(rows, length, width, hardware)
+            inner = space.reduced_inside(facts)
+            if _is_split(space) and ceil_div(inner, width) <= SHORT_INNER:
+                outer = length // max(1, inner)
+                params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
+            else:
+                params = inner_params(rows, length, width, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
-        stores_all = any(space.is_full(access) for access in space.stores)
-        columns = width if stores_all else min(width, COLUMNS)
-        params = _outer_params(rows, length, columns, columns * self._element_bytes, hardware)
-        blocks = ceil_div(rows, params.lparams.bdimx * columns) * params.lparams.gdimy
+        stores = any(space.is_full(access) for access in space.stores)
+        side_by_side = space.side_by_side(facts)
+        params = outer_params(
+            Columns(rows, length, side_by_side, width, self._element_bytes, stores), hardware
+        )
+        along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
+        blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
 
     def _proposal(
@@ -171,6 +168,9 @@ class _Planner:
     ) -> tuple[float, Proposal]:
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
+        stores = any(self.space.is_full(access) for access in self.space.stores)
+        if not stores and self._cost.streams(facts, hardware):
+            params = replace(params, streams_inputs=True)
         return speed, Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
 
     @cached_property
@@ -198,34 +198,6 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 # ---- inner ------------------------------------------------------------------------------------
 
 
-def _inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
-    vectors = max(1, ceil_div(length, width))
-    wanted = power_of_two_at_least(ceil_div(vectors, LOADS_IN_FLIGHT))
-    threads = min(MAX_THREADS_A_ROW, max(WARP_SIZE, wanted))
-    unroll = max(1, min(LOADS_IN_FLIGHT, vectors // threads))
-    row_threads = 1
-    if threads == WARP_SIZE:
-        # Twice the rows a block, while that leaves a block for each SM.
-        while row_threads < MAX_ROWS_A_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
-            row_threads *= 2
-    blocks = max(1, ceil_div(rows, row_threads))
-    grid = 1
-    if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
-        # Rows too few to fill the GPU: several blocks share one.
-        resident = hardware.sm_count * hardware.max_threads_per_sm // threads
-        grid = min(max(1, resident // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
-    return ReductionParams(
-        fastest_dim=True,
-        unroll_factor_inner_reduction=width,
-        vectorize_inner_reduction=width > 1,
-        unroll_factor_top_of_vectorization=unroll,
-        pad_inner_reduction_to_warp=True,
-        lparams=LaunchParams(bdimx=threads, bdimy=row_threads, gdimy=grid),
-        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
-        f"of {width} in flight, {row_threads} rows a block, {grid} blocks a row",
-    )
-
-
 def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
     """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar."""
     width = params.unroll_factor_inner_reduction
@@ -236,9 +208,9 @@ def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
     end = len(tensor.loop)
     schedule.reorder(tensor, {end - 2: end - 4})
     if params.cross_grid_inner_reduction:
-        schedule.split(tensor, -3, params.lparams.gdimy, inner_split=False)
+        schedule.split(tensor, -3, params.lparams.gdimy)
         end = len(tensor.loop)
-        schedule.reorder(tensor, {end - 4: end - 5})
+        schedule.reorder(tensor, {end - 3: end - 5})
         schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
     end = len(tensor.loop)
     pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
@@ -251,57 +223,71 @@ def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
     return list(range(end - moved, end))
 
 
+def _check_split(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError for schedule_3d where no dimension lies between two that are reduced."""
+    if params.schedule_3d and not _is_split(space):
+        params.expect("schedule_3d", False, "where all reduced dimensions are neighbours in memory")
+
+
+def _is_split(space: ReductionSpace) -> bool:
+    """Whether a dimension that is kept lies between reduced ones, of which one is the innermost."""
+    return 0 < len(space.reduced_axes_inside) < len(space.reduction)
+
+
+def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> list[int]:
+    """[I, R outer, R inner] -> [BIDx, TIDy, (BIDy,) TIDx | serial, inner, unroll, vector].
+
+    Threads x, the loop `inner` and vectors are of R inner; blocks y, the first loop and what is unrolled
+    of R outer. Returns the positions after the bar.
+    """
+    schedule.split(tensor, 2, params.unroll_factor_inner_reduction)
+    schedule.split(tensor, 2, params.lparams.bdimx)
+    schedule.split(tensor, 1, params.unroll_factor_top_of_vectorization)
+    # now [I, serial, unroll, serial inner, threads, vector]
+    schedule.reorder(tensor, {4: 1, 1: 2, 3: 3, 2: 4})
+    schedule.parallelize(tensor, 1, ParallelType.block_x)
+    schedule.parallelize(tensor, 4, ParallelType.unroll)
+    first = 2
+    if params.cross_grid_inner_reduction:
+        schedule.split(tensor, 2, params.lparams.gdimy)
+        schedule.reorder(tensor, {3: 1})
+        schedule.parallelize(tensor, 1, ParallelType.grid_y)
+        first += 1
+    bind_rows(schedule, tensor, params)
+    first += params.multiple_reds_per_blk
+    return list(range(first, first + 4))
+
+
 # ---- outer ------------------------------------------------------------------------------------
 
 
-def _outer_params(
-    rows: int, length: int, width: int, row_bytes: int, hardware: HardwareInfo
-) -> ReductionParams:
-    """`width` columns a thread, of which each row takes `row_bytes` to load."""
-    columns = max(1, ceil_div(rows, width))
-    threads_x = min(WARP_SIZE, power_of_two_at_least(columns))
-    block = OUTER_BLOCK if columns > WARP_SIZE else OUTER_BLOCK_OF_FEW_COLUMNS
-    # At least two elements of a column for each thread, as long as it has as many.
-    threads_y = max(1, min(block // threads_x, power_of_two_at_least(length) // 2))
-    in_flight = min(MAX_ROWS_IN_FLIGHT, OUTER_BYTES_IN_FLIGHT // max(1, row_bytes))
-    unroll = max(1, min(in_flight, length // threads_y))
-    blocks = ceil_div(columns, threads_x)
-    wanted = OUTER_BLOCKS_A_SM * hardware.sm_count
-    grid = 1
-    if blocks < wanted:
-        grid = min(max(1, wanted // blocks), max(1, length // (threads_y * unroll * MIN_OUTER_STEPS)))
-    return ReductionParams(
-        fastest_dim=False,
-        unroll_factor_inner_reduction=unroll,
-        vectorize_iter_dom=width > 1,
-        unroll_factor_iter_dom=width,
-        lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
-        reason=f"{rows} contiguous columns of {length}: {threads_x} threads of {width} columns, "
-        f"{threads_y} down the columns with {unroll} rows in flight, {grid} blocks a column",
-    )
-
-
 def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars."""
-    reduction = 1 if has_rows else 0
-    schedule.split(tensor, reduction, params.lparams.bdimy)
+    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
+
+    Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
+    places.
+    """
+    launch, reduction = params.lparams, 1 if has_rows else 0
+    threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
+    (along, along_type), (down, down_type) = reversed(threads) if params.lanes_down_columns else threads
+    schedule.split(tensor, reduction, down)
     schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)
-    # [I, serial, unroll, TIDy] -> [I, TIDy, serial, unroll]
+    # [I, serial, unroll, threads] -> [I, threads, serial, unroll]
     schedule.reorder(tensor, {reduction + 2: reduction})
-    schedule.parallelize(tensor, reduction, ParallelType.block_y)
+    schedule.parallelize(tensor, reduction, down_type)
     schedule.parallelize(tensor, reduction + 2, ParallelType.unroll)
     first = reduction + 1
     if params.cross_grid_inner_reduction:
-        schedule.split(tensor, reduction + 1, params.lparams.gdimy, inner_split=False)
-        schedule.reorder(tensor, {reduction + 1: reduction})
+        schedule.split(tensor, reduction + 1, launch.gdimy)
+        schedule.reorder(tensor, {reduction + 2: reduction})
         schedule.parallelize(tensor, reduction, ParallelType.grid_y)
         first += 1
     if has_rows:
         schedule.split(tensor, 0, params.unroll_factor_iter_dom)
-        schedule.split(tensor, 0, params.lparams.bdimx)
+        schedule.split(tensor, 0, along)
         schedule.reorder(tensor, {2: len(tensor.loop) - 1})
         schedule.parallelize(tensor, 0, ParallelType.grid_x)
-        schedule.parallelize(tensor, 1, ParallelType.block_x)
+        schedule.parallelize(tensor, 1, along_type)
         if params.unroll_factor_iter_dom > 1:
             schedule.parallelize(tensor, -1, ParallelType.unroll)
         first += 1

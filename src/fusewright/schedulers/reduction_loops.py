@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
@@ -27,15 +27,21 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
             )
 
 
-def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace) -> TensorView:
-    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other."""
+def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace, apart: int = 0) -> TensorView:
+    """[..] -> [I, R] on the reference, each merged in memory order; I or R alone if there is no other.
+
+    apart: so many of the innermost reduced dimensions stay apart from the others: [I, R outer, R inner].
+    """
     reference = space.reference
     order = [*space.iteration, *space.reduction]
     positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
     if any(old != new for old, new in positions.items()):
         schedule.reorder(reference, positions)
-    for _ in range(len(space.reduction) - 1):
-        schedule.merge(reference, len(space.iteration))
+    rows, outer = len(space.iteration), len(space.reduction) - apart
+    for _ in range(apart - 1):
+        schedule.merge(reference, rows + outer)
+    for _ in range(outer - 1):
+        schedule.merge(reference, rows)
     for _ in range(len(space.iteration) - 1):
         schedule.merge(reference, 0)
     return reference
@@ -64,8 +70,11 @@ def distribute(
     ports: Ports,
     moved: list[int],
     width: int,
+    unaligned: Collection[int] = (),
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
+
+    `unaligned`: positions of inputs whose vectors may start at any element.
 
     Returns the partial results, one a reduction.
     """
@@ -73,7 +82,7 @@ def distribute(
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
     schedule.transform_like(partials[0])
     schedule.parallelize_like(partials[0])
-    vectorize_ports(schedule, ports, width)
+    vectorize_ports(schedule, ports, width, unaligned=unaligned)
     return partials
 
 
@@ -95,7 +104,7 @@ def inline(
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
-    early = [load for load in loads if load not in space.after and _feeds(load, {*partials, *columns})]
+    early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
     if side_by_side:
         early += [tensor for partial in partials for tensor in _states(partial)]
     if early:
@@ -126,7 +135,7 @@ def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:
     return list({tensor.definition: tensor for tensor in reductions}.values())
 
 
-def _feeds(load: TensorView, targets: set[TensorView]) -> bool:
+def feeds(load: TensorView, targets: set[TensorView]) -> bool:
     """Whether a reduction is computed from `load`."""
     stack, seen = [load], {load}
     while stack:

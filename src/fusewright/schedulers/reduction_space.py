@@ -17,7 +17,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
 
 
@@ -83,9 +83,7 @@ class ReductionSpace:
     @property
     def read_once(self) -> frozenset[TensorView]:
         """The inputs of which one load reads an element for each point of the space."""
-        full = [access for access in self.loads if self.is_full(access) and not access.by_index]
-        tensors = [access.tensor for access in self.loads]
-        return frozenset(each.tensor for each in full if tensors.count(each.tensor) == 1)
+        return read_once(self.loads, self.concrete)
 
     def has_every_element(self, tensor: TensorView) -> bool:
         """Whether a computed tensor has an element for each point of the space."""
@@ -97,6 +95,26 @@ class ReductionSpace:
     def concrete(self) -> tuple[IterDomain, ...]:
         """The reference's axes that are no broadcasts."""
         return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
+
+    def side_by_side(self, facts: Facts) -> int:
+        """Of how many columns the elements follow one another in memory."""
+        count = 1
+        for axis in reversed(memory_order(self.reference, self.main)):
+            if axis.is_reduction:
+                break
+            count *= facts.value(axis.extent)
+        return count
+
+    @property
+    def reduced_axes_inside(self) -> tuple[IterDomain, ...]:
+        """The reduced axes that no other stands inside of, in the memory order of the main load."""
+        order = memory_order(self.reference, self.main)
+        kept = [i for i, axis in enumerate(order) if not axis.is_reduction]
+        return tuple(order[kept[-1] + 1 :] if kept else order)
+
+    def reduced_inside(self, facts: Facts) -> int:
+        """Elements that follow one another in memory and are reduced together."""
+        return prod(facts.value(axis.extent) for axis in self.reduced_axes_inside)
 
     def iteration_size(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.iteration)

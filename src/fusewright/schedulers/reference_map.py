@@ -7,11 +7,11 @@ relabels it is a load of its own, all other uses share one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
-from fusewright.analyze.runs import expression_run, indexed_run, stored_run
+from fusewright.analyze.runs import expression_run, indexed_run, is_straight, stored_run
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -63,6 +63,14 @@ class Access:
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
 
+    def is_straight_along(self, axis: IterDomain) -> bool:
+        """Whether neighbours along the reference's axis are neighbours in memory, from any position on."""
+        if not self.by_index:
+            return True
+        if not isinstance(self.node, Indexed):
+            return False
+        return is_straight(self.node, self.dims[axis], unit_stride_axis(self.tensor))
+
     @property
     def concrete(self) -> frozenset[IterDomain]:
         """The reference's axes along which the tensor is no broadcast."""
@@ -88,6 +96,13 @@ def loads(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:
                 axes = {axis: to_tensor[theirs] for axis, theirs in of_reader if theirs in to_tensor}
                 found[key] = Access(value, node, axes)
     return list(found.values())
+
+
+def read_once(reads: Sequence[Access], axes: Collection[IterDomain]) -> frozenset[TensorView]:
+    """The inputs of which one load alone reads, an element for each point of these axes of the reference."""
+    tensors = [read.tensor for read in reads]
+    full = (read for read in reads if read.concrete.issuperset(axes) and not read.by_index)
+    return frozenset(read.tensor for read in full if tensors.count(read.tensor) == 1)
 
 
 def _indexed_load(node: Indexed, reader: AxisMap) -> Access:

@@ -162,7 +162,7 @@ def bind_arguments(
         if isinstance(param, ScalarParam):
             if param.divisor is not None:
                 _check_multiplier(param, param.divisor, arg, sizes)
-            elif param.symbol is None:
+            if param.symbol is None:
                 scalars[param] = _scalar(param, arg)
         else:
             tensors.append(_tensor(param, arg, sizes))

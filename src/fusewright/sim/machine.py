@@ -299,6 +299,16 @@ class Machine:
             traffic.bytes_loaded += active.count * width * values[0].element_size()
         return values
 
+    def load_covering(self, ref: Ref, width: int, active: Activity) -> tuple[list[Tensor], list[Filled]]:
+        """The elements of a vector at an aligned address, and which of them are none of the tensor's."""
+        memory = self.memory(ref.buffer)
+        assert isinstance(memory, LinearMemory), f"{ref.buffer.name} is in no memory that threads share"
+        values, filled = memory.load_covering(self.index(ref.index), width, self.access(active))
+        traffic = self.program.report.traffic[ref.buffer.space]
+        traffic.loads += active.count
+        traffic.bytes_loaded += active.count * width * values[0].element_size()
+        return values, filled
+
     def store(
         self,
         ref: Ref,

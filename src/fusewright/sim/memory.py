@@ -235,6 +235,28 @@ class LinearMemory:
             return [self._flat[positions]]
         return list(self._rows(width)[_divide(positions, width)].unbind(-1))
 
+    def misalignment(self, width: int) -> int:
+        """How many elements the buffer's address lies beyond a multiple of `width` of them."""
+        return self._unaligned // self._flat.element_size() % width
+
+    def load_covering(self, index: Lanes, width: int, access: Access) -> tuple[list[Tensor], list[Filled]]:
+        """A vector at an aligned address, and which of its elements are none of the tensor's."""
+        active = access.active
+        index = checked_index(self.name, self.size, index, width, active, aligned=False)
+        positions = torch.as_tensor(index).reshape(1, 1) if not isinstance(index, Tensor) else index
+        lane = active.first((positions + self.misalignment(width)) % width != 0)
+        if lane is not None:
+            problem = f"misaligned access: the address of index {_at_lane(positions, lane, active)}"
+            raise Fault(
+                SimulationError, f"{problem} of `{self.name}` is no multiple of {width} elements", lane
+            )
+        if self._region is not None:
+            self._note_read(self._region, active.compress(positions), width, access.actors)
+        values = [self._flat[positions + k] for k in range(width)]
+        if self._members is None:
+            return values, [False] * width
+        return values, [~self._members.own[positions + k] for k in range(width)]
+
     def filled(self, index: Lanes, width: int, access: Access) -> list[Filled]:
         """Which of the elements hold fills, in the active lanes."""
         if self._filled is None:

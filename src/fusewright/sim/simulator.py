@@ -26,12 +26,14 @@ from fusewright.kernel.ir import (
     InitMbarriers,
     Kernel,
     Let,
+    LetMisalignment,
     LetValue,
     Role,
     Roles,
     Scatter,
     Stmt,
     Wait,
+    Window,
     WorkspaceParam,
 )
 from fusewright.sim.arguments import bind_arguments
@@ -64,8 +66,10 @@ from fusewright.sim.statements import (
     run_if,
     run_init,
     run_let,
+    run_let_misalignment,
     run_let_value,
     run_scatter,
+    run_window,
 )
 from fusewright.sim.usage import usage_of
 from fusewright.sim.waits import (
@@ -81,10 +85,12 @@ HANDLERS: dict[type[Stmt], Handler] = {
     Alloc: run_alloc,
     Let: run_let,
     LetValue: run_let_value,
+    LetMisalignment: run_let_misalignment,
     For: run_for,
     If: run_if,
     Bind: run_bind,
     Copy: run_copy,
+    Window: run_window,
     Scatter: run_scatter,
     Compute: run_compute,
     Init: run_init,

@@ -17,23 +17,27 @@ from fusewright.kernel.ir import (
     Combine,
     Compute,
     Copy,
+    Covering,
     For,
     Hold,
     If,
     Init,
     Let,
+    LetMisalignment,
     LetValue,
     Operand,
     Ref,
     Scatter,
     Space,
+    Window,
     reduced_dtype,
 )
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
 from fusewright.sim.machine import Machine, Steps
-from fusewright.sim.memory import Filled
+from fusewright.sim.memory import Filled, LinearMemory
+from fusewright.sym import const, substitute
 
 
 def run_alloc(machine: Machine, stmt: Alloc) -> None:
@@ -58,6 +62,12 @@ def run_let_value(machine: Machine, stmt: LetValue) -> None:
             valid = valid & active.mask
         value = torch.where(valid, value, -1)
     machine.name_value(stmt.symbol, value)
+
+
+def run_let_misalignment(machine: Machine, stmt: LetMisalignment) -> None:
+    memory = machine.memory(stmt.buffer)
+    assert isinstance(memory, LinearMemory), f"{stmt.buffer.name} is in no memory that threads share"
+    machine.name_value(stmt.symbol, memory.misalignment(stmt.width))
 
 
 def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tensor, active: Activity) -> None:
@@ -139,8 +149,11 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
     if reading is not None:
-        filled = machine.filled(stmt.src, width, reading)
-        if isinstance(stmt.src, Ref):
+        if isinstance(stmt.src, Ref) and stmt.covering is not None:
+            values, filled = machine.load_covering(stmt.src, width, reading)
+            filled = [_unwanted(machine, stmt.covering, k, mark) for k, mark in enumerate(filled)]
+        elif isinstance(stmt.src, Ref):
+            filled = machine.filled(stmt.src, width, reading)
             values = machine.load(stmt.src, width, reading)
         else:
             values = [machine.operand(stmt.src)]
@@ -157,6 +170,24 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
         values = [selected(reading.mask, value, fill) for value in values]
         filled = [chosen_fills(reading.mask, one, of_fill) for one in filled]
     store(machine, dst, values, filled, machine.active)
+
+
+def _unwanted(machine: Machine, covering: Covering, number: int, filled: Filled) -> Filled:
+    """The lanes of the machine in which an element of a covering load stands for nothing."""
+    condition = substitute(covering.wanted, {covering.lane: const(number)})
+    wanted = torch.as_tensor(machine.index(condition)).bool()
+    return ~wanted | torch.as_tensor(filled)
+
+
+def run_window(machine: Machine, stmt: Window) -> None:
+    """Lanes of each offset by themselves: the elements of a register file have constant places."""
+    offset = torch.as_tensor(machine.index(stmt.offset))
+    for first in range(stmt.width):
+        active = machine.active.narrow(offset == first)
+        if active is not None:
+            src = Ref(stmt.src.buffer, stmt.src.index + first)
+            filled = machine.filled(src, stmt.width, active)
+            store(machine, stmt.dst, machine.load(src, stmt.width, active), filled, active)
 
 
 def run_scatter(machine: Machine, stmt: Scatter) -> None:

@@ -121,7 +121,10 @@ def divides(k: int | Expr, e: int | Expr) -> bool:
     if isinstance(divisor, Const):
         if divisor.value == 0:
             return isinstance(dividend, Const) and dividend.value == 0
-        return known_multiple(dividend) % divisor.value == 0
+        if known_multiple(dividend) % divisor.value == 0:
+            return True
+        congruent = _without_remainders(dividend, divisor.value)
+        return congruent is not dividend and known_multiple(congruent) % divisor.value == 0
     if divisor.kind == "add":
         return exact_quotient(dividend, divisor) is not None
     symbolic_part = monomial(1, divisor.factors)
@@ -131,6 +134,16 @@ def divides(k: int | Expr, e: int | Expr) -> bool:
         if rest is None or known_multiple(rest) % divisor_scale:
             return False
     return dividend.constant == 0
+
+
+def _without_remainders(e: Expr, modulus: int) -> Expr:
+    """What differs from `e` by a multiple of `modulus`: c * x for c * (x mod m), if that divides c * m."""
+    result = e
+    for core, coefficient in e.terms:
+        period = core.args[1] if isinstance(core, Mod) else None
+        if isinstance(period, Const) and coefficient * period.value % modulus == 0:
+            result = plus(result, scale(minus(core.args[0], core), coefficient))
+    return result
 
 
 @lru_cache(maxsize=CACHE_SIZE)

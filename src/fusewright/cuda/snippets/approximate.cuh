@@ -15,4 +15,12 @@ __device__ __forceinline__ float approximate_reciprocal(float x) {
   return result;
 }
 
+// x / (1 + e^-x) from e^(x / 2) and its inverse, which keep the digits of a result that is small where sigmoid(x) is 0;
+// of x beyond 100 it is x.
+__device__ __forceinline__ float approximate_silu(float x) {
+  const float exponent = fminf(x, 100.0f) * 0.72134752f;
+  const float root = approximate_exp2(exponent), inverse = approximate_exp2(-exponent);
+  return x * root * approximate_reciprocal(root + inverse);
+}
+
 }  // namespace fw

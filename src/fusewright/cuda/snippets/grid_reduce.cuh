@@ -75,6 +75,22 @@ __device__ __forceinline__ void combine_published(
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
 }
 
+// Counts an arrival, from `most` back to zero, which leaves the semaphore ready for the next launch; returns the
+// count before. One thread's arrival orders what the whole block wrote before, and reads after, the barriers around
+// it: it releases and acquires, which costs less than two fences (PTX ISA, memory consistency model).
+__device__ __forceinline__ unsigned arrive(unsigned* semaphore, unsigned most) {
+#ifdef __CUDA_ARCH__
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(semaphore)), "r"(most)
+               : "memory");
+  return before;
+#else
+  return atomicInc(semaphore, most);
+#endif
+}
+
 // Reduces `value` over the threads on THREAD_AXES and the blocks on GRID_AXES.
 // Returns 1 in all threads of the last block to arrive, whose `value` is the result; 0 in the others.
 // `semaphore` holds one zero for each group of blocks, which wraps back to zero.
@@ -86,15 +102,11 @@ __device__ __forceinline__ int grid_reduce(
   const block_group<THREAD_AXES, Shape> group;
   const long long first = (long long)grid.segment * grid.blocks * WIDTH * group.columns + group.column;
   publish(value, group, partials, first, grid.rank);
-  // One thread's fences order what the whole block wrote before, and reads after, the barriers around them.
-  // atomicInc returns to zero after all arrivals, which leaves the semaphore ready for the next launch.
   __syncthreads();
   bool arrived_last = false;
   if (group.thread == 0) {
-    __threadfence();
     unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore) + grid.segment;
-    arrived_last = atomicInc(arrivals, grid.blocks - 1) == grid.blocks - 1;
-    __threadfence();
+    arrived_last = arrive(arrivals, grid.blocks - 1) == grid.blocks - 1;
   }
   if (!__syncthreads_or(arrived_last)) return 0;
   combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);

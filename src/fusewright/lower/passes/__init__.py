@@ -14,6 +14,7 @@ from collections.abc import Callable
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
@@ -34,6 +35,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
+    ("separate edges", separate_edges),
     ("gather guards", gather_guards),
     ("approximate", approximate),
     ("hoist invariants", hoist_invariants),

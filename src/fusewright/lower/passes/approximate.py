@@ -27,7 +27,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2, SILU
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import ZERO, as_int, const
 
@@ -37,6 +37,7 @@ ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m
 MIN_QUOTIENTS = 4
 
 _LOG2_E = math.log2(math.e)
+_LEAST_NORMAL = 2.0**-126
 _ADD, _SUB, _MUL, _EXP, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
     ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "tanh", "erf", "sigmoid", "silu", "reciprocal")
 )
@@ -159,7 +160,9 @@ class _Around:
         else:
             return False
         refs = [each for each in operands if isinstance(each, k.Ref)]
-        return bool(refs) and all(_is_register(ref) and ref.buffer not in self.varying for ref in refs)
+        return len(refs) + sum(isinstance(each, k.ScalarRef) for each in operands) > 0 and all(
+            _is_register(ref) and ref.buffer not in self.varying for ref in refs
+        )
 
 
 def _is_register(ref: k.Ref) -> bool:
@@ -229,14 +232,12 @@ class _Pass:
     def _function(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
         """Cheaper statements for a function, or for what is made of tanh."""
         made: list[k.Stmt] = []
-        if stmt.op in (_EXP, _SIGMOID, _SILU):
+        if stmt.op in (_EXP, _SIGMOID):
             factor, x = known.scaled(stmt.args[0])
             row, sign = (EXP2_OF_PRODUCT, 1) if stmt.op is _EXP else (LOGISTIC2, -1)
-            scale = _number(sign * _LOG2_E * factor)
-            if stmt.op is not _SILU:
-                return [dataclasses.replace(stmt, op=row, args=(x, scale))]
-            sigmoid = self._register(made, row, x, scale)
-            return [*made, dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], sigmoid))]
+            return [dataclasses.replace(stmt, op=row, args=(x, _number(sign * _LOG2_E * factor)))]
+        if stmt.op is _SILU:
+            return [dataclasses.replace(stmt, op=SILU)]
         if stmt.op is _ADD:
             for one, curve in _both_orders(stmt.args):
                 if _constant(one) == 1 and (half := self._half(made, known, curve, 1)) is not None:
@@ -300,11 +301,17 @@ class _Pass:
         if stmt.op not in _QUOTIENTS or stmt.precise:
             return None
         divisor = stmt.args[1]
-        if not isinstance(divisor, k.Ref) or not _is_register(divisor):
+        number = _constant(divisor)
+        if number is not None:
+            if not _LEAST_NORMAL <= abs(number) <= 1 / _LEAST_NORMAL:
+                return None
+            return [dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], _number(1 / number)))]
+        is_register = isinstance(divisor, k.Ref) and _is_register(divisor)
+        if not is_register and not isinstance(divisor, k.ScalarRef):
             return None
         quotients = 1
         for loop in reversed(around):
-            if divisor.buffer in loop.varying:
+            if isinstance(divisor, k.Ref) and divisor.buffer in loop.varying:
                 break
             quotients *= loop.iterations
         if quotients < MIN_QUOTIENTS:

@@ -89,7 +89,7 @@ def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
             result += _distributed(land(cond, stmt.cond), stmt.body)
         elif isinstance(stmt, k.For):
             result.append(k.with_body(stmt, tuple(_distributed(cond, stmt.body))))
-        elif isinstance(stmt, (k.Let, k.Alloc)):
+        elif isinstance(stmt, (k.Let, k.LetMisalignment, k.Alloc)):
             result.append(stmt)  # what follows, under conditions of its own, has to know it
         elif isinstance(stmt, k.LetValue):
             result.append(dataclasses.replace(stmt, pred=land(cond, stmt.pred)))

@@ -113,7 +113,7 @@ class _Node:
 
 def _named(stmt: k.Stmt | None) -> Symbol | None:
     """The symbol that a statement names for those that follow it."""
-    return stmt.symbol if isinstance(stmt, (k.LetValue, k.Let)) else None
+    return stmt.symbol if isinstance(stmt, (k.LetValue, k.Let, k.LetMisalignment)) else None
 
 
 def _has_effect(stmt: k.Stmt | None) -> bool:
@@ -203,7 +203,7 @@ class _Tree:
             return end, _NONE
         for start in range(end - 2, -1, -1):
             node = body[start]
-            if node.is_collective or isinstance(node.stmt, (k.Alloc, k.Let)):
+            if node.is_collective or isinstance(node.stmt, (k.Alloc, k.Let, k.LetMisalignment)):
                 break
             less, group = shared, [node, *group]
             if not self._may_branch(group, less):

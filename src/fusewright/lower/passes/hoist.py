@@ -17,7 +17,11 @@ from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, max
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
-    bound = {s for stmt in k.walk(kernel.body) if (s := access.defined_symbol(stmt)) is not None}
+    bound = {
+        s
+        for stmt in k.walk(kernel.body)
+        if (s := access.defined_symbol(stmt)) is not None and not isinstance(stmt, k.LetMisalignment)
+    }
     return k.with_body(kernel, _Hoister(bound).body(kernel.body))
 
 
@@ -64,7 +68,9 @@ class _Hoister:
             del self._names[value]
         if names:
             self._rewritten.clear()
-        return k.body_of(body, [*(let for _, let in names), *result])
+        first = [stmt for stmt in result if isinstance(stmt, k.LetMisalignment)]  # known to all that follows
+        rest = [stmt for stmt in result if not isinstance(stmt, k.LetMisalignment)]
+        return k.body_of(body, [*first, *(let for _, let in names), *rest])
 
     def _known_divisions(self, body: tuple[k.Stmt, ...]) -> list[Expr]:
         """Divisions in `body` over symbols in scope, not named yet, that occur in two expressions or more, or

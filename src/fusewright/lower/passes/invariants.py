@@ -81,7 +81,7 @@ class _Hoister:
         return k.with_children(stmt, change)
 
     def _is_invariant(self, stmt: k.Stmt, known: Collection[k.Buffer], changed: Collection[k.Buffer]) -> bool:
-        """Whether a statement computes one register, that no other writes, from registers `known` before."""
+        """Whether a statement computes one register, which no other does, from scalars and `known` ones."""
         if isinstance(stmt, k.Compute):
             dst, args = stmt.dst, stmt.args
         elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
@@ -90,8 +90,7 @@ class _Hoister:
             return False
         if not _is_register(dst) or self._writers[dst.buffer] != 1:
             return False
-        refs = [arg for arg in args if isinstance(arg, k.Ref)]
-        return bool(refs) and all(
+        return any(isinstance(arg, (k.Ref, k.ScalarRef)) for arg in args) and all(
             _is_register(arg) and arg.buffer in known and arg.buffer not in changed
             if isinstance(arg, k.Ref)
             else not isinstance(arg, k.IndexValue)

@@ -161,7 +161,9 @@ def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: b
     """
     if isinstance(stmt, k.LetValue):
         return stmt.symbol not in symbols
-    if isinstance(stmt, (k.Alloc, k.Let, k.If)) or (_loaded_bytes(stmt) is not None and not waits):
+    if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)) or (
+        _loaded_bytes(stmt) is not None and not waits
+    ):
         return False
     loaded = {buffer for each in k.walk((load,)) for buffer in access.written_buffers(each)}
     for each in k.walk((stmt,)):

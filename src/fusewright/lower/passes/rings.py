@@ -49,8 +49,8 @@ def fill_rings(kernel: k.Kernel) -> k.Kernel:
 
 
 def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt, ...]]:
-    """What declares buffers and begins mbarriers, and the rest."""
-    count = next(i for i, s in enumerate(body) if not isinstance(s, (k.Alloc, k.InitMbarriers)))
+    """What declares buffers and begins mbarriers, with all that stands between, and the rest."""
+    count = max(i for i, s in enumerate(body) if isinstance(s, (k.Alloc, k.InitMbarriers))) + 1
     return body[:count], body[count:]
 
 

@@ -21,8 +21,8 @@ class InnerOuterParams(HeuristicParams):
 
     lparams.bdimx * lparams.bdimz threads along a row, vectorization_factor contiguous columns each, and
     lparams.bdimy down the columns, each with unroll_factor rows in flight. Shuffles combine what threads x
-    find in a row, shared memory what threads z do. rows_per_block: a multiple of the rows that a block has in
-    flight.
+    find in a row, shared memory what threads z do. rows_per_block: a multiple of the rows that a block has
+    in flight. streams_inputs: what is read at every point is marked to leave the caches first.
     """
 
     lparams: LaunchParams = launch(
@@ -30,6 +30,7 @@ class InnerOuterParams(HeuristicParams):
     )
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
+    streams_inputs: bool = choice(False)
     rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
 
     @property

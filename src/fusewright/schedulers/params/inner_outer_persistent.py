@@ -24,6 +24,9 @@ class InnerOuterPersistentParams(HeuristicParams):
     columns, which it holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
     project_persistent_buffers: only inputs are held, what follows from them is computed again.
     prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
+    circular_stages: rows are copied ahead into shared memory, which has room for so many; 0: they are loaded
+    into registers.
+    columns_a_thread: those whose sums a thread finishes at a time.
     assumed_reduction_sizes: as of ReductionParams.
     """
 
@@ -38,6 +41,8 @@ class InnerOuterPersistentParams(HeuristicParams):
     batches_per_block_inner_reduction: int = choice(1, counts(1, MAX_UNROLL, TRIED_UNROLL))
     project_persistent_buffers: bool = False
     prefetch_rows: bool = False
+    columns_a_thread: int = choice(1, WIDTHS)
+    circular_stages: int = choice(0, counts(0, tried=(0,)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property

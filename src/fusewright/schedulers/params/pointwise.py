@@ -28,7 +28,8 @@ class PointwiseParams(HeuristicParams):
     available: threads lie along the columns. assumed_sizes: of the sizes by which the kernel divides indices
     (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
     vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
-    all dimensions inside of it as through one run of memory are vectors. -1: the innermost.
+    all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
+    positions of the inputs whose vectors may start at any element: each is taken from two aligned ones.
     """
 
     lparams: LaunchParams = launch(from_sizes=("gdimx", "gdimy", "gdimz"), bdimx=Extent(tried=WHOLE_WARPS))
@@ -41,6 +42,7 @@ class PointwiseParams(HeuristicParams):
     unroll_factor_outer: int = choice(1, UNROLLING, _ROWS)
     assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)

@@ -23,8 +23,28 @@ _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is
 _HELD_ROWS = When(lambda params: params.holds_batches and params.fastest_dim, "where no rows are held")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_WHOLE = When(
+    lambda params: params.fastest_dim and not params.schedule_3d,
+    "with fastest_dim False, or with schedule_3d",
+)
+_HELD_COLUMNS = When(
+    lambda params: params.persistent_in_shared_memory and not params.fastest_dim,
+    "unless columns are held in shared memory",
+)
+_SPLIT = When(
+    lambda params: params.fastest_dim and not params.persistent_kernel,
+    "in a persistent kernel, and with fastest_dim False",
+)
 _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
+)
+_READS_ROWS = When(
+    lambda params: params.persistent_kernel and params.fastest_dim and not params.circular_stages,
+    "outside of persistent kernels of rows",
+)
+_READS_VECTORS = When(
+    lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
+    "outside of persistent kernels of rows in vectors",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
@@ -33,7 +53,7 @@ _ROWS_OR_OUTER = When(
 )
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
-_THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim")
+_THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim", "lanes_down_columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +71,24 @@ class ReductionParams(HeuristicParams):
     blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory: held there, not
     in registers. project_persistent_buffers: only inputs are held, what follows from them is computed again.
     assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, where the kernel
-    has them as constants and serves no others; () where it serves all that its threads can hold.
+    has them as constants and serves no others; () where it serves all that its threads can hold. shift_rows:
+    the vectors of each row begin at aligned addresses, whatever its length and its place. unaligned_inputs:
+    positions of the inputs whose vectors may start at any element.
 
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
     warp_specialized: a warp of its own starts the copies, not one of these threads.
 
+    schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
+    each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
+
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns. A persistent kernel gives each thread
-    batches_per_block_inner_reduction rows of its columns to hold.
+    lparams.gdimy blocks down the columns. lanes_down_columns: lparams.bdimx threads go down the columns,
+    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each
+    thread batches_per_block_inner_reduction rows of its columns to hold; with prefetches_tiles lparams.gdimx
+    blocks go through all columns, and load the next ones while they work on those that they hold.
 
     streams_inputs: what is read at every point is marked to leave the caches first.
 
@@ -70,6 +97,10 @@ class ReductionParams(HeuristicParams):
     """
 
     lparams: LaunchParams = launch(
+        from_sizes=(),
+        gdimx=Extent(
+            read=lambda params: params.prefetches_tiles, required=lambda params: params.prefetches_tiles
+        ),
         bdimx=Extent(
             required=lambda params: (
                 not (params.holds_batches and params.fastest_dim) or params.circular_stages > 0
@@ -89,14 +120,19 @@ class ReductionParams(HeuristicParams):
     unroll_factor_inner_reduction: int = choice(1, UNROLLING)
     unroll_factor_top_of_vectorization: int = choice(1, UNROLLING, _INNER)
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
-    pad_inner_reduction_to_warp: bool = choice(False, when=_INNER)
+    pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HELD_ROWS)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    shift_rows: bool = choice(False, when=_READS_ROWS)
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
+    schedule_3d: bool = choice(False, when=_SPLIT)
+    lanes_down_columns: bool = choice(False, when=_OUTER)
+    prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -106,6 +142,10 @@ class ReductionParams(HeuristicParams):
     def holds_batches(self) -> bool:
         """Whether threads hold a row, so that its length says how many there are."""
         return self.persistent_kernel and self.batches_per_block_inner_reduction > 0
+
+    @property
+    def _reduces_x(self) -> bool:
+        return self.fastest_dim or self.lanes_down_columns
 
     @property
     def rows_in_flight(self) -> int:
@@ -129,7 +169,7 @@ class ReductionParams(HeuristicParams):
     @derived(*_THREADS)
     def cross_block_inner_reduction(self) -> bool:
         """Whether the threads of a block share a reduction."""
-        threads = self.lparams.bdimx if self.fastest_dim else self.lparams.bdimy
+        threads = self.lparams.bdimx if self._reduces_x else self.lparams.bdimy
         return self._is_bound and threads != 1
 
     @derived("lparams.gdimy")
@@ -146,7 +186,7 @@ class ReductionParams(HeuristicParams):
     def block_dim_inner_reduction(self) -> ParallelType:
         if not self._is_bound:
             return ParallelType.serial
-        return ParallelType.block_x if self.fastest_dim else ParallelType.block_y
+        return ParallelType.block_x if self._reduces_x else ParallelType.block_y
 
     @derived("lparams.gdimy")
     def grid_dim_inner_reduction(self) -> ParallelType:
@@ -158,7 +198,7 @@ class ReductionParams(HeuristicParams):
             return ParallelType.serial
         if self.fastest_dim:
             return ParallelType.block_y if self.multiple_reds_per_blk else ParallelType.serial
-        return ParallelType.block_x
+        return ParallelType.block_y if self.lanes_down_columns else ParallelType.block_x
 
     @derived("lparams.bdimx")
     def grid_dim_iter_dom(self) -> ParallelType:
@@ -166,7 +206,6 @@ class ReductionParams(HeuristicParams):
 
     # ---- what the reference has and no scheduler reads
 
-    schedule_3d = unavailable(False, _NO_SCHEDULER)
     flip_grid = unavailable(False, _NO_SCHEDULER)
     split_grid_dim_inner_reduction = unavailable(False, _NO_SCHEDULER)
     split_grid_dim_iter_dom_inner = unavailable(False, _NO_SCHEDULER)
@@ -210,6 +249,7 @@ class ReductionParams(HeuristicParams):
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
             self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
+            self.expect("lanes_down_columns", False, "where batches of columns are held")
             if not self.holds_batches:
                 raise ParamsError(
                     path="batches_per_block_inner_reduction",

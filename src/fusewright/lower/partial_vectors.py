@@ -1,0 +1,179 @@
+"""Vectors that are not all there, or that start at any element.
+
+A vector at the edge of a row has lanes outside of it. A load may read its neighbours' elements, which nobody
+uses; a store may not:
+
+    a[0:8] = x[i:+8] if some of it exists, and all lies in the memory of x
+    if some of it exists, but not all lies there: a[k] = x[i + k] if it exists, for all k
+
+    y[i:+8] = a[0:8] if all of it exists
+    if some of it exists, but not all: y[i + k] = a[k] if it exists, for all k
+
+A load that may start at any element (`TensorView.unaligned`) takes its elements from the two aligned vectors
+that they lie in:
+
+    off = (i + misalignment of x) % 8
+    around[0:8]  = x[i - off:+8]
+    around[8:16] = x[i - off + 8:+8] if 0 < off
+    a[0:8] = around[off:off+8]
+
+The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned
+vector is wanted by two neighbouring threads, of which one finds it in the L1 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.core.enums import CacheOp
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.value import TensorView
+from fusewright.kernel import ir as k
+from fusewright.lower.context import Context
+from fusewright.lower.guards import Lanes, conditions_of, guarded, lanes_of, zero
+from fusewright.lower.loops import Loop
+from fusewright.sym import (
+    FALSE,
+    ZERO,
+    Expr,
+    Symbol,
+    as_int,
+    const,
+    land,
+    le,
+    lnot,
+    lt,
+    mod,
+    substitute,
+)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A copy of a vector between memory and registers.
+
+    Attributes:
+        dst, src: the references of the first lane; the others stand side by side from there on.
+        pred: under which an element of lane `lane` is moved.
+        fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
+    """
+
+    dst: k.Ref
+    src: k.Ref
+    pred: Expr
+    fill: k.Operand | None
+    fill_is_value: bool
+    width: int
+    lane: Symbol
+    cache: CacheOp
+
+    def lanes(self, tensor: TensorView) -> Lanes:
+        """Raises ScheduleError where the elements of a vector that exist are not told from its ends."""
+        found = lanes_of(self.pred, self.lane, self.width)
+        if found is None:
+            raise ScheduleError(
+                f"{tensor.name} is vectorized by {self.width}, but which of these elements exist is no range",
+                given=str(self.pred),
+                hint="leave the axis serial",
+            )
+        return found
+
+    def one_by_one(self, pred: Expr, fill: k.Operand | None) -> k.Stmt:
+        """Moves the elements for which the predicate holds."""
+        dst, src = (k.Ref(ref.buffer, ref.index + self.lane) for ref in (self.dst, self.src))
+        is_value = self.fill_is_value and fill is not None
+        each = k.Copy(dst, src, 1, self.cache, pred, fill if pred is not k.TRUE else None, is_value)
+        return k.For(self.lane, const(self.width), (each,), unroll=True)
+
+
+def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
+    """The statements that load vectors, and those that load the elements of vectors beyond the memory.
+
+    Raises:
+        ScheduleError: see `Move.lanes`.
+    """
+    lanes, fill, src, width = move.lanes(tensor), _fill(move), move.src, move.width
+    if lanes.all is k.TRUE:
+        return [[k.Copy(move.dst, src, width, move.cache)]]
+    if src.buffer.space is not k.Space.GLOBAL:
+        whole = k.Copy(move.dst, src, width, move.cache, lanes.all, fill, move.fill_is_value)
+        return [[whole], _edges(move, lanes, lanes.all, fill)]
+    there = land(_loaded(move, lanes), _inside(src, width))
+    covering = k.Covering(move.lane, lanes.each)
+    vector = k.Copy(move.dst, src, width, move.cache, there, fill, move.fill_is_value, covering)
+    return [[vector], _edges(move, lanes, there, fill)]
+
+
+def _loaded(move: Move, lanes: Lanes) -> Expr:
+    """When to load a vector as a whole: for some of its lanes, or for all where others have to be a value."""
+    return lanes.all if move.fill_is_value else lanes.some
+
+
+def _inside(vector: k.Ref, width: int) -> Expr:
+    """That so many elements from there on lie in the memory of a tensor."""
+    return land(le(ZERO, vector.index), le(vector.index + width, vector.buffer.size))
+
+
+def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
+    """The statements that store a vector, or those of its elements that exist.
+
+    Raises:
+        ScheduleError: see `Move.lanes`.
+    """
+    lanes = move.lanes(tensor)
+    whole = k.Copy(move.dst, move.src, move.width, move.cache)
+    return [*guarded([lanes.all], [whole]), *_edges(move, lanes, lanes.all, None)]
+
+
+def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
+    """The statements that load vectors, that choose from them, and that load what they leave out.
+
+    Raises:
+        ScheduleError: see `Move.lanes`.
+    """
+    width, dst, src = move.width, move.dst, move.src
+    lanes, fill = move.lanes(tensor), _fill(move)
+    size = as_int(dst.buffer.size)
+    assert size is not None and dst.buffer.space is k.Space.LOCAL
+    raw = ctx.register_of(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
+    offset = mod(src.index + ctx.misalignment(src.buffer, width), const(width))
+    start = src.index - offset
+    there = land(_loaded(move, lanes), _inside(k.Ref(src.buffer, start), 2 * width))
+
+    def vector(number: int, pred: Expr) -> k.Copy:
+        to = k.Ref(raw, 2 * dst.index + number * width)
+        at = k.Ref(src.buffer, start + number * width)
+        wanted = substitute(lanes.each, {move.lane: move.lane + number * width - offset})
+        covering = k.Covering(move.lane, wanted)
+        return k.Copy(to, at, width, move.cache, pred, fill, move.fill_is_value, covering)
+
+    loads: list[k.Stmt] = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
+    choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]
+    return [loads, choice, _edges(move, lanes, there, fill)]
+
+
+def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> list[k.Stmt]:
+    """Moves the elements of vectors of which some exist, and which are not moved as a whole."""
+    missing = land(*sorted(conditions_of(moved) - conditions_of(lanes.some), key=lambda e: e.order))
+    cond = land(lanes.some, lnot(missing))
+    return [] if cond is FALSE else [k.If(cond, (move.one_by_one(lanes.each, fill),))]
+
+
+def _fill(move: Move) -> k.Operand:
+    fill = move.fill or zero(move.dst.buffer.dtype)
+    return k.Imm(fill.value, move.dst.buffer.dtype) if isinstance(fill, k.Imm) else fill
+
+
+def misalignments(ctx: Context) -> list[k.Stmt]:
+    """Names how far the addresses of tensors lie beyond multiples of vectors, where that is asked."""
+    return [k.LetMisalignment(s, buffer, width) for (buffer, width), s in ctx.misalignments.items()]
+
+
+def own_loops(loops: Sequence[Loop], shared: int) -> tuple[Loop, ...]:
+    """Loops that go over the same as `loops`, apart from them inside the outermost `shared`."""
+    again = [
+        Loop(loop.extent, loop.parallel, loop.padded, loop.place, loop.unroll) if loop.is_real else loop
+        for loop in loops[shared:]
+    ]
+    return (*loops[:shared], *again)

@@ -1,0 +1,238 @@
+"""How the reduction scheduler cuts up rows and columns: params from sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+
+# Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
+# occupancy.
+LOADS_IN_FLIGHT = 4
+# More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
+MAX_THREADS_A_ROW = 512
+# Rows of one warp each that share a block: four warps, of which an SM holds enough blocks to be full.
+MAX_ROWS_A_BLOCK = 4
+# A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
+MIN_LOADS_PER_THREAD = 4
+
+# Columns a thread sums side by side unless it writes them as well, and bytes of them that it has in flight,
+# in as many rows: more columns take registers that more rows use better, but only 16-byte stores reach the
+# full bandwidth. Measured on an H200 for 16384 x 4096 bfloat16 with one input (a sum), two (column sums of
+# a backward pass), and two with an output.
+COLUMNS = 4
+OUTER_BYTES_IN_FLIGHT = 64
+USUAL_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 32
+# Columns a block sums one by one, no vectors, if there are so many for each SM: its threads have more rows in
+# flight.
+SINGLE_COLUMNS = 128
+# The same where memory has a short row of a few columns only: vectors as wide as can be, and fewer blocks.
+NARROW_BYTES_IN_FLIGHT = 128
+# Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
+# lies down the columns then.
+OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
+# Bytes of a row that a block reads side by side.
+BLOCK_ROW_BYTES = 256
+# Blocks for each SM that columns are shared out to by a grid reduction, and what makes that worth its round
+# trip: at least so many times that all of a block's loads in flight are issued.
+OUTER_BLOCKS_A_SM = 4
+MIN_OUTER_STEPS = 2
+# More blocks share the work where SMs would be idle for more than this share of the time.
+IDLE_SHARE = 0.12
+# Columns so short that each thread sums all of theirs, all loads in flight at once, if there are this many
+# threads for each SM (an H200: [1024, 3, 4096] over 1 takes 0.54 times as long as with two threads a column).
+SHORT_COLUMN, SHORT_COLUMN_THREADS = 16, 256
+# Vectors of a contiguous reduced dimension up to which threads go along it alone, not along all that are
+# reduced: no division by its size for every load.
+SHORT_INNER = 64
+MAX_SPLIT_UNROLL = 16
+# Bytes of a line of the L1 and L2 caches.
+LINE_BYTES = 128
+# Rows of memory so long that as many threads sum whole columns, however long those are.
+LONG_ROW_BYTES, LONG_ROW_THREADS = 1 << 16, 64
+# Rows that each of the threads down a short column sums, where these are neighbours in memory.
+ROWS_A_LANE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns to be reduced.
+
+    Attributes:
+        count, length: how many there are, of how many elements.
+        side_by_side: of how many the elements follow one another in memory, a row of the reduced dimension.
+        width: elements of the widest vector.
+        element_bytes: of all loads of one element.
+        stores: whether every element is stored as well.
+    """
+
+    count: int
+    length: int
+    side_by_side: int
+    width: int
+    element_bytes: int
+    stores: bool
+
+
+def inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
+    """How `rows` that are contiguous are reduced, in vectors of `width`."""
+    vectors = max(1, ceil_div(length, width))
+    wanted = power_of_two_at_least(ceil_div(vectors, LOADS_IN_FLIGHT))
+    threads = min(MAX_THREADS_A_ROW, max(WARP_SIZE, wanted))
+    unroll = max(1, min(LOADS_IN_FLIGHT, vectors // threads))
+    row_threads = 1
+    if threads == WARP_SIZE:
+        # Twice the rows a block, while that leaves a block for each SM.
+        while row_threads < MAX_ROWS_A_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
+            row_threads *= 2
+    blocks = max(1, ceil_div(rows, row_threads))
+    grid = 1
+    if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
+        # Rows too few to fill the GPU: several blocks share one.
+        resident = hardware.sm_count * hardware.max_threads_per_sm // threads
+        grid = min(max(1, resident // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
+    return ReductionParams(
+        fastest_dim=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=unroll,
+        pad_inner_reduction_to_warp=True,
+        lparams=LaunchParams(bdimx=threads, bdimy=row_threads, gdimy=grid),
+        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
+        f"of {width} in flight, {row_threads} rows a block, {grid} blocks a row",
+    )
+
+
+def split_params(
+    rows: int, outer: int, inner: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams:
+    """How rows are reduced along a short contiguous dimension and another one, further out in memory.
+
+    The threads of a block lie along `inner` and along rows that follow one another in memory, and each goes
+    along `outer`.
+    """
+    vectors = max(1, ceil_div(inner, width))
+    row_threads = max(1, min(rows, OUTER_BLOCK // vectors))
+    most = max(1, NARROW_BYTES_IN_FLIGHT // max(1, width * element_bytes))
+    unroll = max(1, min(most, MAX_SPLIT_UNROLL, outer))
+    in_flight = unroll * width * element_bytes
+    grid = _blocks_down(ceil_div(rows, row_threads), outer // unroll, in_flight, hardware)
+    return ReductionParams(
+        fastest_dim=True,
+        schedule_3d=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=unroll,
+        lparams=LaunchParams(bdimx=vectors, bdimy=row_threads, gdimy=grid),
+        reason=f"{rows} rows of {outer} times {inner}, contiguous: {vectors} threads of {width} elements, "
+        f"{row_threads} rows a block, {unroll} vectors in flight, {grid} blocks a row",
+    )
+
+
+def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
+    """How columns are reduced."""
+    chunks = ceil_div(columns.count, columns.width)
+    row_bytes = columns.side_by_side * columns.element_bytes
+    if columns.length <= SHORT_COLUMN and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
+        return _short_columns(columns)
+    is_long_row = columns.side_by_side * columns.element_bytes >= LONG_ROW_BYTES
+    if is_long_row and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
+        launch = LaunchParams(bdimx=LONG_ROW_THREADS, bdimy=1, gdimy=1)
+        return _params(columns, columns.width, launch, SHORT_COLUMN)
+    if columns.side_by_side < columns.count and columns.width > 1:
+        beside = ceil_div(columns.side_by_side, columns.width)
+        if beside == 1:
+            return _lanes_down(columns, hardware)
+        if row_bytes < BLOCK_ROW_BYTES and columns.length >= ROWS_A_LANE * OUTER_BLOCK // beside:
+            in_flight = NARROW_BYTES_IN_FLIGHT
+            return _tiles(columns, columns.width, beside, OUTER_BLOCK // beside, in_flight, hardware)
+    if columns.width == 1 and columns.count >= SINGLE_COLUMNS * hardware.sm_count:
+        threads_y = OUTER_BLOCK // SINGLE_COLUMNS
+        return _tiles(columns, 1, SINGLE_COLUMNS, threads_y, NARROW_BYTES_IN_FLIGHT, hardware)
+    width = columns.width if columns.stores else min(columns.width, COLUMNS)
+    chunks = max(1, ceil_div(columns.count, width))
+    threads_x = min(WARP_SIZE, power_of_two_at_least(chunks))
+    block = OUTER_BLOCK if chunks > WARP_SIZE else OUTER_BLOCK_OF_FEW_COLUMNS
+    # At least two elements of a column for each thread, as long as it has as many.
+    threads_y = max(1, min(block // threads_x, power_of_two_at_least(columns.length) // 2))
+    in_flight = min(OUTER_BYTES_IN_FLIGHT, USUAL_ROWS_IN_FLIGHT * width * columns.element_bytes)
+    return _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
+
+
+def _short_columns(columns: Columns) -> ReductionParams:
+    """Each thread sums whole columns, with nothing to exchange, unless rows are shorter than a line of
+    memory, of which threads down the columns then read the rest.
+    """
+    threads_x, threads_y = OUTER_BLOCK // 2, 1
+    if columns.side_by_side < columns.width * OUTER_BLOCK:
+        threads_x = WARP_SIZE
+    if columns.side_by_side * columns.element_bytes < LINE_BYTES:
+        threads_x, threads_y = WARP_SIZE // 2, max(1, columns.length // ROWS_A_LANE)
+    launch = LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=1)
+    return _params(columns, columns.width, launch, ceil_div(columns.length, threads_y))
+
+
+def _tiles(
+    columns: Columns, width: int, threads_x: int, threads_y: int, in_flight: int, hardware: HardwareInfo
+) -> ReductionParams:
+    """Blocks of `threads_x` along rows and `threads_y` down columns, with `in_flight` bytes a thread."""
+    unroll = _rows_in_flight(columns, width, in_flight, threads_y)
+    blocks = ceil_div(columns.count, width * threads_x)
+    grid = _blocks_down(blocks, columns.length // (threads_y * unroll), in_flight, hardware)
+    return _params(columns, width, LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid), unroll)
+
+
+def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
+    """One vector holds a row: neighbouring threads go down the columns, as memory does."""
+    width, in_flight = columns.width, NARROW_BYTES_IN_FLIGHT
+    down = min(OUTER_BLOCK_OF_FEW_COLUMNS, power_of_two_at_most(max(1, columns.length // ROWS_A_LANE)))
+    along = max(1, OUTER_BLOCK // down)
+    unroll = _rows_in_flight(columns, width, in_flight, down)
+    blocks = ceil_div(columns.count, width * along)
+    grid = _blocks_down(blocks, columns.length // (down * unroll), in_flight, hardware)
+    return _params(columns, width, LaunchParams(bdimx=down, bdimy=along, gdimy=grid), unroll, lanes_down=True)
+
+
+def _rows_in_flight(columns: Columns, width: int, in_flight: int, threads_y: int) -> int:
+    """Of a thread, which has `in_flight` bytes at most."""
+    most = min(MAX_ROWS_IN_FLIGHT, in_flight // max(1, width * columns.element_bytes))
+    return max(1, min(most, columns.length // threads_y))
+
+
+def _blocks_down(blocks: int, steps: int, in_flight: int, hardware: HardwareInfo) -> int:
+    """How many blocks share the work of each of `blocks`, whose threads go `steps` times through memory with
+    `in_flight` bytes each: as many as fill the GPU's SMs, and evenly.
+    """
+    full = OUTER_BLOCKS_A_SM * hardware.sm_count * OUTER_BYTES_IN_FLIGHT
+    wanted = full // max(OUTER_BYTES_IN_FLIGHT, in_flight)
+    most = max(1, steps // MIN_OUTER_STEPS)
+    if blocks >= wanted or most == 1:
+        return 1
+    grid = min(wanted // max(1, blocks), most)
+    while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
+        grid += 1
+    return grid
+
+
+def _idle_share(blocks: int, hardware: HardwareInfo) -> float:
+    """Of the SMs' time, if each block takes as long and all SMs have as many as the last to finish."""
+    return 1 - blocks / (ceil_div(blocks, hardware.sm_count) * hardware.sm_count)
+
+
+def _params(
+    columns: Columns, width: int, launch: LaunchParams, unroll: int, lanes_down: bool = False
+) -> ReductionParams:
+    along, down = (launch.bdimy, launch.bdimx) if lanes_down else (launch.bdimx, launch.bdimy)
+    return ReductionParams(
+        fastest_dim=False,
+        lanes_down_columns=lanes_down,
+        unroll_factor_inner_reduction=max(1, unroll),
+        vectorize_iter_dom=width > 1,
+        unroll_factor_iter_dom=width,
+        lparams=launch,
+        reason=f"{columns.count} contiguous columns of {columns.length}: {along} threads of {width} columns, "
+        f"{down} {'neighbours ' if lanes_down else ''}down the columns with {unroll} rows in flight, "
+        f"{launch.gdimy} blocks a column",
+    )

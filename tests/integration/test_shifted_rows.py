@@ -1,0 +1,31 @@
+"""Rows of any length: vectors begin at aligned addresses, shifted by where each row begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+
+# A few elements beside the shortest row that is shifted; two of weights; rows that shared memory holds.
+ROWS = [(5, 517), (3, 1030), (2, 40003)]
+
+
+def _norm(fd: FusionDefinition, x: Any, w: Any) -> Any:
+    x = fd.ops.cast(x, DataType.Float)
+    variance, mean = fd.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
+    return fd.ops.cast((x - mean) * fd.ops.rsqrt(variance + 1e-5) * w, DataType.BFloat16)
+
+
+@pytest.mark.parametrize("shape", ROWS)
+def test_rows_of_any_length_are_loaded_and_stored_in_vectors(shape: tuple[int, int]) -> None:
+    x, w = torch.randn(*shape).bfloat16(), torch.randn(shape[0], 1)
+    with FusionDefinition() as fd:
+        fd.add_output(_norm(fd, fd.from_pytorch(x), fd.from_pytorch(w)))
+    [y] = fd.execute([x, w])
+    expected = torch.nn.functional.layer_norm(x.float(), shape[1:]) * w
+    torch.testing.assert_close(y, expected.bfloat16(), rtol=2e-2, atol=2e-2)
+    [kernel] = fd.kernels_for([x, w])
+    assert kernel.params.shift_rows and kernel.params.unroll_factor_inner_reduction == 8

@@ -1,0 +1,66 @@
+"""Inputs whose rows and addresses are no multiples of vectors: vectors start at any element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import FusionDefinition
+from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import MAX_VECTOR_BYTES
+
+BF, F, D = torch.bfloat16, torch.float32, torch.float64
+
+Define = Callable[[FusionDefinition, list[Any]], Any]
+
+CASES: dict[str, tuple[Define, Callable[[], list[torch.Tensor]], Callable[..., torch.Tensor]]] = {
+    "rows of a wider tensor": (
+        lambda fd, t: t[0] * t[1],
+        lambda: [torch.randn(5, 45, dtype=D)[:, 3:39], torch.randn(36, dtype=D)],
+        lambda x, y: x * y,
+    ),
+    "flat": (
+        lambda fd, t: fd.ops.abs(t[0]),
+        lambda: [torch.randint(99, (4105,), dtype=torch.int32)[1:]],
+        torch.abs,
+    ),
+    "pad": (
+        lambda fd, t: fd.ops.pad(t[0], [3, 5]),
+        lambda: [torch.randn(5, 32, dtype=F)],
+        lambda x: torch.nn.functional.pad(x, (3, 5)),
+    ),
+    "slice by an operation": (
+        lambda fd, t: fd.ops.relu(fd.ops.slice(t[0], [0, 5], [5, 37])),
+        lambda: [torch.randn(5, 40).to(BF)],
+        lambda x: x[:, 5:37].relu(),
+    ),
+}  # fmt: skip
+
+
+def _definition(define: Define, inputs: Sequence[torch.Tensor]) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        fd.add_output(define(fd, [fd.from_pytorch(x) for x in inputs]))
+    return fd
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vectors_start_at_any_element(name: str) -> None:
+    define, make, reference = CASES[name]
+    inputs = make()
+    fd = _definition(define, inputs)
+    [output] = fd.execute(inputs)
+    torch.testing.assert_close(output, reference(*inputs), rtol=0, atol=0)
+    [kernel] = fd.kernels_for(inputs)
+    assert kernel.params.unaligned_inputs
+    assert kernel.params.vectorization_factor * output.element_size() == MAX_VECTOR_BYTES
+
+
+def test_only_loads_from_global_memory_may_be_unaligned() -> None:
+    x = torch.randn(64)
+    fd = _definition(lambda fd, t: fd.ops.exp(t[0]), [x])
+    fd._setup_schedule([x])
+    with pytest.raises(ScheduleError, match="allow_unaligned: T1 is not loaded from global memory"):
+        fd.sched.allow_unaligned(fd.sched.tensor(1))

@@ -1,0 +1,103 @@
+"""Reductions that are not along one run of memory: how they are cut up, and that the kernels are right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fusewright import DataType, ParamsError
+from fusewright.kernel.text import kernel_text
+from fusewright.schedule import Schedule, replay
+from fusewright.schedulers import LaunchParams, ReductionParams, ReductionScheduler, apply
+from tests.lower.running import lowered, run
+from tests.schedulers import proposals as p
+
+SCHEDULER = ReductionScheduler()
+
+
+def proposed(shape: Sequence[int], dims: Sequence[int]) -> ReductionParams:
+    fusion = p.reduced(dims, len(shape), DataType.BFloat16)
+    params, launch = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [shape]))
+    assert launch.threads <= 1024
+    return params
+
+
+def test_short_columns_are_summed_by_one_thread_each() -> None:
+    params = proposed((1024, 3, 4096), (1,))
+    assert params.lparams.bdimy == 1
+    assert (params.unroll_factor_inner_reduction, params.unroll_factor_iter_dom) == (3, 8)
+
+
+@pytest.mark.parametrize("shape", [(1024, 4096, 8), (64, 100_000, 8)])
+def test_a_row_of_one_vector_has_its_neighbours_in_the_next_lanes(shape: Sequence[int]) -> None:
+    params = proposed(shape, (1,))
+    assert params.lanes_down_columns and params.lparams.bdimx > params.lparams.bdimy
+
+
+def test_a_narrow_tile_is_as_wide_as_a_row_of_memory() -> None:
+    params = proposed((4, 200_000, 16), (1,))
+    assert params.lparams.bdimx * params.unroll_factor_iter_dom == 16
+    assert params.unroll_factor_iter_dom == 8
+
+
+def test_columns_without_vectors_have_more_rows_in_flight() -> None:
+    params = proposed((1024, 1024, 33), (1,))
+    assert params.lparams.bdimx == 128 and params.unroll_factor_inner_reduction == 32
+
+
+def test_threads_go_along_a_short_contiguous_dimension_alone() -> None:
+    assert proposed((256, 2048, 49), (0, 2)).schedule_3d
+    assert proposed((64, 64, 128, 64), (1, 3)).schedule_3d
+    assert not proposed((64, 256, 3136), (0, 2)).schedule_3d
+    assert not proposed((64, 256, 3136), (1, 2)).schedule_3d
+
+
+def test_inputs_that_the_cache_does_not_hold_leave_it_first() -> None:
+    assert proposed((16384, 4096), (0,)).streams_inputs
+    assert not proposed((1024, 4096), (0,)).streams_inputs
+
+
+SPLIT = ReductionParams(
+    fastest_dim=True,
+    schedule_3d=True,
+    unroll_factor_inner_reduction=4,
+    vectorize_inner_reduction=True,
+    unroll_factor_top_of_vectorization=3,
+    streams_inputs=True,
+    lparams=LaunchParams(bdimx=2, bdimy=4, gdimy=1),
+)
+LANES = ReductionParams(
+    lanes_down_columns=True,
+    unroll_factor_inner_reduction=2,
+    unroll_factor_iter_dom=4,
+    vectorize_iter_dom=True,
+    lparams=LaunchParams(bdimx=8, bdimy=4, gdimy=2),
+)
+
+
+@pytest.mark.parametrize(
+    "shape, dims, params",
+    [
+        ((7, 5, 12), (0, 2), SPLIT),
+        ((9, 5, 12), (0, 2), replace(SPLIT, lparams=LaunchParams(bdimx=4, bdimy=1, gdimy=2))),
+        ((5, 70, 4), (1,), LANES),
+    ],
+    ids=["split", "split over blocks", "lanes down columns"],
+)
+def test_kernels(shape: tuple[int, ...], dims: tuple[int, ...], params: ReductionParams) -> None:
+    fusion = p.reduced(dims, len(shape))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    (result,) = run(schedule, [x])
+    torch.testing.assert_close(result, x.sum(dims), rtol=1e-5, atol=1e-5)
+    again = replay(fusion, schedule.trace())
+    assert kernel_text(lowered(again).kernel) == kernel_text(lowered(schedule).kernel)
+
+
+def test_neighbours_in_memory_are_not_split() -> None:
+    with pytest.raises(ParamsError, match=r"schedule_3d.*neighbours in memory"):
+        apply(SCHEDULER, Schedule(p.reduced((1, 2), 3)), SPLIT, p.H200)
