@@ -14,6 +14,7 @@ import pytest
 from fusewright.cli.codediff import measures, revisions
 from fusewright.cli.codediff.dumped import DumpedKernel, read_folder
 from fusewright.cli.codediff.measures import Code
+from fusewright.cli.codediff.renaming import is_renamed
 from fusewright.cli.main import main
 from fusewright.core.dump_folder import INDEX, DumpFolder, KernelUse
 
@@ -67,7 +68,9 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tup
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """Other names, a changed loop in two fusions, another name of a variable, one kernel in place of two."""
+    """Other names, a changed loop in two fusions, another name of a variable, a text that means the same, and
+    one kernel in place of two.
+    """
     old, new = tmp_path / "old", tmp_path / "new"
     dump(
         old,
@@ -75,7 +78,8 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
             "same": [kernel("pointwise", "1", ONE)],
             "first": [kernel("reduction", "2", SUM)],
             "second": [kernel("reduction", "2", SUM)],
-            "renamed": [kernel("pointwise", "3", "float T1 = 2.0f; x[n] = T1;")],
+            "renamed": [kernel("pointwise", "3", "float T1 = 2.0f; x[n] = T1;  // T1 = fd.ops.add(T0)")],
+            "alike": [kernel("pointwise", "a", "x[n] = 2.0f;")],
             "split": [kernel("pointwise", "1", ONE), kernel("reduction", "2", SUM)],
         },
     )
@@ -87,6 +91,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
             "first": [kernel("reduction", "5", changed)],
             "second": [kernel("inner_persistent", "6", changed)],
             "renamed": [kernel("pointwise", "7", "float T4 = 2.0f; x[n] = T4;")],
+            "alike": [kernel("pointwise", "b", "x[n] = (2.0f);")],
             "split": [kernel("pointwise", "1", ONE)],
             "same": [kernel("pointwise", "4", ONE)],
         },
@@ -102,7 +107,7 @@ def test_text(
 ) -> None:
     def compiled(dumped: DumpedKernel) -> Code:
         """What no version of the compiler changes."""
-        text = dumped.text.replace("T4", "T1")
+        text = dumped.text.replace("(2.0f)", "2.0f")
         return Code(len(text) // 8, 0, 16, text.count(" "), "PTX", text.encode())
 
     monkeypatch.setattr(measures, "_compiled", compiled)
@@ -115,7 +120,10 @@ def test_json(folders: tuple[Path, Path], run: Any) -> None:
     status, text = run(*folders, "--json")
     found = json.loads(text)
     assert status == 1
-    assert found["counts"] == {"changed": 2, "text only": 1, "added": 1, "removed": 1, "same": 2}
+    counts = {"changed": 2, "text only": 1, "added": 1, "removed": 1, "renamed only": 1, "same": 2}
+    assert found["counts"] == counts
+    assert [pair["new"]["base"] for pair in found["renamed"]] == ["fusewright_pointwise_f3_c0_r0_g0"]
+    assert "registers" not in found["renamed"][0]["old"]  # not compiled
     changed = found["groups"][0]
     assert [k["new"]["base"] for k in changed["kernels"]] == [
         "fusewright_reduction_f1_c0_r0_g0", "fusewright_inner_persistent_f2_c0_r0_g0"
@@ -125,6 +133,34 @@ def test_json(folders: tuple[Path, Path], run: Any) -> None:
     sides = changed["kernels"][0]
     assert 0 < sides["old"]["instructions"] < sides["new"]["instructions"]
     assert sides["old"]["registers"] > 0 == sides["old"]["spilled"]
+
+
+@pytest.mark.parametrize(
+    "old, new, same",
+    [
+        (
+            "float a = 1.0f; float b = 2.0f; *x = a - b;",
+            "float T1 = 1.0f; float T2 = 2.0f; *x = T1 - T2;",
+            True,
+        ),
+        ("float a = 1.0f; float b = 2.0f; *x = a - b;", "float b = 1.0f; float a = 2.0f; *x = b - a;", True),
+        ("float a = 1.0f; // of T1\n *x = a;", "float a = 1.0f; *x = a; /* of T2 */", True),
+        ("float a = 1.0f; float b = 2.0f; *x = a - b;", "float a = 1.0f; float b = 2.0f; *x = b - a;", False),
+        ("float a = 1.0f; float b = 2.0f; *x = a - b;", "float a = 1.0f; float b = 2.0f; *x = a - a;", False),
+        ("float a = threadIdx.x; *x = a;", "float a = blockIdx.x; *x = a;", False),
+        ("float a = 2.0f * LOW; *x = a;", "float a = 2.0f * HIGH; *x = a;", False),
+        ("int a = 1; *x = sinf(a);", "int a = 1; *x = cosf(a);", False),
+        ("int a = 1; *x = a;", "short a = 1; *x = a;", False),
+        ("P a = *x; *x = a.low;", "P a = *x; *x = a.high;", False),
+        ('int a; asm("mov %0, 1;" : "=r"(a));', 'int b; asm("mov %0, 1;" : "=r"(b));', True),
+        ('int a; asm("mov %0, 1;" : "=r"(a));', 'int a; asm("mov %0, 2;" : "=r"(a));', False),
+    ],
+)
+def test_renamed(old: str, new: str, same: bool) -> None:
+    """Names of variables may differ, those of anything else may not; other functions have their own."""
+    helper = "__device__ float once(float b) {\n  return b;\n}\n"
+    texts = [f"{helper}__global__ void k(float* x) {{\n  {body}\n}}\n" for body in (old, new)]
+    assert is_renamed(*texts) is is_renamed(*reversed(texts)) is same
 
 
 class _Balance(HTMLParser):
@@ -167,7 +203,7 @@ def test_same_kernels_of_other_names(tmp_path: Path, run: Any) -> None:
     status, text = run(tmp_path / "a", tmp_path / "b")
     assert (status, text) == (
         0,
-        "a -> b\n2 kernels: 0 changed, 0 text only, 0 added, 0 removed, 2 same\n",
+        "a -> b\n2 kernels: 0 changed, 0 text only, 0 added, 0 removed, 0 renamed only, 2 same\n",
     )
 
 

@@ -158,8 +158,8 @@ def test_parallel_types():
     parallel = enums.ParallelType
     block, grid = (tuple(p for p in parallel if getattr(p, kind)) for kind in ("is_block", "is_grid"))
     assert block == (parallel.block_x, parallel.block_y, parallel.block_z)
-    assert grid == (parallel.grid_x, parallel.grid_y, parallel.grid_z)
-    assert [p for p in parallel if p.is_thread] == [*grid, *block]
+    assert grid == (parallel.grid_x, parallel.grid_y, parallel.grid_z, parallel.cluster_x)
+    assert {p for p in parallel if p.is_thread} == {*grid, *block}
     assert (parallel.block_x.ir_name, parallel.tma.ir_name, parallel.vectorize.ir_name) == (
         "threadIdx.x",
         "B",

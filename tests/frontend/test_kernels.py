@@ -18,6 +18,7 @@ from fusewright.core.errors import (
     DeviceError,
     FusewrightError,
     InputDtypeError,
+    OptionError,
     ParamsError,
     ScheduleError,
 )
@@ -175,6 +176,14 @@ def test_mistakes() -> None:
         fd.kernels_for(scores_inputs(), schedules={7: lambda schedule: None})
     with pytest.raises(ArgumentTypeError, match=r"^kernels_for\(\): .* Expected a list of inputs, got str"):
         fd.kernels_for("x")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"^segment\(\): .* Expected a list of inputs, got None"):
+        fd.segment(None)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="described GPU"):
+        described(3)  # type: ignore[arg-type]
+    plain = InOneBlock()
+    plain.schedule = lambda: plain.sched.assume_multiple(plain.sched.tensors()[0], 0, 0)  # type: ignore[method-assign]
+    with pytest.raises(ScheduleError, match="no size is a multiple of that"):
+        plain.kernels_for([torch.zeros(64)])
 
 
 def test_kernels_of_a_segmented_definition() -> None:
@@ -193,6 +202,17 @@ def test_kernels_of_a_segmented_definition() -> None:
 
     edited = replace(kernels[2].params, cparams=CompileParams(maxrregcount=32))
     assert fd.kernels_for(inputs, schedules={segments[2]: edited})[2].params == edited
+
+    wrong = replace(edited, vectorization_factor=3)
+    for ask in (fd.kernels_for, fd.execute):  # errors have the place among all segments
+        with pytest.raises(ParamsError, match=r"^`schedules\[2\].vectorization_factor`"):
+            ask(inputs, schedules={2: wrong})
+        with pytest.raises(ParamsError, match=r"^`schedules\[2\]`: expected PointwiseParams.*got Red"):
+            ask(inputs, schedules={segments[2]: kernels[0].params})
+        with pytest.raises(ParamsError, match=r"^`schedules\[2\]`: expected params.*got None"):
+            ask(inputs, schedules={2: None})
+        with pytest.raises(ScheduleError, match="segment 1 is none that a kernel computes"):
+            ask(inputs, schedules={1: edited})
 
     segments[0].schedule = lambda: segments[0].sched.split(segments[0].sched.tensor("T1"), 2, 4)  # type: ignore[method-assign]
     for ask in (fd.kernels_for, fd.execute):

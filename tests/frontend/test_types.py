@@ -1,7 +1,11 @@
-"""What type checkers accept and refuse: mypy, run once over the examples of the docs and planted mistakes."""
+"""What type checkers accept and refuse of the examples of the docs and of planted mistakes.
+
+mypy runs once over all of them, and pyright where it is installed.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -156,12 +160,8 @@ def use(fd: Definition) -> None:
 
 
 @pytest.fixture(scope="module")
-def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, str]]:
-    """What mypy says of each file, by line.
-
-    One run for all tests, with the settings and the cache of the project's own, so that it is short.
-    """
-    pytest.importorskip("mypy")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs: what is accepted, what is not, and the pages."""
     folder = tmp_path_factory.mktemp("types")
     (folder / "accepted.py").write_text(PREAMBLE + ACCEPTED)
     with fusewright.registered_op(scaled):
@@ -174,15 +174,25 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, st
         for block in python_blocks((ROOT / page).read_text(encoding="utf-8")):
             lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
         (folder / f"{re.sub(r'[^a-z]', '_', page.lower())}.py").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def messages(programs: Path) -> dict[str, dict[int, str]]:
+    """What mypy says of each file, by line.
+
+    One run for all tests, with the settings and the cache of the project's own, so that it is short.
+    """
+    pytest.importorskip("mypy")
     result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-error-summary", "--hide-error-context", str(folder)],
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--hide-error-context", str(programs)],
         cwd=ROOT,
         env={**os.environ, "MYPYPATH": ""},
         capture_output=True,
         text=True,
     )
     assert result.returncode in (0, 1), result.stderr + result.stdout
-    found: dict[str, dict[int, str]] = {path.name: {} for path in folder.iterdir()}
+    found: dict[str, dict[int, str]] = {path.name: {} for path in programs.glob("*.py")}
     for line in result.stdout.splitlines():
         matched = re.fullmatch(r"(.*\.py):(\d+): error: (.*)", line)
         if matched is not None:
@@ -212,3 +222,22 @@ def test_mistakes_are_refused(messages: dict[str, dict[int, str]]) -> None:
     said = [messages["mistakes.py"].get(first + i, "nothing") for i in range(len(MISTAKES))]
     missed = [(code, message) for (code, text), message in zip(MISTAKES, said) if text not in message]
     assert missed == []
+
+
+def test_pyright(programs: Path) -> None:
+    """The checker of many editors, which reads the same declarations in another way."""
+    pytest.importorskip("pyright")
+    config = {
+        "extraPaths": [str(ROOT / "src")],
+        "reportPrivateImportUsage": False,  # of torch, in a page
+        "enableTypeIgnoreComments": True,  # what mypy refuses in registered.py
+    }
+    (programs / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    result = subprocess.run([*command, "-p", str(programs)], capture_output=True, text=True)
+    assert result.returncode in (0, 1), result.stderr + result.stdout
+    found = [d for d in json.loads(result.stdout)["generalDiagnostics"] if d["severity"] == "error"]
+    places = [(Path(d["file"]).name, d["range"]["start"]["line"] - PREAMBLE.count("\n")) for d in found]
+    assert [d for d, (name, _) in zip(found, places) if name != "mistakes.py"] == []
+    refused = {line for _, line in places}
+    assert [code for i, (code, _) in enumerate(MISTAKES) if i not in refused] == []

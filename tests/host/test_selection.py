@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fusewright import FusionDefinition
-from fusewright.core.errors import InternalError, RejectedError, SchedulerError
+from fusewright.core.errors import InternalError, RejectedError, ScheduleError, SchedulerError
 from fusewright.schedulers import (
     InnerPersistentScheduler,
     PointwiseScheduler,
@@ -83,6 +83,22 @@ def test_a_fault_beside_what_the_user_schedules(monkeypatch, caplog):
     assert fd._last_kernels()[0].register_limit == 64
     with pytest.raises(AssertionError, match="planted fault"):
         fd.execute(inputs, schedules={2: {}})
+
+
+@pytest.mark.faults
+def test_a_fault_whose_other_kernels_take_what_the_user_schedules(monkeypatch, caplog):
+    """Without the kernel that holds a row, its sums share one with the sum over columns."""
+    Fault(monkeypatch, InnerPersistentScheduler, lambda fusion: True)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.softmax(x, 1))
+        fd.add_output(fd.ops.sum(x, [0]))
+    value = torch.randn(64, 100)
+    for _ in range(2):
+        with pytest.raises(ScheduleError, match="segment 1 is in no partition whose kernels can all be made"):
+            fd.execute([value], schedules={1: {}})
+    assert "planted fault" in caplog.records[0].message
+    torch.testing.assert_close(fd.execute([value])[0], value.softmax(1))
 
 
 @pytest.mark.faults

@@ -482,7 +482,7 @@ NORMALIZATIONS = [
         layer_norm,
         ((2, 66000), (66000,), (66000,)),
         torch_layer_norm,
-        ("reduction", "pointwise"),
+        PERSISTENT,
         66000,
     ),
     Case("rms_norm", rms_norm, ((9, 2048), (2048,)), torch_rms_norm, PERSISTENT, 2048, HALF),

@@ -45,6 +45,7 @@ from fusewright.kernel.ir import (
     Scatter,
     Space,
     Wait,
+    WaitForCopies,
     Window,
     operand_dtype,
     walk,
@@ -78,6 +79,7 @@ from tests.readback.waits import (
     read_role,
     read_roles,
     read_wait,
+    read_wait_for_copies,
 )
 
 _CACHES = {
@@ -251,6 +253,14 @@ def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
         inner = Lines(reader, guard.body)
         _copy(reader, replace(stmt, pred=TRUE), inner)
         inner.end()
+        return
+    if stmt.asynchronous:
+        [e] = lines.take("call").parts
+        if e[:3] != ("call", "fw::copy_async", (stmt.width,)) or len(e[3]) != 2:
+            raise Mismatch("no copy that goes on by itself")
+        assert isinstance(src, Ref)
+        check_address(reader.names, e[3][0], dst)
+        check_address(reader.names, e[3][1], src)
         return
     following = lines.peek()
     if following is not None and following.kind in ("call", "block") and isinstance(src, Ref):
@@ -452,6 +462,7 @@ STATEMENTS: Readers = {
     BulkCopy: read_bulk_copy,
     Arrive: read_arrive,
     Wait: read_wait,
+    WaitForCopies: read_wait_for_copies,
     Roles: read_roles,
     Role: read_role,
 }

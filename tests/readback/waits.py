@@ -19,6 +19,7 @@ from fusewright.kernel.ir import (
     Role,
     Roles,
     Wait,
+    WaitForCopies,
     index_name,
 )
 from fusewright.sym import ZERO, as_int, const, lt, mod, symbol
@@ -119,3 +120,8 @@ def _role(reader: Reader, stmt: Role, number: int, lines: Lines) -> None:
 
 def read_role(reader: Reader, stmt: Role, lines: Lines) -> None:
     raise Mismatch("a role that is none of a block's roles")
+
+
+def read_wait_for_copies(reader: Reader, stmt: WaitForCopies, lines: Lines) -> None:
+    if lines.take("call").parts != (("call", "fw::wait_for_copies", (), ()),):
+        raise Mismatch("copies are not waited for")

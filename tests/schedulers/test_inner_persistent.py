@@ -10,7 +10,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import DESCRIBED
+from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
@@ -19,6 +19,8 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
+from fusewright.schedulers.clustered_rows import clustered
+from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.inner_persistent import _part_of_a_warp
 from fusewright.sym import evaluate
 from tests.lower.running import run
@@ -115,8 +117,8 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("by_warp", "sizes"), [(True, ()), (False, (480,))])
-def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("by_warp", "sizes", "cluster"), [(True, (), 1), (False, (480,), 1), (False, (), 3)])
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int) -> None:
     """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
     params = replace(
         params_of(4, sizes=sizes),
@@ -124,6 +126,7 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> No
         circular_stages=4,
         warp_specialized=by_warp,
         persistent_blocks=3,
+        blocks_per_cluster=cluster,
     )
     schedule, inputs = Schedule(masked_rows([1])), inputs_of(7, 480)
     SCHEDULER.apply(schedule, params)
@@ -133,7 +136,9 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...]) -> No
     kept = x * mask
     expected = kept - y * (kept * y).sum(1, keepdim=True) - kept.sum(1, keepdim=True)
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ParamsError, match=r"circular_stages.*has no bulk copies"):
+    with pytest.raises(
+        ParamsError, match=r"circular_stages.*has no bulk copies|blocks_per_cluster.*no clusters"
+    ):
         params.validate(DESCRIBED["a100"])
     params.validate(DESCRIBED["h200"])
 
@@ -209,3 +214,28 @@ def test_short_rows_take_parts_of_warps() -> None:
         (16, 3),
         (32, 2),
     ]
+
+
+@pytest.mark.parametrize(
+    "length, constant, expected",
+    [
+        (65536, True, None),
+        (98304, True, (3, 512, 8, True)),
+        (98304, False, (6, 256, 8, False)),
+        (262144, True, (8, 512, 8, True)),
+        (802816, True, (16, 512, 13, True)),
+        (802816, False, None),
+        (4194304, True, None),
+    ],
+)
+def test_rows_too_long_for_one_block_are_held_by_clusters(length, constant, expected) -> None:
+    """Blocks of a cluster, threads of each, vectors of each, and whether they are in shared memory."""
+    found = clustered(100, length // 8, 8, Held(2, 2), constant, described("h200"))
+    assert clustered(100, length // 8, 8, Held(2, 2), constant, described("a100")) is None
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    found.validate(described("h200"))
+    held = found.batches_per_block_inner_reduction, found.persistent_in_shared_memory
+    assert (found.blocks_per_cluster, found.lparams.bdimx, *held) == expected

@@ -284,7 +284,7 @@ def two_sums(fusion: Fusion) -> bool:
     return sum(isinstance(node, Reduction) for node in fusion.nodes) == 2
 
 
-@pytest.mark.parametrize("rows, length, two_passes", [(16384, 4096, True), (4096, 262144, False)])
+@pytest.mark.parametrize("rows, length, two_passes", [(16384, 4096, True), (256, 4194304, False)])
 def test_variance_takes_two_passes_where_the_row_is_held(rows, length, two_passes):
     fusion = Fusion()
     x = define_tensor(fusion, [-1, -1], True, DataType.Float)

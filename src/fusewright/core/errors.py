@@ -366,6 +366,14 @@ class ParamsError(UserError):
             self.message = self.message.replace(f"`{path}`", f"`{outer}.{path}`", 1)
         self.args = (self.message, *self.args[1:])
 
+    def move(self, outer: str, other: str) -> None:
+        """Has a path that begins with `outer` begin with `other` instead, as where that is counted anew."""
+        path = str(self.facts.get("path"))
+        if path.startswith(outer):
+            self.facts["path"] = other + path[len(outer) :]
+            self.message = self.message.replace(f"`{outer}", f"`{other}", 1)
+            self.args = (self.message, *self.args[1:])
+
 
 class KernelSourceError(UserError):
     """CUDA source that the user wrote does not compile. `log`: the compiler's, `excerpt`: the lines named."""

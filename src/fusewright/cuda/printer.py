@@ -74,6 +74,7 @@ from fusewright.kernel.ir import (
     Stmt,
     TensorParam,
     Wait,
+    WaitForCopies,
     Window,
     WorkspaceParam,
     index_name,
@@ -562,6 +563,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     BulkCopy: waits.bulk_copy,
     Arrive: waits.arrive,
     Wait: waits.wait,
+    WaitForCopies: waits.wait_for_copies,
     Roles: waits.roles,
     Role: waits.role,
 }

@@ -22,6 +22,11 @@ def copy(printer: KernelPrinter, stmt: Copy) -> None:
         with printer.nested(f"if ({printer.expr(stmt.pred)})"):
             copy(printer, replace(stmt, pred=TRUE))
         return
+    if stmt.asynchronous:
+        assert isinstance(src, Ref)
+        printer.required.add("copy_async")
+        printer.line(f"fw::copy_async<{width}>({printer.address(dst)}, {printer.address(src)});")
+        return
     suffix = CACHE_SUFFIX[stmt.cache]
     spaces = {ref.buffer.space for ref in (dst, src) if isinstance(ref, Ref)}
     hinted = suffix and Space.GLOBAL in spaces and isinstance(src, Ref)

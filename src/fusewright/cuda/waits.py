@@ -18,6 +18,7 @@ from fusewright.kernel.ir import (
     Role,
     Roles,
     Wait,
+    WaitForCopies,
     index_name,
 )
 from fusewright.sym import as_int, const, lt, mod, symbol
@@ -25,7 +26,17 @@ from fusewright.sym import as_int, const, lt, mod, symbol
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = ["arrive", "barrier", "bulk_copy", "init_mbarriers", "role", "roles", "team_shape", "wait"]
+__all__ = [
+    "arrive",
+    "barrier",
+    "bulk_copy",
+    "init_mbarriers",
+    "role",
+    "roles",
+    "team_shape",
+    "wait",
+    "wait_for_copies",
+]
 
 # Of all threads of an SM (CUDA C++ Programming Guide, technical specifications).
 _REGISTERS = 65536
@@ -108,3 +119,8 @@ def role(printer: KernelPrinter, stmt: Role) -> None:
     printer.role = stmt
     printer.statements(stmt.body)
     printer.role = None
+
+
+def wait_for_copies(printer: KernelPrinter, stmt: WaitForCopies) -> None:
+    printer.required.add("copy_async")
+    printer.line("fw::wait_for_copies();")

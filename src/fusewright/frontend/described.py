@@ -37,7 +37,6 @@ class Described:
 
     if TYPE_CHECKING:  # FusionDefinition's
         _registry: Registry | None
-        _options: Options
         _tracer: Tracer
         _segmentation: Segmentation | None
         _check_written: Callable[[], None]
@@ -47,6 +46,9 @@ class Described:
 
         @property
         def _is_scheduled(self) -> bool: ...
+
+        @property
+        def _options(self) -> Options: ...
 
     @explained
     def kernels_for(
@@ -87,7 +89,8 @@ class Described:
         ) -> list[torch.Tensor]:
             own = {segmentation.kernel_of[definition]: given[definition]} if definition in given else None
             renamed = segmentation.maps[definition].get
-            kernels = definition._kernels_for(passed, device, override_user_schedule, own, views, renamed)
+            with segmentation.numbered(definition):
+                kernels = definition._kernels_for(passed, device, override_user_schedule, own, views, renamed)
             index = segmentation.definitions.index(definition)
             found.extend(_placed(kernel, index) for kernel in kernels)
             return definition._complete().executor.empty_outputs(passed, device, as_meta=True)

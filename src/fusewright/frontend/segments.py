@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.fusion_schedules import FusionSchedules
-from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, listed
 from fusewright.frontend.origins import explained
 from fusewright.frontend.params import EditableParams, GivenFields
 from fusewright.frontend.segment_borders import borders_at_states
@@ -34,6 +35,7 @@ from fusewright.frontend.segment_records import (
 from fusewright.frontend.user_schedules import GivenSegments
 from fusewright.host import FusionExecutor
 from fusewright.host.binding import Binder
+from fusewright.host.finished import no_kernel
 from fusewright.host.plan import copy_into
 from fusewright.host.profile import FusionProfile, combined_profile
 from fusewright.ir import RandomState, TensorView, Val
@@ -160,6 +162,12 @@ class Segmentation:
             definition: int(bool(segment.bases))
             for definition, segment in zip(self.definitions, partition.segments)
         }
+        #: the segments that torch computes
+        self._evaluated = {
+            definition
+            for definition, segment in zip(self.definitions, partition.segments)
+            if segment.evaluated is not None
+        }
         self._leaf = partition.leaf
         self._binder = Binder(partition.fusion)
         #: where a call whose inputs fit runs, by its signature
@@ -230,8 +238,21 @@ class Segmentation:
                     expected=f"one of fd.segments, or its place among these {len(self.definitions)}",
                     given=key if isinstance(key, int) else describe_argument(key),
                 )
-            found[self.definitions[index]] = _schedule_of(value, f"schedules[{index}]")
+            definition = self.definitions[index]
+            if definition in self._evaluated:
+                raise no_kernel(index, len(self.definitions))
+            found[definition] = _schedule_of(value, f"schedules[{index}]")
         return found
+
+    @contextmanager
+    def numbered(self, definition: FusionDefinition) -> Iterator[None]:
+        """Errors of a schedule that a segment is given name its place among all segments."""
+        try:
+            yield
+        except ParamsError as error:
+            own, place = self.kernel_of[definition], self.definitions.index(definition)
+            error.move(f"schedules[{own}]", f"schedules[{place}]")
+            raise
 
     # ---- calls
 
@@ -332,7 +353,7 @@ def _schedule_of(value: Any, path: str) -> Any:
         return GivenFields(value, path)
     if isinstance(value, str):
         return GivenFields.from_json(value, path)
-    if not isinstance(value, Hashable):
+    if value is None or not isinstance(value, Hashable):
         raise ParamsError(
             path=path,
             expected="params of the segment's scheduler, as an object, dict or JSON, or a function that "
@@ -346,13 +367,15 @@ class Segmented:
     """The segments of a `FusionDefinition`."""
 
     if TYPE_CHECKING:  # FusionDefinition's
-        _options: Options
         _registry: Registry | None
         _tracer: Tracer
         _writing: Any
         _call_sites: list[CallSite | None]
         _complete: Callable[[], FusionSchedules]
         _empty_like: Callable[[], FusionDefinition]
+
+        @property
+        def _options(self) -> Options: ...
 
     def _begin_segments(self) -> None:
         self._partition: _Partition | None = None
@@ -405,7 +428,7 @@ class Segmented:
         # The definition's own nodes are what a segment's definition says, so none is rewritten here.
         executor = FusionExecutor(leaf.fusion, self._registry, repro=leaf.repro_script, as_defined=True)
         segments = executor.segments_for(
-            flattened(inputs), device=place, options=self._options, tracer=self._tracer
+            flattened(listed(inputs, "segment")), device=place, options=self._options, tracer=self._tracer
         )
         self._partition = _Partition(leaf, segments) if len(segments) > 1 else None
         return len(segments) if len(segments) > 1 else 0
@@ -456,7 +479,8 @@ class Segmented:
         ) -> list[torch.Tensor]:
             own = {segmentation.kernel_of[definition]: given[definition]} if definition in given else None
             try:
-                made = definition._execute(arguments, device, views=may_view, schedules=own, **options)
+                with segmentation.numbered(definition):
+                    made = definition._execute(arguments, device, views=may_view, schedules=own, **options)
             except FusewrightError as error:
                 definition._explain(error)
                 raise

@@ -61,11 +61,16 @@ class PlannedCall:
     def check_kernel(self, index: int) -> None:
         """ScheduleError if `index` is the place of no segment that a kernel computes."""
         if not 0 <= index < len(self.segments) or self.segments[index].evaluated is not None:
-            raise ScheduleError(
-                f"schedules: segment {index} is none that a kernel computes",
-                expected=f"the number of one of {len(self.segments)} segments in launch order",
-                given=index,
-            )
+            raise no_kernel(index, len(self.segments))
+
+
+def no_kernel(index: int, count: int) -> ScheduleError:
+    """What is wrong with a schedule for a segment that is not there, or that torch computes."""
+    return ScheduleError(
+        f"schedules: segment {index} is none that a kernel computes",
+        expected=f"the number of one of {count} segments in launch order",
+        given=index,
+    )
 
 
 def check_one_kernel(fusion: Fusion) -> None:
@@ -114,9 +119,10 @@ class SegmentSchedules:
         """
         return self._by_segment.get(_identity(segment))
 
-    def are_in(self, segments: Iterable[Segment]) -> bool:
-        """Whether all that is scheduled is among these segments."""
-        return self._by_segment.keys() <= set(map(_identity, segments))
+    def missing_in(self, segments: Iterable[Segment]) -> list[int]:
+        """The places of segments that are scheduled and are not among these."""
+        there = set(map(_identity, segments))
+        return [i for i, _ in self.by_index if _identity(self.planned.segments[i]) not in there]
 
     @cached_property
     def _by_segment(self) -> dict[Hashable, FinishedSchedule | Any]:

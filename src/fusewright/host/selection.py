@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from fusewright.core.errors import DriverError, InternalError, SimulationError
+from fusewright.core.errors import DriverError, InternalError, ScheduleError, SimulationError
 from fusewright.core.tracing import Tracer
 from fusewright.host.finished import SegmentSchedules
 from fusewright.schedulers import Proposal, is_built_in, naming, type_name
@@ -55,6 +55,7 @@ class Selection(Generic[Plan]):
         """One a segment, in order, and the positions of those that are to be one launch.
 
         Raises:
+            ScheduleError: a fault of another segment, and no partition without it has those of the user.
             NoSchedulerError, RejectedError: no scheduler takes part of the fusion, at these sizes or at all.
             SchedulerError: a registered scheduler failed.
             InternalError: a fault that no other partition avoids.
@@ -76,9 +77,12 @@ class Selection(Generic[Plan]):
         segments = planned.partition.segments
         if given is None:
             return segments, planned.proposals, planned.partition.launches
-        if not given.are_in(segments):
-            raise InternalError(
-                problem="no other partition has the segments that the user scheduled", repro=self._repro()
+        if missing := given.missing_in(segments):
+            raise ScheduleError(
+                f"schedules: segment {missing[0]} is in no partition whose kernels can all be made",
+                expected="schedules of segments that stay as they are",
+                given=f"a schedule of segment {missing[0]}, beside an automatic kernel that cannot be made",
+                hint="without it, or with one of that other segment, the call runs; the log has the fault",
             )
         return segments, planned.proposals, _apart(segments)
 

@@ -24,6 +24,7 @@ from typing import TypeVar
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
+from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
@@ -31,6 +32,7 @@ from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
+from fusewright.kernel.waits import WaitForCopies as WaitForCopies
 from fusewright.sym import TRUE as TRUE
 from fusewright.sym import Expr, Symbol, floordiv, symbol
 
@@ -288,6 +290,9 @@ class Copy:
     dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
     pad: without it, a fill stands for nothing and must not reach a result.
 
+    `asynchronous`: it goes on by itself, from global to shared memory, and is there for the thread that
+    started it after a `WaitForCopies`; such a copy has no fill, and ASYNC_BYTES bytes.
+
     A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
     of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
     does; so do those that lie in the buffer between the tensor's own.
@@ -301,6 +306,7 @@ class Copy:
     fill: Operand | None = None
     fill_is_value: bool = False
     covering: Covering | None = None
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -523,6 +529,7 @@ Stmt = (
     | BulkCopy
     | Arrive
     | Wait
+    | WaitForCopies
     | Roles
     | Role
 )

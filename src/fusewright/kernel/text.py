@@ -61,7 +61,7 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
-from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait
+from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait, WaitForCopies
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -210,6 +210,7 @@ def _copy(stmt: Copy) -> str:
     around = "around " if stmt.covering is not None else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
+    around = ("async " if stmt.asynchronous else "") + around
     return f"{dst} = {around}{src}{pred}{fill}{cache}"
 
 
@@ -302,6 +303,10 @@ def _arrive(stmt: Arrive) -> str:
     return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
 
 
+def _wait_for_copies(stmt: WaitForCopies) -> str:
+    return "wait for copies"
+
+
 def _wait(stmt: Wait) -> str:
     return f"wait for phase {to_text(stmt.phase)} of {operand_text(stmt.mbarrier)}"
 
@@ -341,6 +346,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     BulkCopy: _bulk_copy,
     Arrive: _arrive,
     Wait: _wait,
+    WaitForCopies: _wait_for_copies,
     Roles: _roles,
     Role: _role,
 }

@@ -25,6 +25,7 @@ from fusewright.kernel.access import (
     written_buffers,
 )
 from fusewright.kernel.ir import (
+    ASYNC_BYTES,
     BLOCK_AXES,
     THREAD_AXES,
     TRUE,
@@ -423,6 +424,11 @@ def _copy(v: Verifier, stmt: Copy) -> None:
         if width != 1:
             v.fail("only elements of a buffer are copied in vectors")
         return
+    if stmt.asynchronous:
+        v.buffer(source.buffer, Space.GLOBAL)
+        v.buffer(stmt.dst.buffer, Space.SHARED)
+        if stmt.fill is not None or width * dtype.size not in ASYNC_BYTES:
+            v.fail(f"a copy of {width * dtype.size} bytes, or with a fill, does not go on by itself")
     spaces = {stmt.dst.buffer.space, source.buffer.space}
     if spaces != {Space.LOCAL} and width > 1 and width * dtype.size > MAX_VECTOR_BYTES:
         v.fail(f"{width} elements of {dtype.name} are more than {MAX_VECTOR_BYTES} bytes")

@@ -9,7 +9,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.hardware import WARP_GROUP, WARP_SIZE
 from fusewright.kernel.ir import THREAD_AXES, Ref, Space, Stmt
-from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait
+from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait, WaitForCopies
 from fusewright.sym import as_int, product, to_text
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ def _arrive(v: Verifier, stmt: Arrive) -> None:
     _mbarrier(v, stmt.mbarrier)
 
 
+def _wait_for_copies(v: Verifier, stmt: WaitForCopies) -> None:
+    """Each thread waits for its own."""
+
+
 def _wait(v: Verifier, stmt: Wait) -> None:
     _mbarrier(v, stmt.mbarrier)
     if v.divergent is None and v.varies(stmt.phase):
@@ -99,6 +103,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     BulkCopy: _bulk_copy,
     Arrive: _arrive,
     Wait: _wait,
+    WaitForCopies: _wait_for_copies,
     Roles: _roles,
     Role: _role,
 }

@@ -17,6 +17,9 @@ from fusewright.sym import TRUE, Expr
 if TYPE_CHECKING:
     from fusewright.kernel.ir import Buffer, Ref, Stmt
 
+#: Bytes that a thread copies asynchronously at once (PTX ISA, cp.async).
+ASYNC_BYTES = (4, 8, 16)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitMbarriers:
@@ -67,6 +70,11 @@ class Wait:
 
     mbarrier: Ref
     phase: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitForCopies:
+    """Goes on when all asynchronous copies (`Copy.asynchronous`) that this thread started have arrived."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

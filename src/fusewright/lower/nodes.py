@@ -38,7 +38,7 @@ from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
-from fusewright.lower.loops import Item, Loop
+from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.rings import elements_of_unit, run_length
@@ -331,7 +331,9 @@ def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) ->
     ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
     count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
     own = (guard for guard in ctx.element_guards(node, indices) if lane not in guard.free_symbols)
-    pred = land(*own, *ctx.nonempty_guards(node))
+    # Blocks of a cluster have as many stages each, of which the last may be beyond the end.
+    beyond = [lt(0, count)] if cluster_size(ctx.dims) > 1 else []
+    pred = land(*own, *ctx.nonempty_guards(node), *beyond)
     unit = elements_of_unit(out)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
     for first, tensor in ((first_dst, out), (first_src, source)):

@@ -25,6 +25,7 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers import clustered_rows
 from fusewright.schedulers.base import (
     BuiltInScheduler,
     Cost,
@@ -188,7 +189,8 @@ class _Planner:
             reason = f"{params.reason}; aligned by the start of each row"
             params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
         else:
-            params = _params(rows, length, width, self, hardware)
+            clustered = self._of_clusters(rows, length, width, facts, hardware)
+            params = clustered or _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -199,6 +201,14 @@ class _Planner:
         if not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params, estimate)
+
+    def _of_clusters(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How clusters hold the rows, if they are to."""
+        constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
+        vectors = ceil_div(length, width)
+        return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -215,8 +225,9 @@ class _Planner:
             again = self._passes * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
+        blocks *= params.blocks_per_cluster
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
-        held = _length_of(params).elements * params.rows_in_flight
+        held = _length_of(params).elements // params.blocks_per_cluster * params.rows_in_flight
         if params.persistent_in_shared_memory:
             bytes_a_block = threads * held * self.projected.in_all
             resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
@@ -224,12 +235,17 @@ class _Planner:
             buffers = self.projected if params.project_persistent_buffers else self.everything
             registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
             resident = hardware.registers_per_sm // (threads * registers)
-        return partial(self._cost_held, facts, hardware, blocks, max(1, resident))
+        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
+        return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle)
 
-    def _cost_held(self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int) -> Cost:
-        """Of rows that are held by `blocks` in all, `resident` on an SM at a time."""
+    def _cost_held(
+        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
+    ) -> Cost:
+        """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
+        `idle` seconds each.
+        """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = overlap(resident, moving, ROW_SECONDS)
+        kept = overlap(resident, moving, idle)
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
@@ -256,16 +272,22 @@ class _Planner:
         50,257 bfloat16, 50 accesses a thread, are 2.6 times faster with a constant length on an H200 (compare
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
-        rows are faster all the same.
+        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
         """
-        if not facts.stable:
+        if not self._is_stable(facts):
             return False
-        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
-        if not sizes or not facts.stable.issuperset(sizes) or any(facts.value(size) == 0 for size in sizes):
-            return False
+        if params.blocks_per_cluster > 1:
+            return params.persistent_in_shared_memory
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
+
+    def _is_stable(self, facts: Facts) -> bool:
+        """Whether the length of a row may be taken as a constant, and is not one anyway."""
+        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
+        if not sizes or not facts.stable.issuperset(sizes):
+            return False
+        return all(facts.value(size) != 0 for size in sizes)
 
     @cached_property
     def _is_masked(self) -> bool:

@@ -1,6 +1,6 @@
 """Rows that are copied ahead: a persistent grid whose blocks hold rows in shared memory, as a ring of chunks.
 
-    [I, R] -> [rows, BIDx, chunks, batches, TIDx, vector]
+    [I, R] -> [rows, BIDx, cluster, chunks, batches, TIDx, vector]
 
 A row's chunks are reduced as they arrive, kept until the last use of the row, and leave room then for those
 of the next row, which are on their way meanwhile. What follows from the held inputs is computed for each use.
@@ -22,9 +22,6 @@ from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import combined_runs, distribute, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.sym import as_int
-
-# Where the loops of a row begin, inside those over a block's rows and over the blocks.
-_ROW = 2
 
 
 def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
@@ -55,27 +52,36 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     schedule.split(reference, 1, width)
     schedule.split(reference, 1, params.lparams.bdimx)
     schedule.split(reference, 1, params.batches_per_block_inner_reduction)
+    if params.blocks_per_cluster > 1:
+        schedule.split(reference, 1, params.blocks_per_cluster, inner_split=False)
+        schedule.parallelize(reference, 1, ParallelType.cluster_x)
     schedule.split(reference, 0, params.persistent_blocks)
     schedule.parallelize(reference, 1, ParallelType.grid_x)
-    schedule.parallelize(reference, 3, ParallelType.unroll)
-    schedule.parallelize(reference, 4, ParallelType.block_x)
-    partials = distribute(schedule, space, reference, ports, [2, 3, 5], width)
+    row = _row_position(params)
+    schedule.parallelize(reference, row + 1, ParallelType.unroll)
+    schedule.parallelize(reference, row + 2, ParallelType.block_x)
+    partials = distribute(schedule, space, reference, ports, [row, row + 1, row + 3], width)
     recompute(schedule, space, everything=True, loads=False)
     rings = list(held_tensors(schedule.fusion, space))
     _check_copied(rings, params)
     reads = [read for ring in rings for read in _copy_ahead(schedule, ring, params)]
-    schedule.inline_at(partials[0], _ROW, best_effort=True, selected=rings)
+    schedule.inline_at(partials[0], row, best_effort=True, selected=rings)
     # All vectors of a chunk are read before any is used: its stage is free then, in the last pass.
     loads = [load for load in find_loads(schedule.fusion) if load not in rings]
     early = [*reads, *loads]
-    schedule.inline_at(partials[0], _ROW + 1, best_effort=True, selected=early)
+    schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
-        if load.inline_at > _ROW:
+        if load.inline_at > row:
             schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
         schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
     inline_rest(schedule, {*rings, *early, *runs})
+
+
+def _row_position(params: ReductionParams) -> int:
+    """Where the loops of a row begin, inside those over rows and the axes of blocks."""
+    return 3 if params.blocks_per_cluster > 1 else 2
 
 
 def chunk_elements(params: ReductionParams) -> int:
@@ -91,7 +97,7 @@ def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionP
     if as_int(axis.extent) is not None:
         return
     stages = params.circular_stages - (not params.warp_specialized)
-    low, high = 1, chunk_elements(params) * stages
+    low, high = 1, chunk_elements(params) * stages * params.blocks_per_cluster
     if params.assumed_reduction_sizes:
         [low] = [high] = params.assumed_reduction_sizes
     schedule.assume(space.reference, space.reference.logical.index(axis), low, high)
@@ -112,10 +118,11 @@ def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -
     """[.., chunks, batches, TIDx, vector] -> [.., chunks, run]; returns what reads the ring."""
     schedule.set_memory_type(ring, MemoryType.shared)
     reads = [schedule.cache_after(ring, cached_uses=[use.output]) for use in list(ring.uses)]
-    for position in range(_ROW + 1, _ROW + 4):
+    row = _row_position(params)
+    for position in range(row + 1, row + 4):
         schedule.parallelize(ring, position, ParallelType.serial)
-    schedule.merge(ring, _ROW + 1)
-    schedule.merge(ring, _ROW + 1)
+    schedule.merge(ring, row + 1)
+    schedule.merge(ring, row + 1)
     if params.warp_specialized:
         schedule.warp_specialize(ring, params.circular_stages, -1, ParallelType.block_x)
     else:

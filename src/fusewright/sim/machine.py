@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
-from fusewright.core.errors import DeadlockError, OutOfBoundsError, SimulationError
+from fusewright.core.errors import DeadlockError, OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import CombineSpelling
 from fusewright.kernel.ir import (
     BLOCK_AXES,
@@ -120,6 +120,7 @@ class Machine:
         index: values of index expressions. active: the lanes that execute now.
         epoch: barriers passed, an int or one number a block (blocks, 1).
         published: by scratch buffer of grid reductions, the blocks (bool) that have used it.
+        on_their_way: the buffers that asynchronous copies go to which nothing has waited for.
         collectives: how many reductions and scans of the block there were, by their axes.
         scratch: for each workspace the axes of what used it last, its number, and the epoch then.
         clocks: what happens before what, where mbarriers and roles order it; None where barriers alone do.
@@ -136,6 +137,7 @@ class Machine:
             self.index.bind(symbol, value)
         self.epoch: int | Tensor = 0
         self.published: dict[Buffer, Tensor] = {}
+        self.on_their_way: set[Buffer] = set()
         self.collectives: Counter[tuple[ParallelType, ...]] = Counter()
         self.scratch: dict[Buffer, tuple[tuple[ParallelType, ...], int, int | Tensor]] = {}
         roles = program.usage.roles
@@ -292,6 +294,9 @@ class Machine:
     def load(self, ref: Ref, width: int = 1, active: Activity | None = None) -> list[Tensor]:
         """Elements index .. index + width - 1 of the active lanes; others hold anything."""
         active = self.active if active is None else active
+        if ref.buffer in self.on_their_way:
+            problem = f"copies to `{ref.buffer.name}` are on their way, and nothing has waited for them"
+            raise Fault(RaceError, problem, int(active.lanes[0]))
         values = self.memory(ref.buffer).load(self.index(ref.index), width, self.access(active))
         if ref.buffer.space is not Space.LOCAL:
             traffic = self.program.report.traffic[ref.buffer.space]

@@ -33,6 +33,7 @@ from fusewright.kernel.ir import (
     Scatter,
     Stmt,
     Wait,
+    WaitForCopies,
     Window,
     WorkspaceParam,
 )
@@ -69,6 +70,7 @@ from fusewright.sim.statements import (
     run_let_misalignment,
     run_let_value,
     run_scatter,
+    run_wait_for_copies,
     run_window,
 )
 from fusewright.sim.usage import usage_of
@@ -106,6 +108,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     BulkCopy: run_bulk_copy,
     Arrive: run_arrive,
     Wait: run_wait,
+    WaitForCopies: run_wait_for_copies,
     Roles: run_roles,
     Role: run_role,
 }

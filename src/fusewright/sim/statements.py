@@ -29,6 +29,7 @@ from fusewright.kernel.ir import (
     Ref,
     Scatter,
     Space,
+    WaitForCopies,
     Window,
     reduced_dtype,
 )
@@ -143,8 +144,14 @@ def refuse_fills(machine: Machine, operand: Operand, width: int, active: Activit
             raise Fault(SimulationError, f"a fill, which stands for no value, is {what}", lane)
 
 
+def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
+    machine.on_their_way.clear()
+
+
 def run_copy(machine: Machine, stmt: Copy) -> None:
     dst, width = stmt.dst, stmt.width
+    if stmt.asynchronous:
+        machine.on_their_way.add(dst.buffer)
     reading = machine.active.narrow(machine.index(stmt.pred))
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,9 +12,12 @@ from fusewright.cli.codediff.diff import unified_diff
 from fusewright.cli.codediff.dumped import DumpedKernel
 from fusewright.cli.codediff.matching import Pair, matched
 from fusewright.cli.codediff.measures import Code, Measurer
+from fusewright.cli.codediff.renaming import is_renamed
 
 #: What can be said of a pair, the most telling first. `text only`: the machine code is the same.
-STATUSES = ("changed", "text only", "added", "removed", "same")
+#: `renamed only`: the texts differ in names of variables and in comments; neither is compiled, nor shown.
+STATUSES = ("changed", "text only", "added", "removed", "renamed only", "same")
+UNSHOWN = ("renamed only", "same")
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class Row:
     differences: tuple[str, ...]
     old: DumpedKernel | None
     new: DumpedKernel | None
-    old_code: Code | None
-    new_code: Code | None
+    old_code: Code | None = None
+    new_code: Code | None = None
 
     @property
     def kernel(self) -> DumpedKernel:
@@ -116,13 +119,18 @@ class Comparison:
 
     @cached_property
     def groups(self) -> Sequence[Group]:
-        """All rows that are not the same, by status and by what changed, the largest changes first."""
+        """All rows that are neither the same nor renamed, by status and by what changed, the largest changes
+        first.
+        """
         found: dict[object, list[Row]] = {}
         for row in self.rows:
-            if row.status != "same":
+            if row.status not in UNSHOWN:
                 found.setdefault((row.status, _what_changed(row)), []).append(row)
         groups = [Group(tuple(sorted(rows, key=lambda r: -r.growth))) for rows in found.values()]
         return sorted(groups, key=lambda g: (STATUSES.index(g.status), -g.rows[0].growth, -len(g.rows)))
+
+    def of_status(self, status: str) -> Sequence[Row]:
+        return [row for row in self.rows if row.status == status]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -132,7 +140,10 @@ class Comparison:
             "counts": dict(self.counts),
             "instructions": self.language,
             "groups": [group.to_dict() for group in self.groups],
-            "same": [_side(row.new, row.new_code) for row in self.rows if row.status == "same"],
+            "renamed": [
+                {"old": _side(row.old), "new": _side(row.new)} for row in self.of_status("renamed only")
+            ],
+            "same": [_side(row.new) for row in self.of_status("same")],
         }
 
 
@@ -143,30 +154,37 @@ def compare(
     notes: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Comparison:
-    """Pairs the kernels and compiles those that are not the same."""
-    pairs = matched(old, new)
+    """Pairs the kernels and compiles those that are neither the same nor renamed."""
+    rows = [_compared(pair) for pair in matched(old, new)]
     measurer = Measurer()
-    changed = [pair for pair in pairs if pair.old is None or pair.new is None or _differences(pair)]
-    measurer.measure([k for pair in changed for k in (pair.old, pair.new) if k is not None], progress)
-    return Comparison(*names, tuple(_row(pair, measurer) for pair in pairs), tuple(notes))
+    shown = [row for row in rows if row.status not in UNSHOWN]
+    measurer.measure([k for row in shown for k in (row.old, row.new) if k is not None], progress)
+    measured = [_measured(row, measurer) if row.status not in UNSHOWN else row for row in rows]
+    return Comparison(*names, tuple(measured), tuple(notes))
 
 
-def _row(pair: Pair, measurer: Measurer) -> Row:
+def _compared(pair: Pair) -> Row:
+    """What the texts and the uses say."""
     old, new = pair.old, pair.new
-    old_code = None if old is None else measurer.of(old)
-    new_code = None if new is None else measurer.of(new)
     if old is None or new is None:
-        return Row("added" if old is None else "removed", (), old, new, old_code, new_code)
-    differences = _differences(pair)
+        return Row("added" if old is None else "removed", (), old, new)
+    differences = _differences(old, new)
     status = "changed" if differences else "same"
-    if differences == ("text",) and old_code and new_code and old_code.image == new_code.image != b"":
+    if differences == ("text",) and is_renamed(old.text, new.text):
+        status = "renamed only"
+    return Row(status, differences, old, new)
+
+
+def _measured(row: Row, measurer: Measurer) -> Row:
+    old_code = None if row.old is None else measurer.of(row.old)
+    new_code = None if row.new is None else measurer.of(row.new)
+    status = row.status
+    if row.differences == ("text",) and old_code and new_code and old_code.image == new_code.image != b"":
         status = "text only"
-    return Row(status, differences, old, new, old_code, new_code)
+    return replace(row, status=status, old_code=old_code, new_code=new_code)
 
 
-def _differences(pair: Pair) -> tuple[str, ...]:
-    old, new = pair.old, pair.new
-    assert old is not None and new is not None
+def _differences(old: DumpedKernel, new: DumpedKernel) -> tuple[str, ...]:
     sides = [
         ("scheduler", old.use.scheduler, new.use.scheduler),
         ("launch", old.use.launch, new.use.launch),
@@ -197,7 +215,7 @@ def _what_changed(row: Row) -> object:
     return tuple(line for line in row.diff if line[:1] in "+-")
 
 
-def _side(kernel: DumpedKernel | None, code: Code | None) -> dict[str, Any] | None:
+def _side(kernel: DumpedKernel | None, code: Code | None = None) -> dict[str, Any] | None:
     if kernel is None:
         return None
     use = kernel.use

@@ -27,7 +27,7 @@ _CLASSES = {"+": "add", "-": "remove", "@": "hunk"}
 
 
 def page(comparison: Comparison) -> str:
-    """The page's text: a table of the groups, each group's kernels and diff, and what is the same."""
+    """The page's text: a table of the groups, each group's kernels and diff, and what is not shown."""
     title = escape(f"codediff {comparison.old} {comparison.new}")
     return "\n".join(
         [
@@ -39,7 +39,8 @@ def page(comparison: Comparison) -> str:
             *(f"<p>{escape(line)}</p>" for line in summary(comparison)),
             *_overview(comparison),
             *(line for i, group in enumerate(comparison.groups, 1) for line in _group(i, group)),
-            *_same(comparison),
+            *_listed(comparison, "renamed only", "kernels have other names of variables alone"),
+            *_listed(comparison, "same", "kernels are the same"),
             "</body>",
             "</html>",
             "",
@@ -74,10 +75,10 @@ def _group(number: int, group: Group) -> Iterator[str]:
     yield "</details>"
 
 
-def _same(comparison: Comparison) -> Iterator[str]:
-    rows = [row for row in comparison.rows if row.status == "same"]
+def _listed(comparison: Comparison, status: str, told: str) -> Iterator[str]:
+    rows = comparison.of_status(status)
     if rows:
-        yield f"<details><summary>{len(rows)} kernels are the same</summary><table>"
+        yield f"<details><summary>{len(rows)} {told}</summary><table>"
         yield _line("th", ("kernel", "scheduler"))
         for row in rows:
             yield _line("td", (row.kernel.label, row.kernel.use.scheduler))

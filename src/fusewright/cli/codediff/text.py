@@ -42,6 +42,8 @@ def summary(comparison: Comparison) -> Iterator[str]:
     yield f"{len(comparison.rows)} kernels: " + ", ".join(f"{n} {status}" for status, n in counts.items())
     if counts["text only"]:
         yield "text only: the text differs, the machine code does not"
+    if counts["renamed only"]:
+        yield "renamed only: the text differs in names of variables and in comments (--json lists these)"
     if comparison.language:
         yield f"instructions are those of {comparison.language}"
     for note in comparison.notes:

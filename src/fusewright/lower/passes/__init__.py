@@ -18,6 +18,7 @@ from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
+from fusewright.lower.passes.in_flight import copy_asynchronously
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
@@ -42,6 +43,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("round in registers", round_in_registers),
     ("hold rows", hold_rows),
     ("fill rings", fill_rings),
+    ("copy asynchronously", copy_asynchronously),
     ("hoist indices", hoist_indices),
     ("place shared memory", place_shared),
 )

@@ -153,6 +153,20 @@ class ReductionParams(HeuristicParams):
         return self.unroll_factor_iter_dom if self.fastest_dim else 1
 
     @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        inner = self.unroll_factor_inner_reduction if self.vectorize_inner_reduction else 1
+        return inner, self.unroll_factor_iter_dom if self.vectorize_iter_dom else 1
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
+        if self.holds_batches and not self.persistent_in_shared_memory:
+            held *= self.batches_per_block_inner_reduction
+        return held * self.unroll_factor_iter_dom
+
+    @property
     def padded_threads(self) -> int:
         """What the threads of a row are a multiple of: a warp, or the part of one that has the row."""
         if not self.pad_inner_reduction_to_warp:
@@ -228,6 +242,12 @@ class ReductionParams(HeuristicParams):
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
 
     def validate(self, hardware: HardwareInfo) -> None:
+        if self.blocks_per_cluster > hardware.max_cluster == 1:
+            raise ParamsError(
+                path="blocks_per_cluster",
+                expected=f"1, as {hardware.name} has no clusters",
+                given=self.blocks_per_cluster,
+            )
         HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
@@ -279,6 +299,8 @@ class ReductionParams(HeuristicParams):
         ):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
+        if self.blocks_per_cluster > 1:
+            self.expect("warp_specialized", False, "where clusters hold rows")
         if self.lparams.bdimy > 1:
             raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
         if self.circular_stages < 2:

@@ -1,0 +1,47 @@
+"""Copies to shared memory that go on by themselves are waited for before they are read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import RaceError
+from fusewright.kernel import ir as k
+from fusewright.kernel.verify import verify
+from fusewright.schedule import Schedule
+from fusewright.sim import simulate
+from tests.lower.running import copy_fusion, lowered, run
+
+
+def held_in_shared_memory() -> Schedule:
+    """x -> shared memory -> registers -> output: vectors of 4, of which each thread has 3."""
+    schedule = Schedule(copy_fusion([768], copies=3))
+    shared = schedule.tensor(1)
+    schedule.set_memory_type(shared, MemoryType.shared)
+    for tensor in schedule.tensors()[1:]:
+        schedule.split(tensor, 0, 4)
+        schedule.split(tensor, 0, 64)
+        schedule.parallelize(tensor, 1, ParallelType.block_x)
+        schedule.parallelize(tensor, 2, ParallelType.vectorize)
+    return schedule
+
+
+def test_copies_are_all_started_before_one_wait():
+    schedule, x = held_in_shared_memory(), torch.randn(768)
+    assert torch.equal(run(schedule, [x])[0], x)
+    kernel = lowered(schedule).kernel
+    copies = [s.asynchronous for s in k.walk(kernel.body) if isinstance(s, k.Copy)]
+    assert copies == [True, False, False]
+    waits = [i for i, stmt in enumerate(kernel.body) if isinstance(stmt, k.WaitForCopies)]
+    assert len(waits) == 1 and isinstance(kernel.body[waits[0] - 1], k.For)
+
+
+def test_a_read_that_does_not_wait_is_a_race():
+    kernel = lowered(held_in_shared_memory()).kernel
+    hasty = replace(kernel, body=tuple(s for s in kernel.body if not isinstance(s, k.WaitForCopies)))
+    verify(hasty)
+    with pytest.raises(RaceError, match="copies to `T1` are on their way, and nothing has waited for them"):
+        simulate(hasty, [torch.randn(768), torch.empty(768)])
