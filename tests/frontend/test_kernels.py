@@ -18,6 +18,7 @@ from fusewright.core.errors import (
     DeviceError,
     FusewrightError,
     InputDtypeError,
+    OptionError,
     ParamsError,
     ScheduleError,
 )
@@ -175,6 +176,14 @@ def test_mistakes() -> None:
         fd.kernels_for(scores_inputs(), schedules={7: lambda schedule: None})
     with pytest.raises(ArgumentTypeError, match=r"^kernels_for\(\): .* Expected a list of inputs, got str"):
         fd.kernels_for("x")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"^segment\(\): .* Expected a list of inputs, got None"):
+        fd.segment(None)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="described GPU"):
+        described(3)  # type: ignore[arg-type]
+    plain = InOneBlock()
+    plain.schedule = lambda: plain.sched.assume_multiple(plain.sched.tensors()[0], 0, 0)  # type: ignore[method-assign]
+    with pytest.raises(ScheduleError, match="no size is a multiple of that"):
+        plain.kernels_for([torch.zeros(64)])
 
 
 def test_kernels_of_a_segmented_definition() -> None:

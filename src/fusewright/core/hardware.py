@@ -168,7 +168,7 @@ def described(name: str) -> HardwareInfo:
     Raises:
         OptionError: no such description; the message lists the names.
     """
-    info = DESCRIBED.get(name.lower())
+    info = DESCRIBED.get(name.lower()) if isinstance(name, str) else None
     if info is None:
         raise OptionError(option="described GPU", given=repr(name), expected=", ".join(DESCRIBED))
     return info

@@ -23,6 +23,7 @@ from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import HeuristicParams, Registry, is_built_in, type_name
+from fusewright.tune.facts import facts_of
 from fusewright.tune.problem import SEED, Problem, TensorLike
 from fusewright.tune.worker import Loaded
 
@@ -114,6 +115,7 @@ def _problems(
             hardware,
             modules,
             str(folder),
+            facts_of(kernel.segment, kernel.facts, hardware),
         )
         for kernel in planned.kernels
         if isinstance(kernel.proposal.params, HeuristicParams)

@@ -21,7 +21,7 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.fusion_schedules import FusionSchedules
-from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, listed
 from fusewright.frontend.origins import explained
 from fusewright.frontend.params import EditableParams, GivenFields
 from fusewright.frontend.segment_borders import borders_at_states
@@ -367,13 +367,15 @@ class Segmented:
     """The segments of a `FusionDefinition`."""
 
     if TYPE_CHECKING:  # FusionDefinition's
-        _options: Options
         _registry: Registry | None
         _tracer: Tracer
         _writing: Any
         _call_sites: list[CallSite | None]
         _complete: Callable[[], FusionSchedules]
         _empty_like: Callable[[], FusionDefinition]
+
+        @property
+        def _options(self) -> Options: ...
 
     def _begin_segments(self) -> None:
         self._partition: _Partition | None = None
@@ -426,7 +428,7 @@ class Segmented:
         # The definition's own nodes are what a segment's definition says, so none is rewritten here.
         executor = FusionExecutor(leaf.fusion, self._registry, repro=leaf.repro_script, as_defined=True)
         segments = executor.segments_for(
-            flattened(inputs), device=place, options=self._options, tracer=self._tracer
+            flattened(listed(inputs, "segment")), device=place, options=self._options, tracer=self._tracer
         )
         self._partition = _Partition(leaf, segments) if len(segments) > 1 else None
         return len(segments) if len(segments) > 1 else 0

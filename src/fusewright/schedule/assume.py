@@ -37,6 +37,10 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
 
 def assume_multiple(fusion: Fusion, tensor: TensorView, dim: int, number: int) -> None:
     """The size of logical dimension `dim` is a multiple of `number`. ScheduleError if it cannot be."""
+    if number < 1:
+        raise ScheduleError(
+            "assume_multiple: no size is a multiple of that", expected="1 or more", given=number
+        )
     extent = tensor.logical[wrap(dim, len(tensor.logical))].extent
     if divides(number, extent):
         return

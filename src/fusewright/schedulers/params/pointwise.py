@@ -44,6 +44,16 @@ class PointwiseParams(HeuristicParams):
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
 
+    @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        return (self.vectorization_factor,)
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        return self.vectorization_factor * self.unroll_factor_inner * self.unroll_factor_outer
+
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
         if self.vectorized_dim != -1 and self.vectorized_dim < self.break_point:

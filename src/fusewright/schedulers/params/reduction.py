@@ -153,6 +153,20 @@ class ReductionParams(HeuristicParams):
         return self.unroll_factor_iter_dom if self.fastest_dim else 1
 
     @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        inner = self.unroll_factor_inner_reduction if self.vectorize_inner_reduction else 1
+        return inner, self.unroll_factor_iter_dom if self.vectorize_iter_dom else 1
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
+        if self.holds_batches and not self.persistent_in_shared_memory:
+            held *= self.batches_per_block_inner_reduction
+        return held * self.unroll_factor_iter_dom
+
+    @property
     def padded_threads(self) -> int:
         """What the threads of a row are a multiple of: a warp, or the part of one that has the row."""
         if not self.pad_inner_reduction_to_warp:
