@@ -1903,6 +1903,11 @@ class HeuristicMethods:
     @overload
     def compute_heuristics(
         self,
+        scheduler_type: Literal[SchedulerType.outer_persistent, "outer_persistent"],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
         scheduler_type: Literal[SchedulerType.inner_outer_persistent, "inner_outer_persistent"],
     ) -> EditableInnerOuterPersistentParams: ...
     @overload
@@ -1953,6 +1958,13 @@ class HeuristicMethods:
         self,
         fusion: FusionDefinition,
         scheduler_type: Literal[SchedulerType.inner_persistent, "inner_persistent"],
+        inputs: Sequence[Any],
+    ) -> EditableReductionParams: ...
+    @overload
+    def compute_heuristics(
+        self,
+        fusion: FusionDefinition,
+        scheduler_type: Literal[SchedulerType.outer_persistent, "outer_persistent"],
         inputs: Sequence[Any],
     ) -> EditableReductionParams: ...
     @overload
