@@ -360,7 +360,8 @@ def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) ->
     stages = ctx.buffers.stages[out]
     assert stages.filled is not None
     full = k.Ref(stages.full, stages.slot(stages.filled))
-    copy = k.BulkCopy(first_dst, first_src, count, full, pred)
+    cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
+    copy = k.BulkCopy(first_dst, first_src, count, full, pred, cache)
     return _item(ctx, node, order, loops[:-1], guarded(ctx.block_guards(node), [copy]))
 
 

@@ -5,7 +5,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use.
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Params may have rows
+copied ahead instead, through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         check_rows(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.circular_stages:
-            stream_rows(schedule, params)
+            stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:
