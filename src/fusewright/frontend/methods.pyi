@@ -2521,6 +2521,7 @@ class EditablePointwiseParams:
     assumed_sizes: tuple[int, ...]
     vectorized_dim: int
     unaligned_inputs: tuple[int, ...]
+    shift_rows: bool
     @property
     def elements_held(self) -> int: ...
     @property

@@ -39,12 +39,12 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.persistent_kernel and params.fastest_dim and not params.circular_stages,
-    "outside of persistent kernels of rows",
+    lambda params: params.fastest_dim and not (params.circular_stages or params.schedule_3d),
+    "with fastest_dim False, or with schedule_3d, or where rows are copied ahead",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
-    "outside of persistent kernels of rows in vectors",
+    "without vectors along rows",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
@@ -299,7 +299,6 @@ class ReductionParams(HeuristicParams):
         ):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
-        self.expect("streams_inputs", False, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
         if self.lparams.bdimy > 1:
