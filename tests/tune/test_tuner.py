@@ -187,6 +187,20 @@ def test_a_table_of_seeds_is_written_matched_and_checked(tmp_path):
             SeedTable(bad)
 
 
+def test_an_interrupted_search_returns_the_best_so_far(tmp_path, monkeypatch):
+    here.install(monkeypatch)
+
+    def interrupted(progress) -> None:
+        if progress[0].tried >= 5 and not progress[0].stop:
+            raise KeyboardInterrupt
+
+    with Journal(tmp_path / "j.sqlite", "a") as journal, runner.Runner(load, Options(), 1, True) as processes:
+        tuner = Tuner(processes, journal, load, Options(), default_heuristics())
+        [tuned] = tuner.tune([column_sum(tmp_path)], Effort(50), report=interrupted)
+    assert tuned.stop == "interrupted" and 5 <= tuned.tried < 50
+    assert tuned.seconds == min(second for second in tuned.progression if second is not None)
+
+
 def test_the_best_of_a_tuned_problem_races_with_the_formula(tmp_path, monkeypatch):
     here.install(monkeypatch)
     with Journal(tmp_path / "j.sqlite", "a") as journal, runner.Runner(load, Options(), 1, True) as processes:

@@ -35,6 +35,8 @@ class ActiveTuning:
         self.tune: TuneCall | None = None
         self.every: Any = os.environ.get("FUSEWRIGHT_TUNE") or None
         self.learned: ParamsPolicy | None = None
+        # The latest options and policy with what they made: hashing options costs more than a call may.
+        self._latest: tuple[Options, ParamsPolicy, Options] | None = None
 
     @cached_property
     def given(self) -> ParamsPolicy | None:
@@ -45,7 +47,12 @@ class ActiveTuning:
     def options(self, options: Options) -> Options:
         """A call's options with the policy that is in force."""
         policy = self.learned or self.given
-        return options if policy is None or options.policy is not None else options.with_policy(policy)
+        if policy is None or options.policy is not None:
+            return options
+        latest = self._latest
+        if latest is None or latest[0] is not options or latest[1] is not policy:
+            latest = self._latest = options, policy, options.with_policy(policy)
+        return latest[2]
 
 
 ACTIVE = ActiveTuning()
