@@ -17,6 +17,7 @@ from bench import (
     launch_overhead,
     sanitize,
     throughput,
+    tuning,
 )
 
 
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cost.add_arguments(
         what.add_parser("cost", help="estimates of segments and the partition's decisions beside GPU times")
     )
+    tuning.add_arguments(
+        what.add_parser("tuning", help="how near searches for params come to the best of a sample")
+    )
     compare.add_arguments(
         what.add_parser("compare", help="two JSON files of `operations` beside each other, by ratio")
     )
@@ -77,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return sanitize.run(parsed)
     if parsed.what == "operations":
         return throughput.run(parsed)
+    if parsed.what == "tuning":
+        return tuning.run(parsed)
     quick = throughput.run(parser.parse_args(["operations", "--quick"]))
     return host.run(parser.parse_args(["host"])) or quick
 

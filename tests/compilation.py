@@ -4,7 +4,7 @@ Its digest says for which one: each architecture gets its share of any kind of k
 A kernel with text of its own for some architectures is compiled for all of them, and so is the first one that
 includes a device snippet with such text. These, and a share of all others, are optimized as kernels that run;
 the rest is compiled with little optimization, which finds the same errors in half the time. One with clusters
-is compiled for those architectures that have them.
+or mbarriers is compiled for those architectures that have them.
 
 Kernels are collected as they are printed and compiled many to a program: the device snippets, which take most
 of NVRTC's time, are then parsed once (10 ms a kernel and architecture instead of 31).
@@ -26,7 +26,7 @@ from fusewright.cuda.printer import CudaSource
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 # More kernels a program save little: 0.4 ms each from 20 to 40.
 BATCH = 32
-_WITH_CLUSTERS = ("sm_90a", "sm_100")
+_SINCE_HOPPER = ("sm_90a", "sm_100")
 # Of each so many kernels one is optimized.
 OPTIMIZED_EACH = 8
 _INDEX_TYPE = re.compile(r"typedef ([\w ]+) index_t;")
@@ -85,7 +85,7 @@ class CompileCheck:
 
     def _options(self, source: CudaSource, digest: int) -> Sequence[NvrtcOptions]:
         """What a kernel is compiled with, each in turn."""
-        known = _WITH_CLUSTERS if "cluster_reduce" in source.snippets else ARCHITECTURES
+        known = _SINCE_HOPPER if {"cluster_reduce", "mbarrier"} & set(source.snippets) else ARCHITECTURES
         untried = {
             name
             for name in snippets.closure(source.snippets)

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from fusewright.frontend import Vector as Vector
     from fusewright.frontend import compute_contiguity as compute_contiguity
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
+    from fusewright.frontend import tuning as tuning
     from fusewright.host.profile import FusionProfile as FusionProfile
     from fusewright.host.profile import KernelProfile as KernelProfile
     from fusewright.host.segment_kernels import KernelTensor as KernelTensor
@@ -122,11 +123,14 @@ if TYPE_CHECKING:
     from fusewright.torch_compile import ConvertedGraph as ConvertedGraph
     from fusewright.torch_compile import decompositions as decompositions
     from fusewright.torch_compile import from_fx as from_fx
+    from fusewright.tune.heuristic import AutotunerHeuristic as AutotunerHeuristic
+    from fusewright.tune.heuristics import default_heuristics as default_heuristics
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _EXPORTS = {
+    "AutotunerHeuristic": "fusewright.tune.heuristic",
     "CacheOp": "fusewright.core.enums",
     "Category": "fusewright.core.dtype",
     "CircularBufferOptions": "fusewright.schedulers",
@@ -217,6 +221,7 @@ _EXPORTS = {
     "compute_tensor_descriptor": "fusewright.frontend",
     "counts": "fusewright.schedulers",
     "decompositions": "fusewright.torch_compile",
+    "default_heuristics": "fusewright.tune.heuristics",
     "default_registry": "fusewright.schedulers",
     "described": "fusewright.core.hardware",
     "from_dict": "fusewright.core.serialization",
@@ -231,6 +236,7 @@ _EXPORTS = {
     "remove_heuristic": "fusewright.schedulers",
     "to_dict": "fusewright.core.serialization",
     "to_json": "fusewright.core.serialization",
+    "tuning": "fusewright.frontend",
     "unregister_op": "fusewright.ops",
     "unregister_scheduler": "fusewright.schedulers",
 }

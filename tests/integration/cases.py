@@ -213,6 +213,12 @@ def softmax(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(fd.ops.cast(e / fd.ops.sum(e, [-1], keepdim=True), x.dtype))
 
 
+def softmax_of_columns(fd: FusionDefinition, x: Any) -> None:
+    wide = up(fd, x)
+    e = fd.ops.exp(wide - fd.ops.max(wide, [1], keepdim=True))
+    fd.add_output(fd.ops.cast(e / fd.ops.sum(e, [1], keepdim=True), x.dtype))
+
+
 def _normalized(fd: FusionDefinition, wide: Any) -> Any:
     variance, mean = fd.ops.var_mean(wide, [-1], 0, keepdim=True)
     return (wide - mean) * fd.ops.rsqrt(variance + 1e-5)
@@ -460,6 +466,15 @@ NORMALIZATIONS = [
             length,
         )
         for rows, length in ((70, 33), (5, 1000), (40, 1024), (3, 4097))
+    ),
+    Case(
+        "softmax_of_columns",
+        softmax_of_columns,
+        ((3, 37, 24),),
+        lambda x: x.softmax(1),
+        ("outer_persistent",),
+        37,
+        BF16,
     ),
     Case("softmax_of_one", softmax, ((3, 1),), lambda x: x.softmax(-1)),
     Case("softmax_bf16", softmax, ((20, 768),), lambda x: x.softmax(-1), PERSISTENT, 768, BF16),

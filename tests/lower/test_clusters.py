@@ -11,7 +11,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import described
 from fusewright.kernel import ir as k
 from fusewright.kernel.combine import common_block
-from fusewright.runtime.launch_sizes import check_cluster
+from fusewright.runtime.launch_sizes import check_architecture
 from fusewright.schedule import Schedule
 from tests.lower.running import lowered, run
 
@@ -49,6 +49,6 @@ def test_the_blocks_of_a_cluster_are_constant_and_few():
     with pytest.raises(ScheduleError, match="the blocks of a cluster are not constant"):
         lowered(below_maximum(64, None))
     kernel = lowered(below_maximum(64, 16)).kernel
-    check_cluster(kernel, described("h200"))
+    check_architecture(kernel, described("h200"))
     with pytest.raises(ScheduleError, match="no clusters, which GPUs since sm_90 have, on NVIDIA A100"):
-        check_cluster(kernel, described("a100"))
+        check_architecture(kernel, described("a100"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from fusewright.core.enums import CacheOp
 from fusewright.kernel.ir import (
     THREAD_AXES,
     TRUE,
@@ -26,6 +27,8 @@ from tests.readback.indices import Mismatch
 from tests.readback.operands import check_address
 from tests.readback.reader import Lines, Reader
 from tests.readback.syntax import Expression
+
+_COPIES = {CacheOp.unspecified: "fw::bulk_copy", CacheOp.streaming: "fw::bulk_copy_cs"}
 
 
 def team(reader: Reader) -> tuple[Any, ...]:
@@ -68,7 +71,7 @@ def read_bulk_copy(reader: Reader, stmt: BulkCopy, lines: Lines) -> None:
         read_bulk_copy(reader, replace(stmt, pred=TRUE), inner)
         inner.end()
         return
-    dst, src, count, mbarrier = _call(lines, "fw::bulk_copy", 4)
+    dst, src, count, mbarrier = _call(lines, _COPIES[stmt.cache], 4)
     check_address(reader.names, dst, stmt.dst)
     check_address(reader.names, src, stmt.src)
     reader.names.index(count, stmt.count)

@@ -87,34 +87,38 @@ def vector_of(scheduler: Scheduler, params) -> int:
     return params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
 
 
-@pytest.mark.parametrize(
-    "make", [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.normalized(d)]
-)
+MAKERS = [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.normalized(d)]
+
+
 @pytest.mark.parametrize(
     "dtype, columns, alignment, widest",
     [
-        (DataType.Float, 4096, 256, 4),
-        (DataType.Double, 4096, 256, 2),
-        (DataType.BFloat16, 4096, 256, 8),
-        (DataType.Float, 4098, 256, 2),
-        (DataType.Float, 4097, 256, 1),
-        (DataType.Float, 4096, 8, 2),
-        (DataType.Float, 4096, 4, 1),
-        (DataType.BFloat16, 4096, 4, 2),
+        (DataType.Float, 4096, 256, (4, 4, 4)),
+        (DataType.Double, 4096, 256, (2, 2, 2)),
+        (DataType.BFloat16, 4096, 256, (8, 8, 8)),
+        (DataType.Float, 4098, 256, (2, 2, 2)),
+        (DataType.Float, 4097, 256, (1, 1, 1)),
+        (DataType.BFloat16, 4097, 256, (1, 1, 8)),
+        (DataType.Float, 4096, 8, (2, 2, 2)),
+        (DataType.Float, 4096, 4, (4, 1, 1)),
+        (DataType.BFloat16, 4096, 4, (8, 2, 2)),
     ],
 )
-def test_vectors_fit_size_and_alignment(make, dtype, columns, alignment, widest):
-    """Rows may start anywhere in one dimension only, so an odd row makes its vectors single elements."""
-    fusion = make(2, dtype)
-    scheduler = next(s for s in (REDUCTION, POINTWISE, PERSISTENT) if s.prepare(fusion))
-    params = propose(scheduler, fusion, p.facts_of(fusion, [(511, columns)], alignment=alignment), p.H200)
-    assert vector_of(scheduler, params) == widest
+def test_vectors_fit_size_and_alignment(dtype, columns, alignment, widest):
+    """Elementwise, reduced and normalized. Odd rows of two bytes an element are held in vectors that are
+    shifted; elementwise loads may start at any element.
+    """
+    for make, width in zip(MAKERS, widest):
+        fusion = make(2, dtype)
+        scheduler = next(s for s in (REDUCTION, POINTWISE, PERSISTENT) if s.prepare(fusion))
+        facts = p.facts_of(fusion, [(511, columns)], alignment=alignment)
+        assert vector_of(scheduler, propose(scheduler, fusion, facts, p.H200)) == width, scheduler.type
 
 
 def test_vectors_fit_strides():
     fusion = p.elementwise(2, contiguity=[False, True])
-    # Rows that are read by element are stored without gaps, by vectors of 8 bytes.
-    for row, widest in ((4096, 4), (4098, 2), (4099, 2)):
+    # Rows that begin anywhere are read in vectors that start at any element.
+    for row, widest in ((4096, 4), (4098, 2), (4099, 4)):
         facts = p.facts_of(fusion, [(512, 4096)], [(row, 1)])
         assert vector_of(POINTWISE, propose(POINTWISE, fusion, facts, p.H200)) == widest
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ import torch
 from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import described
 from fusewright.cuda.nvrtc import Resources
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.rewrite import canonicalize
 from fusewright.runtime.launch_sizes import LaunchShape, check_resident
+from fusewright.runtime.occupancy import most_registers
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
     InnerOuterPersistentParams,
@@ -172,12 +176,19 @@ def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> Non
     torch.testing.assert_close(found[2].double(), exact.var(0, correction=0) * 23, rtol=1e-4, atol=1e-4)
 
 
-def test_proposals_fit_the_gpu() -> None:
-    """All blocks are resident at once, whatever the sizes, within the limits of a block."""
-    fusion = backward()
-    for shape in ((16384, 4096), (8192, 8192), (100_000, 1), (100_000, 3), (5, 4096), (4096, 4095), (3, 70)):
-        rows, columns = shape
-        facts = p.facts_of(fusion, (shape, shape, (rows,), (rows,), (columns,), (columns,)))
-        params, launch = p.propose(SCHEDULER, fusion, facts)
-        resources = Resources(registers=params.cparams.maxrregcount)
-        check_resident(LaunchShape(launch.grid, launch.block, launch.shared_bytes), resources, p.H200)
+@pytest.mark.parametrize("name", ["h200", "l4"])
+def test_proposals_fit_the_gpu(name: str) -> None:
+    """All blocks are resident at once, whatever the sizes, with all registers that the params allow."""
+    fusion, hardware = backward(), described(name)
+    planner = SCHEDULER.prepare(fusion)
+    assert not isinstance(planner, Reject)
+    for rows, columns in product((1, 300, 16384, 100_000), (1, 3, 100, 1152, 4095, 4096, 6144, 8192)):
+        shapes = ((rows, columns),) * 2 + ((rows,),) * 2 + ((columns,),) * 2
+        proposal = planner(p.facts_of(fusion, shapes), hardware)
+        assert not isinstance(proposal, Reject) or columns > 4096, proposal
+        if isinstance(proposal, Reject):
+            continue
+        extents, registers = proposal.params.lparams, proposal.params.cparams.maxrregcount
+        block = (extents.bdimx, extents.bdimy, extents.bdimz)
+        most = registers if registers < 255 else most_registers(math.prod(block), hardware)
+        check_resident(LaunchShape((extents.gdimx, 1, 1), block, 0), Resources(registers=most), hardware)

@@ -143,6 +143,38 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], clust
     params.validate(DESCRIBED["h200"])
 
 
+def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
+    """A row of constant length: the first of these loads has no predicate."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True)
+        variance, mean = fd.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
+        fd.add_output((x - mean) * fd.ops.rsqrt(variance + 1e-5) * w)
+    params = replace(
+        params_of(4, sizes=(512,)),
+        lparams=LaunchParams(bdimx=32),
+        circular_stages=3,
+        warp_specialized=True,
+        persistent_blocks=2,
+    )
+    inputs = [torch.randn(5, 512, device=target), torch.randn(512, device=target)]
+    (result,) = fd.execute(inputs, schedules={0: params})
+    expected = torch.nn.functional.layer_norm(inputs[0], (512,), inputs[1], eps=1e-5)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert "_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
+
+
+def test_reductions_of_several_results_are_not_copied_ahead() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        variance, mean = fd.ops.var_mean(x, dims=[1], keepdim=True)
+        fd.add_output((x - mean) / variance)
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    params = replace(params_of(4), lparams=LaunchParams(bdimx=32), circular_stages=3, persistent_blocks=2)
+    with pytest.raises(ParamsError, match="where a reduction has several results"):
+        SCHEDULER.apply(Schedule(fusion), params)
+
+
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
     """Rows of which a part of a warp holds each, in registers."""
     return ReductionParams(

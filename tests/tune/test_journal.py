@@ -73,7 +73,7 @@ def test_files_that_are_no_journal_are_refused_by_name(tmp_path):
         db.execute("CREATE TABLE t (x)")
     Journal(old, "a").close()
     with sqlite3.connect(old) as db:
-        db.execute("PRAGMA user_version = 0")
+        db.execute("PRAGMA user_version = 99")
     for path, problem in (
         (text, "text: file is not a database"),
         (foreign, "no journal"),

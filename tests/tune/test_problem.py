@@ -59,7 +59,7 @@ def test_a_configuration_is_refused_measured_or_wrong(tmp_path):
     refused = planned.make(params_text(dataclasses.replace(heuristic, fastest_dim=not heuristic.fastest_dim)))
     assert refused.status is Status.REJECTED and "\n  at " not in refused.detail
 
-    attempt = Attempt(problem.key, params_text(heuristic), "heuristic")
+    attempt = Attempt(problem, params_text(heuristic), "heuristic")
     runner = Runner(problem, load, OPTIONS, CountingClock())
     assert runner.run(attempt).seconds == 1.0
     assert runner.race([attempt.params]).copy_seconds == problem.bytes
@@ -86,7 +86,7 @@ def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anyw
     [problem] = problems_of(fd, [x, 2.5], None, "f", tmp_path)
     planned = Planned(problem, load, OPTIONS)
     assert planned.heuristic.vectorization_factor == 1
-    attempt = Attempt(problem.key, params_text(planned.heuristic), "heuristic")
+    attempt = Attempt(problem, params_text(planned.heuristic), "heuristic")
     runner = Runner(problem, load, OPTIONS, CountingClock())
     for _ in range(2):  # the first call has changed the input
         assert runner.run(attempt).status is Status.MEASURED
@@ -102,6 +102,6 @@ def test_a_kernel_that_is_measured_on_the_gpu(tmp_path):
     [problem] = problems_of(fd, [x], None, "relu", tmp_path)
     clock = Clock(torch.device("cuda", 0))
     heuristic = params_text(Planned(problem, load, OPTIONS).heuristic)
-    ran = Runner(problem, load, OPTIONS, clock).run(Attempt(problem.key, heuristic, "heuristic"))
+    ran = Runner(problem, load, OPTIONS, clock).run(Attempt(problem, heuristic, "heuristic"))
     assert ran.status is Status.MEASURED
     assert 0 < ran.seconds < 10 * clock.copy_seconds(problem.bytes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fusewright.tune.runner as runner
 import fusewright.tune.sweep as loop
 from fusewright.core.options import Options
 from fusewright.frontend.problems import load
@@ -22,7 +23,6 @@ POINTS = 2
 
 @dataclass(frozen=True)
 class Compiling:
-    problems: Any
     load: Any
     options: Any
 
@@ -34,16 +34,16 @@ class Compiling:
 class FaultyGpu:
     """The heuristic's configuration is measured; of others the first hangs, the next end the process."""
 
-    problems: Any
     load: Any
     options: Any
+    turns: Any
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         def run(job: Attempt | RaceOf) -> Ran | Race:
             if isinstance(job, RaceOf):
                 return Race({params: 1.0 + i for i, params in enumerate(job.params)}, 0.5)
             if job.origin != "heuristic":
-                hung = Path(self.problems[job.problem].folder) / "hung"
+                hung = Path(job.problem.folder) / "hung"
                 if hung.exists():
                     os._exit(1)
                 hung.touch()
@@ -54,9 +54,9 @@ class FaultyGpu:
 
 
 def test_configurations_that_hang_or_crash_are_recorded_once_and_stop_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "Making", Compiling)
-    monkeypatch.setattr(loop, "Running", FaultyGpu)
-    monkeypatch.setattr(loop, "RUN_SECONDS", 0.5)
+    monkeypatch.setattr(runner, "Making", Compiling)
+    monkeypatch.setattr(runner, "Running", FaultyGpu)
+    monkeypatch.setattr(runner, "RUN_SECONDS", 0.5)
     problem = column_sum(tmp_path)
     effort = loop.Effort(POINTS, seed=1, compilers=1)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
@@ -79,7 +79,7 @@ def test_configurations_that_hang_or_crash_are_recorded_once_and_stop_nothing(tm
 
 
 def test_a_limit_of_time_begins_nothing_new(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "Making", Compiling)
+    monkeypatch.setattr(runner, "Making", Compiling)
     problem = column_sum(tmp_path)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
         effort = loop.Effort(None, seconds=1e-6, compilers=1)

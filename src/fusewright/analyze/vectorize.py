@@ -9,7 +9,7 @@ from fusewright.analyze.axis_map import operand_map, producer_map
 from fusewright.analyze.runs import Run, indexed_run, is_straight, stored_run
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
-from fusewright.ir.axis import IterDomain, Merge, Split, ancestors
+from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, ancestors
 from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.sym import as_int, divides
@@ -61,6 +61,11 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
             break
         lanes.append(current)
     return lanes[::-1]
+
+
+def is_shifted(tensor: TensorView) -> bool:
+    """Whether the vectors of a tensor begin where those of aligned rows do, so that some are not whole."""
+    return isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
 def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:

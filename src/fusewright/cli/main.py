@@ -17,6 +17,9 @@ from fusewright.cli.ops import ops
 from fusewright.cli.sweep import DESCRIPTION as SWEEP
 from fusewright.cli.sweep import add_arguments as add_sweep_arguments
 from fusewright.cli.sweep import sweep_command
+from fusewright.cli.tune import DESCRIPTION as TUNE
+from fusewright.cli.tune import add_arguments as add_tune_arguments
+from fusewright.cli.tune import tune_command
 from fusewright.core.errors import DumpError, FusewrightError, TuneError
 
 # Wide enough for a line of a kernel where the output goes to a file.
@@ -46,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ops(console, as_json=parsed.json, plugins=parsed.plugin, typed=parsed.typed)
         elif parsed.command == "sweep":
             sweep_command(console, parsed)
+        elif parsed.command == "tune":
+            tune_command(console, parsed)
         else:
             info(console, as_json=parsed.json)
         sys.stdout.flush()
@@ -97,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
         description=SWEEP,
     )
     add_sweep_arguments(parsers["sweep"])
+    parsers["tune"] = commands.add_parser(
+        "tune",
+        help="search for better params for the kernels of a script, and export what was learned",
+        description=TUNE,
+    )
+    add_tune_arguments(parsers["tune"])
     for command in parsers.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import runpy
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from fusewright.core.errors import FusewrightError, TuneError
+from fusewright.cli.script_problems import script_problems
+from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
-from fusewright.frontend.definition import FusionDefinition
-from fusewright.frontend.problems import load, problems_of, recorded
-from fusewright.runtime.identity import generator_digest
+from fusewright.frontend.problems import load
+from fusewright.frontend.tuned_calls import journal_version
 from fusewright.tune.journal import Journal, Status
 from fusewright.tune.plot import svg
-from fusewright.tune.problem import Problem
 from fusewright.tune.report import Outcome, outcomes
 from fusewright.tune.sweep import Effort, Progress, sweep
 
@@ -33,8 +30,6 @@ of it, compiled in parallel and run on the GPU with the L2 flushed. Without a GP
 Every result goes to a journal at once; a sweep that was interrupted goes on where it was.
 """
 DEFAULT_POINTS = 100
-# Digits of the generator's digest: trials of another generator are tried anew.
-VERSION_DIGITS = 16
 LINE_SECONDS = 10.0
 
 
@@ -63,7 +58,7 @@ def sweep_command(console: Console, parsed: argparse.Namespace) -> None:
     """Raises TuneError for a script or a journal that cannot be used."""
     _check_files(parsed)
     keys: set[str] | None = None
-    with Journal(parsed.journal, None if parsed.show else generator_digest()[:VERSION_DIGITS]) as journal:
+    with Journal(parsed.journal, None if parsed.show else journal_version()) as journal:
         if not parsed.show:
             keys = _sweep(parsed, journal)
         found = outcomes(journal, keys)
@@ -94,7 +89,7 @@ def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
     if parsed.jobs is not None:
         effort = Effort(effort.points, effort.seconds, effort.seed, parsed.jobs)
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
-        problems = _problems(parsed.script, Path(folder))
+        problems = script_problems(parsed.script, Path(folder), "sweep")
         if not problems:
             raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         print(f"sweep: {len(problems)} kernels of {parsed.script}", file=sys.stderr, flush=True)
@@ -106,47 +101,6 @@ def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
             print("\nsweep: interrupted; run it again to go on", file=sys.stderr)
         line.end()
     return {problem.key for problem in problems}
-
-
-def _problems(script: Path, folder: Path) -> list[Problem]:
-    """The kernels of the fusions that a script executes, each once.
-
-    TuneError for a script that fails; what it did before is not lost on its reader.
-    """
-    found: dict[str, Problem] = {}
-    calls: list[tuple[FusionDefinition, list[Problem]]] = []
-    inside: list[FusionDefinition] = []
-
-    def observe(fd: FusionDefinition, inputs: Sequence[Any], device: torch.device | None) -> None:
-        if inside:  # a segment of what is observed already
-            return
-        inside.append(fd)
-        try:
-            name = f"fusion {len({id(each) for each, _ in calls} | {id(fd)})}"
-            calls.append((fd, problems_of(fd, inputs, device, name, folder)))
-        except FusewrightError as error:
-            print(f"sweep: a fusion is left out: {error}", file=sys.stderr)
-        finally:
-            inside.clear()
-
-    # As `python SCRIPT` has it; worker processes import from there, too.
-    sys.path.insert(0, str(script.absolute().parent))
-    with recorded(observe):
-        try:
-            names = runpy.run_path(str(script), run_name="__main__")
-        except SystemExit as error:
-            if error.code:
-                raise TuneError(f"{script} ended with exit status {error.code}") from None
-            names = {}
-        except FusewrightError:
-            raise
-        except Exception as error:
-            raise TuneError(f"{script} failed: {type(error).__name__}: {error}") from error
-    known = {id(value): name for name, value in names.items() if isinstance(value, FusionDefinition)}
-    for fd, problems in calls:
-        for problem in problems:
-            found.setdefault(problem.key, problem.named(known.get(id(fd))))
-    return list(found.values())
 
 
 class _Line:

@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any, Protocol
 
 from fusewright.core.errors import OptionError
 
@@ -142,6 +143,23 @@ def _effective(requests: Iterable[Request], effects: Mapping[str, str]) -> tuple
     return tuple(name for name, _ in requests if effects[name])
 
 
+class ParamsPolicy(Protocol):
+    """Chooses params for kernels. Equal for policies that choose alike."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def version(self) -> str:
+        """Part of the keys of what is cached."""
+        ...
+
+    def choose(self, segment: Any, facts: Any, hardware: Any, params: Any) -> Any | None:
+        """The params for a call of a segment (`schedulers.Facts`, HardwareInfo), given those that its
+        scheduler proposes. None: these.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Options:
     """The resolved options of a process or of one call. Build with `from_environment` or `with_switches`.
@@ -154,6 +172,7 @@ class Options:
         cache_dir: directory of the on-disk kernel cache; None: the platform's cache directory.
         sim_device: name of the described GPU that CPU tensors are simulated on.
         max_fusions: definitions that the process keeps (`FusionCache`). Read once, when the cache is made.
+        policy: chooses params in the place of those that schedulers propose.
     """
 
     dump: tuple[Request, ...] = ()
@@ -163,6 +182,7 @@ class Options:
     cache_dir: str | None = None
     sim_device: str = "h200"
     max_fusions: int = DEFAULT_MAX_FUSIONS
+    policy: ParamsPolicy | None = None
     _key: tuple[object, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +196,8 @@ class Options:
         if self.dump_dir is None and any(stage == "cubin" for stage, _ in self.dump):
             raise OptionError("a dump of cubin is a file", hint="name a folder in FUSEWRIGHT_DUMP_DIR")
         switches = _effective(self.enable, ENABLE_OPTIONS), _effective(self.disable, DISABLE_OPTIONS)
-        object.__setattr__(self, "_key", (*switches, self.cache_dir, self.sim_device))
+        version = None if self.policy is None else self.policy.version
+        object.__setattr__(self, "_key", (*switches, self.cache_dir, self.sim_device, version))
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
@@ -209,6 +230,10 @@ class Options:
         enabled, disabled = _names(enable, "enable_option"), _names(disable, "disable_option")
         return _switched(self, enabled, disabled) if enabled or disabled else self
 
+    def with_policy(self, policy: ParamsPolicy) -> Options:
+        """These options, with params that a policy chooses. The same object for the same policy."""
+        return _with_policy(self, policy)
+
     def enabled(self, name: str) -> bool:
         """Whether the switch `name` was enabled. An unknown name is an OptionError, never just off."""
         _check_name(name, ENABLE_OPTIONS, "enable_option")
@@ -232,6 +257,11 @@ def _positive(text: str | None, default: int) -> int:
             "FUSEWRIGHT_MAX_FUSIONS is no limit", expected="a positive integer", given=repr(text)
         )
     return int(text)
+
+
+@lru_cache(MAX_SWITCHED)
+def _with_policy(options: Options, policy: ParamsPolicy) -> Options:
+    return replace(options, policy=policy)
 
 
 @lru_cache(MAX_SWITCHED)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fusewright.core.code import call
+from fusewright.cuda.spelling import CACHE_SUFFIX
 from fusewright.kernel.ir import (
     TRUE,
     Arrive,
@@ -76,7 +77,8 @@ def bulk_copy(printer: KernelPrinter, stmt: BulkCopy) -> None:
         return
     printer.required.add("mbarrier")
     operands = printer.address(stmt.dst), printer.address(stmt.src), printer.expr(stmt.count)
-    printer.line(call("fw::bulk_copy", *operands, printer.address(stmt.mbarrier)) + ";")
+    name = f"fw::bulk_copy{CACHE_SUFFIX[stmt.cache]}"
+    printer.line(call(name, *operands, printer.address(stmt.mbarrier)) + ";")
 
 
 def arrive(printer: KernelPrinter, stmt: Arrive) -> None:

@@ -6,9 +6,10 @@ What lives here: `definition` (FusionDefinition), `handles` and `operators` (wha
 `cache` (the trie of all definitions), `fusion_schedules` and `fusion_state` (what it keeps of each), `inputs`
 (of a call), `scheduling`, `automatic`, `primitives`, `mesh` and `params` (`fd.sched`), `user_schedules`
 (which schedule serves which inputs), `segments`, `segment_records` and `segment_borders` (`fd.segment`),
-`described` (the kernels of a call), `operator` (a definition as one operation of torch), `printing`
-(definitions and reproducing scripts), `tolerances` and `comparison` (`fd.validate`).
-It may import everything from core to host.
+`described` (the kernels of a call), `problems`, `tuned_calls` and `active_tuning` (calls that are tuned),
+`operator` (a definition as one operation of torch), `printing` (definitions and reproducing scripts),
+`tolerances` and `comparison` (`fd.validate`).
+It may import everything from core to tune.
 Start reading at `definition.FusionDefinition`, then `recording`.
 """
 
@@ -17,6 +18,7 @@ from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.descriptors import compute_contiguity, compute_tensor_descriptor
 from fusewright.frontend.handles import Scalar, Tensor, Vector
 from fusewright.frontend.mesh import DeviceMesh
+from fusewright.frontend.tuned_calls import tuning
 
 __all__ = [
     "DeviceMesh",
@@ -27,4 +29,5 @@ __all__ = [
     "Vector",
     "compute_contiguity",
     "compute_tensor_descriptor",
+    "tuning",
 ]

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -27,6 +27,7 @@ from fusewright.core.errors import (
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.advice import advice
 from fusewright.frontend.cache import FusionCache
 from fusewright.frontend.described import Described
@@ -118,8 +119,8 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         self._registry = registry
         #: where the user wrote each record; of a definition that was looked up by its id nowhere
         self._call_sites: list[CallSite | None] = []
-        self._options = options if options is not None else Options.from_environment()
-        self._tracer = Tracer(self._options)
+        self._given_options = options if options is not None else Options.from_environment()
+        self._tracer = Tracer(self._given_options)
         self._recorder: Recorder | None = None
         self._leaf: FusionSchedules | None = None if id is None else FusionCache.get().schedules(id)
         self._failed = False
@@ -132,6 +133,11 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         self._debug_output: str | None = None
         self._profile: FusionProfile | None = None
         self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
+
+    @property
+    def _options(self) -> Options:
+        """With the policy that is in force."""
+        return ACTIVE.options(self._given_options)
 
     def renew(self) -> None:
         """In a child of `fork`: what another thread was writing is written anew."""
@@ -190,7 +196,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
 
     def _empty_like(self) -> FusionDefinition:
         """A definition of nothing yet, with the options and schedulers of this one."""
-        return FusionDefinition(options=self._options, registry=self._registry)
+        return FusionDefinition(options=self._given_options, registry=self._registry)
 
     def _plain_twin(self) -> FusionDefinition:
         """A definition like this one, complete, without anything of the user's."""
@@ -360,6 +366,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         profile: bool = False,
         save_repro_inputs: bool = False,
         schedules: GivenSchedules | None = None,
+        tune: Literal["fast", "full"] | float | None = None,
         _enable_options: Sequence[str] = NO_OPTIONS,
         _disable_options: Sequence[str] = NO_OPTIONS,
     ) -> list[torch.Tensor]:
@@ -382,6 +389,8 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
                 definition that schedules the kernel with `fd.sched`, as `last_schedule` prints. Kernels are
                 named by their place in launch order, or by the definition that `segment` made of them.
                 Compiled graphs leave them out, too.
+            tune: search for better params of the kernels of this call first: "fast", "full", or for so many
+                seconds. What was found serves such calls from then on (docs/tuning.md).
             _enable_options, _disable_options: switches for this call, on top of the environment's.
 
         Raises:
@@ -393,7 +402,12 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
                     function="execute", expected="flags: bool", given=describe_argument(flag)
                 )
         observed = (
-            capture_debug_output or print_repro or profile or save_repro_inputs or schedules is not None
+            capture_debug_output
+            or print_repro
+            or profile
+            or save_repro_inputs
+            or schedules is not None
+            or tune is not None
         )
         call = override_user_schedule, _enable_options, _disable_options
         if is_dynamo_compiling() or (modes_on() and not observed):
@@ -409,7 +423,10 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         if save_repro_inputs or print_repro:
             self._describe_inputs(arguments, save_repro_inputs, print_repro, *call[1:])
         stream = io.StringIO() if capture_debug_output else None
+        effort = tune if tune is not None else ACTIVE.every
         try:
+            if effort is not None and ACTIVE.tune is not None and not self._is_scheduled:
+                ACTIVE.tune(self, arguments, place, effort)
             return self._execute(
                 arguments,
                 place,

@@ -37,7 +37,6 @@ class Described:
 
     if TYPE_CHECKING:  # FusionDefinition's
         _registry: Registry | None
-        _options: Options
         _tracer: Tracer
         _segmentation: Segmentation | None
         _check_written: Callable[[], None]
@@ -47,6 +46,9 @@ class Described:
 
         @property
         def _is_scheduled(self) -> bool: ...
+
+        @property
+        def _options(self) -> Options: ...
 
     @explained
     def kernels_for(

@@ -44,7 +44,6 @@ class Inspected:
         _leaf: FusionSchedules | None
         _recorder: Recorder | None
         _registry: Registry | None
-        _options: Options
         _ran: FusionExecutor | None  # what the last call of this object asked
         _repro_inputs: tuple[list[Any], dict[str, Any]] | None
 
@@ -66,6 +65,9 @@ class Inspected:
         def _signature(
             self, leaf: FusionSchedules, inputs: Inputs, device: torch.device | None
         ) -> Hashable: ...
+
+        @property
+        def _options(self) -> Options: ...
 
     # ---- states and text
 

@@ -184,7 +184,7 @@ def _is_shared(fd: FusionDefinition) -> bool:
     is_plain = fd._registry is None and not fd._is_scheduled and fd._segmentation is None
     if fd._leaf is not None and any(record.op in REGISTERED for record in fd._leaf.records):
         return False  # another process may have another operation of the name
-    return is_plain and fd._options == Options.from_environment()
+    return is_plain and fd._given_options == Options.from_environment()
 
 
 # ---- what torch calls --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.random_states import random_states
 from fusewright.schedulers import HeuristicParams, Registry, is_built_in, type_name
+from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.problem import SEED, Problem, TensorLike
 from fusewright.tune.worker import Loaded
 
@@ -78,13 +80,15 @@ def problems_of(
     assert twin._segmentation is not None
     kernel_of = twin._segmentation.kernel_of
     found: list[Problem] = []
+    known = _facts_of_kernels(twin, arguments, place)
 
     def observe(segment: FusionDefinition, own: Sequence[Any], _: torch.device | None) -> None:
         if segment is not twin:
             number = next(i for i, each in enumerate(segments) if each is segment)
             of_segment = _problems(segment, own, place, f"{name}, segment {number}", folder)
             # An update's definition has a copy, too, which the whole makes elsewhere.
-            found.extend([p for p in of_segment if p.kernel == kernel_of[segment]])
+            own_kernel = [p for p in of_segment if p.kernel == kernel_of[segment]]
+            found.extend([_named_as_in_whole(p, known.get(number)) for p in own_kernel])
 
     with recorded(observe):
         twin.execute(arguments, device=device)
@@ -114,10 +118,37 @@ def _problems(
             hardware,
             modules,
             str(folder),
+            facts_of(kernel.segment, kernel.facts, hardware),
         )
         for kernel in planned.kernels
         if isinstance(kernel.proposal.params, HeuristicParams)
     ]
+
+
+def _facts_of_kernels(
+    fd: FusionDefinition, inputs: Sequence[Any], place: torch.device
+) -> dict[int, ProblemFacts]:
+    """Of the kernels that serve a call of the whole definition, by their place in launch order."""
+    executor = fd._complete().executor_for(fd._registry)
+    planned = executor.planned(flattened(inputs), device=place)
+    hardware = hardware_of(place, executor.options)
+    return {
+        i: facts_of(segment, planned.facts(segment), hardware)
+        for i, segment in enumerate(planned.segments)
+        if segment.evaluated is None
+    }
+
+
+def _named_as_in_whole(problem: Problem, whole: ProblemFacts | None) -> Problem:
+    """The problem of a segment's definition, found by calls of the whole.
+
+    By itself a segment has a text of its own: of what a node follows from, only the whole knows. Another
+    kernel that stands at its place in the whole is told by what it moves.
+    """
+    own = problem.facts
+    if own is None or whole is None or (own.bytes, own.points) != (whole.bytes, whole.points):
+        return problem
+    return replace(problem, facts=replace(own, segment=whole.segment, structure=whole.structure))
 
 
 def _registering_modules(registry: Registry) -> tuple[str, ...]:

@@ -367,13 +367,15 @@ class Segmented:
     """The segments of a `FusionDefinition`."""
 
     if TYPE_CHECKING:  # FusionDefinition's
-        _options: Options
         _registry: Registry | None
         _tracer: Tracer
         _writing: Any
         _call_sites: list[CallSite | None]
         _complete: Callable[[], FusionSchedules]
         _empty_like: Callable[[], FusionDefinition]
+
+        @property
+        def _options(self) -> Options: ...
 
     def _begin_segments(self) -> None:
         self._partition: _Partition | None = None

@@ -53,13 +53,15 @@ class Scheduled:
 
     if TYPE_CHECKING:  # FusionDefinition's
         _leaf: FusionSchedules | None
-        _options: Options
         _registry: Registry | None
         sched: SchedOperators
         _tracer: Tracer
         _complete: Callable[[], FusionSchedules]
 
         _writing: Any
+
+        @property
+        def _options(self) -> Options: ...
 
     def _begin_schedules(self) -> None:
         self._open_schedule: UserSchedule | None = None

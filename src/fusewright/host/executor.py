@@ -20,6 +20,7 @@ from fusewright.host.calls import Question, call_of, hardware_for
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.learned_params import LearnedParams
 from fusewright.host.memory import Memory, empty_outputs
 from fusewright.host.memory_checks import has_no_memory, unwritable
 from fusewright.host.plan import (
@@ -514,15 +515,16 @@ class FusionExecutor:
         if isinstance(schedule, FinishedSchedule):
             return use(Chosen([steps.of_user(schedule)]))
         proposals: dict[Segment, Proposal] = {}
+        question = self._question(setting, binding, memory, stable)
+        learned = LearnedParams(setting.options.policy, question.call)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
             own = None if schedule is None else schedule.of(segment)
             if own is not None:
                 return steps.scheduled(segment, own)
             proposals[segment] = proposal
-            return steps.of(segment, proposal.params)
+            return learned.made(segment, proposal, steps.of)
 
-        question = self._question(setting, binding, memory, stable)
         views, empty, uncomputed = question.views, question.empty, question.uncomputed
         if schedule is not None:
             schedule.check()
@@ -537,6 +539,8 @@ class FusionExecutor:
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
+                if learned.distrust(segment, cause):
+                    continue
                 if selection.is_users(segment):
                     raise cause from None
                 if not is_built_in(segment.scheduler):

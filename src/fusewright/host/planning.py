@@ -19,9 +19,10 @@ from fusewright.host.plan import LaunchPlan
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.ir import Fusion
 from fusewright.runtime.compiler import KernelCompiler, index_dtype_of
+from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.machine_code import MachineCode
 from fusewright.runtime.targets import SimulatedTarget
-from fusewright.schedulers import Proposal, Registry
+from fusewright.schedulers import Facts, Proposal, Registry
 from fusewright.segment import Partitions, Segment
 from fusewright.sym import Symbol
 
@@ -30,11 +31,15 @@ __all__ = ["PlannedKernels"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
-    """A segment, and what its scheduler proposed for it. index: the segment's place in launch order."""
+    """A segment, and what its scheduler proposed for it.
+
+    index: the segment's place in launch order. facts: what the scheduler was told of the call.
+    """
 
     index: int
     segment: Segment
     proposal: Proposal
+    facts: Facts
 
 
 class PlannedKernels:
@@ -72,13 +77,17 @@ class PlannedKernels:
         planned = Partitions(fusion, registry).select(call, Tracer())
         segments = planned.partition.segments
         self.kernels = tuple(
-            PlannedKernel(i, segment, proposal)
+            PlannedKernel(i, segment, proposal, call.facts(segment))
             for i, (segment, proposal) in enumerate(zip(segments, planned.proposals))
             if segment.evaluated is None
         )
 
-    def compile(self, planned: PlannedKernel, params: Any, tracer: Tracer) -> MachineCode:
-        """The machine code of a segment with these params, for this call. It compiles once it is asked for.
+    def compile(
+        self, planned: PlannedKernel, params: Any, tracer: Tracer
+    ) -> tuple[MachineCode, LaunchShape | None]:
+        """The machine code of a segment with these params, for this call, and how that is launched.
+
+        It compiles once it is asked for. No launch where there is nothing to write.
 
         Raises:
             UserError: params that the scheduler, or this call, does not take.
@@ -97,4 +106,4 @@ class PlannedKernels:
         values = (*segment.inputs, *segment.outputs)
         op = LaunchKernel(planned.index, kernel, values, segment.outputs, segment.bases)
         shape = LaunchPlan(op, segment, self._target).shape(self._memory)
-        return kernel.code(None if shape is None else shape.threads, tracer=tracer)
+        return kernel.code(None if shape is None else shape.threads, tracer=tracer), shape

@@ -295,7 +295,8 @@ def _bulk_copy(stmt: BulkCopy) -> str:
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     count = to_text(stmt.count)
     dst, src = (f"{ref.buffer.name}[{to_text(ref.index)}:+{count}]" for ref in (stmt.dst, stmt.src))
-    return f"start {dst} = {src}{pred} for {operand_text(stmt.mbarrier)}"
+    cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
+    return f"start {dst} = {src}{pred} for {operand_text(stmt.mbarrier)}{cache}"
 
 
 def _arrive(stmt: Arrive) -> str:

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusewright.core.enums import ParallelType
+from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.sym import TRUE, Expr
 
 if TYPE_CHECKING:
     from fusewright.kernel.ir import Buffer, Ref, Stmt
 
-#: Addresses and sizes of a bulk copy are multiples of this (PTX ISA, cp.async.bulk).
-BULK_BYTES = 16
 #: Bytes that a thread copies asynchronously at once (PTX ISA, cp.async).
 ASYNC_BYTES = (4, 8, 16)
 
@@ -39,7 +37,8 @@ class BulkCopy:
     """Starts dst[index + i] = src[index + i] for i < count, from global to shared memory, where `pred` is 1.
 
     Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
-    The thread has yet to arrive in that phase. Both addresses and the bytes are multiples of BULK_BYTES.
+    The thread has yet to arrive in that phase. Addresses and bytes are multiples of `hardware.BULK_BYTES`.
+    `cache`: streaming, if what is copied is to leave the caches first.
     """
 
     dst: Ref
@@ -47,6 +46,7 @@ class BulkCopy:
     count: Expr
     mbarrier: Ref
     pred: Expr = TRUE
+    cache: CacheOp = CacheOp.unspecified
 
 
 @dataclass(frozen=True, slots=True, eq=False)

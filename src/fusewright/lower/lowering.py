@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
-from fusewright.analyze.vectorize import lane_axes, lane_axis, lane_run, merged_run
+from fusewright.analyze.vectorize import is_shifted, lane_axes, lane_axis, lane_run, merged_run
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_PARAMETER_BYTES, MAX_THREADS_PER_BLOCK
@@ -45,7 +45,7 @@ from fusewright.lower.loops import (
     name_loops,
 )
 from fusewright.lower.multipliers import with_multipliers
-from fusewright.lower.nodes import is_shifted, is_vector_access, node_items
+from fusewright.lower.nodes import is_vector_access, node_items
 from fusewright.lower.partial_vectors import misalignments
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched

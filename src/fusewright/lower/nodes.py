@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fusewright.analyze.vectorize import is_shifted
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ElementwiseOp
-from fusewright.ir.axis import ShiftedSplit
 from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import (
     Broadcast,
@@ -192,9 +192,13 @@ def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -
     return k.Copy(dst, src, width, cache)
 
 
-def is_shifted(tensor: TensorView) -> bool:
-    """Whether the vectors of a tensor begin where those of aligned rows do, so that some are not whole."""
-    return isinstance(tensor.loop[-1].definition, ShiftedSplit)
+def _refuse_shifted(node: Node) -> None:
+    """Raises ScheduleError for vectors that may not be whole where an index says where they are stored."""
+    if is_shifted(node.output):
+        raise ScheduleError(
+            f"{node.output.name} is stored by index, in vectors that may not be whole",
+            hint="leave the axis that shifted_split made serial",
+        )
 
 
 def is_vector_access(node: Node) -> bool:
@@ -356,7 +360,8 @@ def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) ->
     stages = ctx.buffers.stages[out]
     assert stages.filled is not None
     full = k.Ref(stages.full, stages.slot(stages.filled))
-    copy = k.BulkCopy(first_dst, first_src, count, full, pred)
+    cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
+    copy = k.BulkCopy(first_dst, first_src, count, full, pred, cache)
     return _item(ctx, node, order, loops[:-1], guarded(ctx.block_guards(node), [copy]))
 
 
@@ -385,6 +390,7 @@ def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Stored)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
+        _refuse_shifted(node)
         return [_vector_copy(ctx, node, order, loops, CacheOp.unspecified)]
     indices = ctx.indices(node)
     work = _placed(node, indices, _work(ctx, node, indices))
@@ -398,6 +404,7 @@ def _update(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Update)
     loops, width = ctx.loops.of(node), 1
     if is_vector_access(node) and loops[-1].is_real:
+        _refuse_shifted(node)
         loops, width = loops[:-1], as_int(loops[-1].extent) or 1
     lane = symbol("lane", lo=0, hi=width - 1) if width > 1 else None
     vector = () if lane is None else (Loop(const(width), ParallelType.vectorize, 1, lane),)

@@ -85,7 +85,8 @@ def _ahead(
             return stmt
         if stmt.src.buffer.space is not k.Space.GLOBAL:
             return stmt
-        fill = stmt.fill or zero(stmt.dst.buffer.dtype)
-        return dataclasses.replace(stmt, pred=land(stmt.pred, there), fill=fill)
+        pred = land(stmt.pred, there)
+        fill = None if pred is k.TRUE else stmt.fill or zero(stmt.dst.buffer.dtype)
+        return dataclasses.replace(stmt, pred=pred, fill=fill)
 
     return Item(loops, [load(stmt) for stmt in item.body], item.reads, item.writes, item.order + order)

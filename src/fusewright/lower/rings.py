@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ScheduleError
-from fusewright.core.hardware import WARP_SIZE
+from fusewright.core.hardware import BULK_BYTES, WARP_SIZE
 from fusewright.ir.axis import IterDomain, Split
 from fusewright.ir.node import Node
 from fusewright.ir.value import CircularBuffer, TensorView
 from fusewright.kernel import ir as k
-from fusewright.kernel.waits import BULK_BYTES
 from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop, LoopMap
 from fusewright.sym import ZERO, Expr, bounds, ceildiv, const, lt, minimum, product

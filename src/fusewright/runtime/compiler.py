@@ -26,7 +26,7 @@ from fusewright.runtime.combined import combined_sources
 from fusewright.runtime.compiled_kernel import CompiledKernel, printed
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name, plugin_digest
-from fusewright.runtime.launch_sizes import check_cluster
+from fusewright.runtime.launch_sizes import check_architecture
 from fusewright.schedule import Schedule
 from fusewright.schedule.faults import name_primitive
 from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
@@ -246,7 +246,7 @@ class KernelCompiler:
         tracer.dump("schedule", lambda: f"{where}{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
             lowered = _lowered(schedule, LowerOptions(name or _UNNAMED, index_dtype), tracer)
-        check_cluster(lowered.kernel, hardware)
+        check_architecture(lowered.kernel, hardware)
         kernel, nvrtc = lowered.kernel, self.nvrtc_options(hardware.arch)
         if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is
             name = kernel_name(kernel_text(kernel), scheduler, None, index_dtype, nvrtc)

@@ -8,10 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from fusewright.core.errors import ScheduleError
-from fusewright.core.hardware import MAX_BLOCK, MAX_GRID, HardwareInfo
+from fusewright.core.hardware import BULK_COPIES_SINCE, MAX_BLOCK, MAX_GRID, HardwareInfo
 from fusewright.cuda.driver import Dim3
 from fusewright.cuda.nvrtc import Resources
-from fusewright.kernel.ir import Kernel
+from fusewright.kernel.ir import InitMbarriers, Kernel
 from fusewright.lower import check_symbols
 from fusewright.runtime.arguments import Size, Workspace
 from fusewright.runtime.occupancy import occupancy
@@ -88,8 +88,16 @@ class LaunchSizes:
         return tuple(max(1, count) for count in self._workspaces(values))
 
 
-def check_cluster(kernel: Kernel, hardware: HardwareInfo) -> None:
-    """ScheduleError if the GPU has no clusters of so many blocks."""
+def check_architecture(kernel: Kernel, hardware: HardwareInfo) -> None:
+    """ScheduleError if the GPU has no clusters of so many blocks, or no bulk copies."""
+    waits = any(isinstance(stmt, InitMbarriers) for stmt in kernel.body)
+    if waits and hardware.compute_capability < BULK_COPIES_SINCE:
+        raise ScheduleError(
+            "circular buffers are filled by bulk copies",
+            expected="a GPU that has them, sm_90 or later",
+            given=f"{hardware.name}, {hardware.arch}",
+            hint="leave circular_buffer and warp_specialize out",
+        )
     most = hardware.max_cluster
     if kernel.cluster > most:
         has = f"at most {most} blocks a cluster" if most > 1 else "no clusters, which GPUs since sm_90 have"

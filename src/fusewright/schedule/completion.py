@@ -15,7 +15,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.caching import cache_before
 from fusewright.schedule.inlining import max_inline_position
 from fusewright.schedule.propagate import parallelize_like, replay_loops
-from fusewright.sym import as_int
+from fusewright.sym import as_int, substitute, symbol
 
 
 def accumulated_in_memory(fusion: Fusion) -> list[TensorView]:
@@ -43,13 +43,17 @@ def accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> TensorView:
 
 
 def of_variable_size(fusion: Fusion) -> list[TensorView]:
-    """The tensors of which a thread would hold as many elements as a size says."""
+    """The tensors of which a thread would hold as many elements as a size says, whatever is assumed of it."""
+    known = {
+        size: symbol(size.name, lo=low, hi=high, multiple_of=size.multiple_of)
+        for size, (low, high) in fusion.ranges.items()
+    }
     return [
         tensor
         for tensor in fusion.tensors()
         if tensor.memory is MemoryType.local
         and any(
-            as_int(axis.extent) is None
+            as_int(substitute(axis.extent, known)) is None
             for axis in tensor.loop[tensor.inline_at :]
             if not axis.is_reduction and not axis.parallel.is_thread
         )

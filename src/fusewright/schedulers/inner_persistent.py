@@ -5,7 +5,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use.
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Params may have rows
+copied ahead instead, through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,13 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import ShiftedRows, aligned_rows
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    aligned_rows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.sym import as_int
@@ -95,8 +102,6 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
-# Elements of a row below which its two edges cost more than vectors save.
-LEAST_SHIFTED = 512
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -120,7 +125,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         check_rows(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.circular_stages:
-            stream_rows(schedule, params)
+            stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
         if holds:
@@ -161,7 +166,7 @@ class _Planner:
 
     @cached_property
     def _shifted(self) -> ShiftedRows:
-        return ShiftedRows(self.fusion, self.space)
+        return rows_of_reductions(self.fusion, self.space)
 
     @cached_property
     def everything(self) -> Held:
@@ -404,7 +409,7 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
 
 def _shifts(shifted: Vectors, width: int, length: int) -> bool:
     """Whether to begin the vectors of each row at an aligned address; else they are `width` wide."""
-    return shifted.width > width and not shifted.unaligned and length >= LEAST_SHIFTED
+    return is_narrow(width, shifted) and not shifted.unaligned and length >= LEAST_SHIFTED
 
 
 def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:

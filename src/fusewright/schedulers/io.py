@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fusewright.analyze.axis_map import is_own_load
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import (
+    is_shifted,
     loads_along_lane,
     merged_run,
     power_of_two_divisor,
@@ -115,7 +116,8 @@ def vectorize_ports(
         if _innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned):
             schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
-        if _innermost_is(store, width) and stores_along_lane(store, width):
+        in_part = store.is_placed and is_shifted(store)
+        if _innermost_is(store, width) and stores_along_lane(store, width) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
 
 

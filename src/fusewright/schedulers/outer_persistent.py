@@ -39,7 +39,6 @@ from fusewright.schedulers.held_rows import (
     held_tensors,
     hold_in_shared,
     recompute,
-    state_bytes,
     times_computed,
     variance_in_two_passes,
 )
@@ -55,24 +54,17 @@ from fusewright.sym import Const, Expr, Symbol
 # 512 to 4096 bfloat16, of which the mean is subtracted.)
 TILE_ROW_BYTES = (256, 128, 64, 32)
 LEAST_SHARE, SHARE_A_DOUBLING = 0.6, 0.1
-# Threads of a block: fewer leave a thread with more than it can hold, more with too few registers.
-BLOCKS_OF_THREADS = (512, 256, 128)
-# Batches that a thread holds, at most and, in all but the smallest block, at least; and registers for them.
-MAX_BATCHES, FEW_BATCHES = 16, 4
+# Threads of a block: as few as hold a tile, since several blocks on an SM have their phases at other times.
+BLOCKS_OF_THREADS = (128, 256, 512)
+# Batches that a thread holds at most, and registers for them, of inputs alone or of all that is needed again.
+MAX_BATCHES = 16
+REGISTERS_TO_HOLD, REGISTERS_TO_HOLD_ALL = 64, 32
 # Where no vectors are loaded, more of them.
 MAX_SINGLE_BATCHES = 32
 REGISTERS_TO_HOLD = 64
-# A thread needs this many registers besides: addresses, results of its columns, work in flight.
-REGISTERS_TO_WORK = 64
-# Bytes that the alignment of all buffers in shared memory may take together.
-SHARED_SLACK = 1024
 # The share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores.
 EXPOSED_ARITHMETIC = 0.6
-# Tiles for each SM from which a block prefetches the next one: those of the first and the last nothing hides.
-TILES_TO_PREFETCH = 3
-# Bytes of a line of the L1 and L2 caches.
-LINE_BYTES = 128
 # What holding adds to a kernel, whose last blocks nothing overlaps with.
 HELD_SECONDS = 0.5e-6
 # Beyond this growth by what is computed anew for each reduction several kernels are cheaper.
@@ -166,10 +158,6 @@ class _Tile:
     batches: int
     project: bool
 
-    @property
-    def threads(self) -> int:
-        return self.threads_x * self.threads_y
-
 
 @dataclass(frozen=True, eq=False)
 class _Planner:
@@ -186,10 +174,6 @@ class _Planner:
     def _held(self) -> tuple[Held, Held]:
         """What is held: all that is needed again, or inputs alone."""
         return held_bytes(self.fusion, project=False), held_bytes(self.fusion, project=True)
-
-    @cached_property
-    def _state_bytes(self) -> int:
-        return state_bytes(self.fusion)
 
     @cached_property
     def _element_bytes(self) -> int:
@@ -211,21 +195,17 @@ class _Planner:
         if tile is None:
             return Reject(f"columns of {length} do not fit in a block")
         blocks = ceil_div(columns, tile.threads_x * width)
-        prefetches = self._prefetches(tile, blocks, width, hardware)
-        launch = LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y)
         params = ReductionParams(
             fastest_dim=False,
             persistent_kernel=True,
-            project_persistent_buffers=tile.project or prefetches,
-            persistent_in_shared_memory=prefetches,
-            prefetches_tiles=prefetches,
+            project_persistent_buffers=tile.project,
             batches_per_block_inner_reduction=tile.batches,
             vectorize_iter_dom=width > 1,
             unroll_factor_iter_dom=width,
-            lparams=replace(launch, gdimx=hardware.sm_count) if prefetches else launch,
+            lparams=LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y),
             reason=f"{columns} contiguous columns of {length}: {tile.threads_x} threads of {width} columns, "
             f"{tile.threads_y} down the columns hold {tile.batches} rows each"
-            f"{', inputs only' if tile.project else ''}{', and load the next tile' if prefetches else ''}",
+            f"{', inputs only' if tile.project else ''}",
         )
         if self._are_stable(facts):
             params = replace(params, assumed_reduction_sizes=tuple(map(facts.value, self._sizes)))
@@ -244,34 +224,25 @@ class _Planner:
         return bool(unknown) and all(isinstance(size, Symbol) and size in facts.stable for size in unknown)
 
     def _tiles(self, columns: int, length: int, width: int) -> Iterator[_Tile]:
-        """The tiles that a block can hold in registers, those of the longest rows first."""
+        """The tiles that a block can hold in registers: the longest rows first, in the fewest threads."""
+        most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
         for row_bytes in TILE_ROW_BYTES:
             threads_x = max(1, row_bytes // (width * self._element_bytes))
-            if threads_x > 1 and threads_x // 2 * width >= columns:
+            if threads_x // 2 * width >= columns and row_bytes > TILE_ROW_BYTES[-1]:
                 continue
             for block in BLOCKS_OF_THREADS:
                 batches = ceil_div(length, max(1, block // threads_x))
-                most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
-                if batches > most or (batches < FEW_BATCHES and block > BLOCKS_OF_THREADS[-1]):
+                if batches > most:
                     continue
+                # As many threads as the batches need, in whole warps, and as few batches as those leave.
                 step = max(1, WARP_SIZE // threads_x)
-                threads_y = ceil_div(ceil_div(length, batches), step) * step
+                for _ in range(2):
+                    threads_y = ceil_div(length, batches * step) * step
+                    batches = ceil_div(length, threads_y)
                 for project, held in enumerate(self._held):
-                    if batches * width * held.at_once <= REGISTERS_TO_HOLD * REGISTER_BYTES:
+                    registers = REGISTERS_TO_HOLD if project else REGISTERS_TO_HOLD_ALL
+                    if batches * width * held.at_once <= registers * REGISTER_BYTES:
                         yield _Tile(row_bytes, threads_x, threads_y, batches, bool(project))
-
-    def _prefetches(self, tile: _Tile, blocks: int, width: int, hardware: HardwareInfo) -> bool:
-        """Whether to hold the tile in shared memory and load the next one into registers meanwhile.
-
-        That is so where registers are too few for another block on the SM, and blocks read whole lines.
-        """
-        held = tile.batches * width * self._held[True].in_all
-        exchanged = tile.threads * width * self._state_bytes + SHARED_SLACK
-        fits = tile.threads * held + exchanged <= hardware.shared_memory_per_block_optin
-        registers = REGISTERS_TO_WORK + held // REGISTER_BYTES
-        is_alone = 2 * tile.threads * registers > hardware.registers_per_sm
-        is_wide = tile.row_bytes >= LINE_BYTES
-        return fits and is_alone and is_wide and blocks >= TILES_TO_PREFETCH * hardware.sm_count
 
     def _speed(self, tile: _Tile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
         """The share of a copy's speed that is kept."""
@@ -291,14 +262,16 @@ def _length_of(params: ReductionParams) -> HeldLength:
         elements=params.batches_per_block_inner_reduction,
         step=max(1, WARP_SIZE // params.lparams.bdimx),
         sizes=params.assumed_reduction_sizes,
+        in_turns=True,
     )
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
     """[I, R] -> [I BIDx, (I steps,) R TIDy, I TIDx | R batches | I vector]; the position of the batches."""
-    if length.sizes and not params.prefetches_tiles:
+    threads = length.threads_needed(prod(length.sizes)) if length.sizes else length.threads
+    if threads > 0:
         # All threads have a row of all batches but the last, which alone has a guard.
-        schedule.split(tensor, 1, length.threads_needed(prod(length.sizes)))
+        schedule.split(tensor, 1, threads)
     else:
         # batches is constant, so that registers hold them; the threads follow from the size of the column
         schedule.split(tensor, 1, params.batches_per_block_inner_reduction, inner_split=False)

@@ -15,6 +15,7 @@ from fusewright.schedulers.heuristics import Heuristic
 from fusewright.schedulers.inner_outer import InnerOuterScheduler
 from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
+from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
 from fusewright.schedulers.registry import Registry
@@ -31,6 +32,7 @@ _DEFAULT = Registry(
         TransposeScheduler(),
         PointwiseScheduler(),
         InnerPersistentScheduler(),
+        OuterPersistentScheduler(),
         InnerOuterPersistentScheduler(),
         ExprEvalScheduler(),
         ScanScheduler(),

@@ -12,7 +12,7 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 
@@ -136,6 +136,12 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
         ParamsError: the reference has no such dimension. ScheduleError: its size cannot be such a multiple.
     """
     dim = params.vectorized_dim
+    if params.shift_rows:
+        if space.reference.is_placed:
+            raise ParamsError(
+                path="shift_rows", expected=f"False, as {space.reference.name} is stored by index", given=True
+            )
+        return max(1, sum(not axis.is_broadcast for axis in space.axes[params.break_point :]))
     if dim == -1:
         return 1
     lanes = [axis for axis in space.axes[dim:] if not axis.is_broadcast]
@@ -251,6 +257,7 @@ class _Planner:
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (len(self._concrete) + extra) / best.width
+        best = replace(best, cost=best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
@@ -292,7 +299,10 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
     if rank == 0:
         return 0
     # columns: [.., C] -> [.., blocks, unroll, threads, vector]
-    schedule.split(reference, -1, params.vectorization_factor)
+    if params.shift_rows:
+        schedule.shifted_split(reference, -1, params.vectorization_factor, reference)
+    else:
+        schedule.split(reference, -1, params.vectorization_factor)
     schedule.split(reference, -2, threads)
     schedule.split(reference, -3, params.unroll_factor_inner)
     if not left:

@@ -37,7 +37,7 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_heuristic import (
     SHORT_INNER,
@@ -54,6 +54,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
@@ -76,6 +77,7 @@ class ReductionScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         _check_split(original, params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
@@ -84,12 +86,13 @@ class ReductionScheduler(BuiltInScheduler):
             moved = _cut_split(schedule, reference, params)
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         elif params.fastest_dim:
-            moved = _cut_inner(schedule, reference, params, bool(space.iteration))
+            aligned = aligned_rows(space) if params.shift_rows else None
+            moved = _cut_inner(schedule, reference, params, bool(space.iteration), aligned)
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         else:
             moved = _cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
-        partials = distribute(schedule, space, reference, ports, moved, width)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         inline(schedule, space, partials, width, load_position=moved[1 if params.schedule_3d else 0] + 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -198,10 +201,22 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 # ---- inner ------------------------------------------------------------------------------------
 
 
-def _cut_inner(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar."""
+def _cut_inner(
+    schedule: Schedule,
+    tensor: TensorView,
+    params: ReductionParams,
+    has_rows: bool,
+    aligned: TensorView | None,
+) -> list[int]:
+    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar.
+
+    `aligned`: vectors begin as those of its rows do.
+    """
     width = params.unroll_factor_inner_reduction
-    schedule.split(tensor, -1, width)
+    if aligned is None:
+        schedule.split(tensor, -1, width)
+    else:
+        schedule.shifted_split(tensor, -1, width, aligned)
     schedule.split(tensor, -2, params.lparams.bdimx)
     schedule.split(tensor, -3, params.unroll_factor_top_of_vectorization)
     # now [.., serial, unroll, threads, vector]

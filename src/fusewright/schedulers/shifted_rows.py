@@ -20,6 +20,16 @@ from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors, m
 from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 
+# Elements of a row below which its two edges cost more than vectors save.
+LEAST_SHIFTED = 512
+# Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax).
+ENOUGH_BYTES = 4
+
+
+def is_narrow(width: int, other: Vectors) -> bool:
+    """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay."""
+    return width * MAX_VECTOR_BYTES < ENOUGH_BYTES * other.width
+
 
 def aligned_rows(space: ReductionSpace) -> TensorView | None:
     """At whose aligned addresses vectors begin: an output of all dimensions, else the main load."""
@@ -28,7 +38,7 @@ def aligned_rows(space: ReductionSpace) -> TensorView | None:
 
 
 def _aligned(space: ReductionSpace) -> Access | None:
-    full = [access for access in space.stores if space.is_full(access)]
+    full = [access for access in space.stores if space.has_every_element(access.tensor)]
     if full:
         return full[0]
     return space.main if space.main is not None and space.is_full(space.main) else None
@@ -50,62 +60,94 @@ class _Port:
     is_alike: bool
     anywhere: bool
 
+    def is_aligned(self, width: int, facts: Facts) -> bool:
+        """Whether its vectors are aligned where those of the aligned rows are."""
+        at = FRESH_ALIGNMENT if self.position is None else facts.alignment[self.position]
+        return self.is_alike and at % (width * self.element_bytes) == 0
+
 
 class ShiftedRows:
-    """What shifted vectors a fusion can have along its rows."""
+    """What shifted vectors a fusion can have along its rows.
 
-    def __init__(self, fusion: Fusion, space: ReductionSpace) -> None:
-        self._ports: list[_Port] | None = None
-        aligned, inner = _aligned(space), space.inner_axis
-        if aligned is None or inner is None or not space.is_inner or aligned.by_index:
+    Args:
+        axes: the reference's, in the order of its dimensions.
+        inner: that which vectors go along.
+        accesses: all loads and stores that are no broadcasts of one element.
+        aligned: that at whose aligned addresses vectors begin. None: there are no shifted vectors.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        axes: Sequence[IterDomain],
+        inner: IterDomain | None,
+        accesses: Sequence[Access],
+        aligned: Access | None,
+    ) -> None:
+        self._ports: list[_Port] = []
+        self._count = len(accesses)
+        if aligned is None or inner is None or aligned.by_index:
             return
-        order = _memory_order(aligned, space)
-        if order is None or [aligned.axes[axis] for axis in space.reference.logical] != list(
-            aligned.tensor.shape
-        ):
+        order = _memory_order(aligned, axes)
+        if not order or order[-1] is not inner:
             return
-        homes = {output.alias for output in fusion.outputs if output.alias is not None}
-        self._ports = []
-        for access in (*space.loads, *space.stores):
+        if [aligned.axes.get(axis) for axis in axes] != list(aligned.tensor.shape):
+            return  # whose dimensions are others than the loops'
+        outputs = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
+        for access in accesses:
             unit = unit_stride_axis(access.tensor)
             if unit is None or access.axes.get(inner) is not unit:
                 continue  # element by element
             is_input = fusion.is_input(access.tensor)
-            aliased = any(out.tensor is access.tensor and out.alias is not None for out in fusion.outputs)
-            is_alike = not access.by_index and not aliased and _memory_order(access, space) == order
+            is_own = access.tensor not in outputs and access.tensor not in outputs.values()
             self._ports.append(
                 _Port(
                     access.tensor.dtype.size,
                     fusion.inputs.index(access.tensor) if is_input else None,
-                    is_alike and access.tensor not in homes,
+                    is_own and not access.by_index and _memory_order(access, axes) == order,
                     is_input and may_start_anywhere(fusion, access, inner),
                 )
             )
 
     def vectors(self, facts: Facts) -> Vectors | None:
-        """The widest ones; None if there are none in this call."""
+        """The widest ones of all accesses that go along the rows; None if there are none in this call."""
         if not self._ports:
             return None
-        width = min(MAX_VECTOR_BYTES // port.element_bytes for port in self._ports)
+        width = self._width(self._ports)
         unaligned: set[int] = set()
         across = 0
         for port in self._ports:
-            at = FRESH_ALIGNMENT if port.position is None else facts.alignment[port.position]
-            if port.is_alike and at % (width * port.element_bytes) == 0:
+            if port.is_aligned(width, facts):
                 continue
             if not port.anywhere or port.position is None:
                 return None
             unaligned.add(port.position)
             across += 1
-        cost = (len(self._ports) + (UNALIGNED_COST - 1) * across) / width
+        return self._found(width, unaligned, (self._count + (UNALIGNED_COST - 1) * across) / width)
+
+    @staticmethod
+    def _width(ports: Sequence[_Port]) -> int:
+        return min(MAX_VECTOR_BYTES // port.element_bytes for port in ports)
+
+    @staticmethod
+    def _found(width: int, unaligned: set[int], cost: float) -> Vectors | None:
         return Vectors(width, tuple(sorted(unaligned)), cost) if width > 1 else None
 
 
-def _memory_order(access: Access, space: ReductionSpace) -> list[IterDomain] | None:
-    """The reference's axes as they lie in memory without gaps; None if they do not."""
+def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain] | None:
+    """The reference's axes as they lie in memory without gaps; None if they do not, or some are absent."""
     tensor = access.tensor
-    if not space.is_full(access) or not all(dense for dense in tensor.contiguity if dense is not None):
+    if not all(dense for dense in tensor.contiguity if dense is not None):
+        return None
+    if not access.concrete.issuperset(axis for axis in axes if not axis.is_broadcast):
         return None
     ours: dict[IterDomain, IterDomain] = {theirs: axis for axis, theirs in access.axes.items()}
     memory: Sequence[IterDomain] = [axis for axis in tensor.allocation if not axis.is_broadcast]
     return [ours[axis] for axis in memory] if all(axis in ours for axis in memory) else None
+
+
+def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
+    """The shifted vectors along reduced rows."""
+    inner = space.inner_axis if space.is_inner else None
+    accesses = (*space.loads, *space.stores)
+    return ShiftedRows(fusion, space.reference.logical, inner, accesses, _aligned(space))

@@ -8,7 +8,7 @@ of the next row, which are on their way meanwhile. What follows from the held in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError
@@ -24,15 +24,26 @@ from fusewright.schedulers.reduction_space import ReductionSpace, reduction_spac
 from fusewright.sym import as_int
 
 
-def stream_rows(schedule: Schedule, params: ReductionParams) -> None:
-    """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead."""
-    ports = cache_inputs_and_outputs(schedule)
+def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
+    """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead.
+
+    `read_once`: inputs that are to leave the caches first.
+    """
+    ports = cache_inputs_and_outputs(schedule, read_once)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not space.iteration or not is_one_size(space):
         raise ParamsError(
             path="circular_stages",
             expected="0, as a row is no dimension of its own",
+            given=params.circular_stages,
+        )
+    # Variances by Welford's steps came out wrong in some rows on an H200, differently in each run, though the
+    # simulator finds no fault; sums, maxima and what follows from them came out right.
+    if any(len(schedule.siblings(tensor)) > 1 for tensor in space.reductions):
+        raise ParamsError(
+            path="circular_stages",
+            expected="0, where a reduction has several results",
             given=params.circular_stages,
         )
     reference = merge_to_rows_and_reduction(schedule, space)
@@ -59,6 +70,9 @@ def stream_rows(schedule: Schedule, params: ReductionParams) -> None:
     loads = [load for load in find_loads(schedule.fusion) if load not in rings]
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
+    for load in loads:  # these come from L2, where what all rows have in common stays
+        if load.inline_at > row:
+            schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
         schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
+from fusewright.core.hardware import BULK_BYTES
 from fusewright.core.op import CombineSpelling, movable, selected
-from fusewright.kernel.waits import BULK_BYTES
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes

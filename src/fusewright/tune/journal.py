@@ -20,7 +20,7 @@ from fusewright.core.errors import TuneError
 from fusewright.tune.problem import Problem
 
 # Changes with the tables.
-SCHEMA = 1
+SCHEMA = 2
 # "fwtj": says that an sqlite file is a journal.
 APPLICATION = 0x6677746A
 # Another process holds the file for milliseconds.
@@ -38,8 +38,17 @@ CREATE INDEX trials_of ON trials (problem, version);
 CREATE TABLE races (
     id INTEGER PRIMARY KEY AUTOINCREMENT, problem TEXT NOT NULL REFERENCES problems(key),
     seconds TEXT NOT NULL, copy_seconds REAL NOT NULL, version TEXT NOT NULL, created REAL NOT NULL
-);
+)
 """
+_SEARCHES = """
+CREATE TABLE searches (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, problem TEXT NOT NULL REFERENCES problems(key),
+    asked TEXT NOT NULL, stop TEXT NOT NULL, tried INTEGER NOT NULL, refused INTEGER NOT NULL,
+    version TEXT NOT NULL, created REAL NOT NULL
+)
+"""
+#: By the version that they lead to: journals of older versions get the tables that they lack.
+_TABLES_SINCE = {1: _TABLES, 2: _SEARCHES}
 
 
 class Status(Enum):
@@ -83,6 +92,21 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class SearchRecord:
+    """How one search went.
+
+    Attributes:
+        asked: what heuristics and the user said, a line each.
+        stop: why it ended. tried: configurations that were compiled. refused: those that were not.
+    """
+
+    asked: list[str]
+    stop: str
+    tried: int
+    refused: int
+
+
+@dataclass(frozen=True)
 class Race:
     """The heuristic's params and the best ones, timed in turns.
 
@@ -120,24 +144,32 @@ class Journal:
             self.version = next(iter(self.versions()), "") if version is None else version
 
     def _create(self) -> None:
-        """Makes the tables in an empty file."""
+        """Makes the tables that an empty file, or a journal of an older version, lacks. No row changes."""
         with self._transaction() as db:
-            if db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            schema = db.execute("PRAGMA user_version").fetchone()[0]
+            is_empty = not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+            if not is_empty and not (self._is_journal() and schema >= 1):
                 return
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
+            for version, tables in _TABLES_SINCE.items():
+                for statement in tables.split(";") if version > schema else ():
+                    db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {SCHEMA}")
+            if schema < SCHEMA:
+                db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _is_journal(self) -> bool:
+        found = self._connection.execute("PRAGMA application_id").fetchone()[0]
+        return bool(found == APPLICATION)
 
     def _check(self) -> None:
-        if self._connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        if not self._is_journal():
             raise TuneError(f"{self.path} is an sqlite file, but no journal", hint="name another file")
-        schema = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if schema != SCHEMA:
+        self._schema = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if not 1 <= self._schema <= SCHEMA:
             raise TuneError(
                 f"{self.path} is a journal of another version",
-                expected=SCHEMA,
-                given=schema,
+                expected=f"1 to {SCHEMA}",
+                given=self._schema,
                 hint="name another file",
             )
 
@@ -172,6 +204,14 @@ class Journal:
         with self._naming_the_file(), self._transaction() as db:
             db.execute(f"INSERT INTO races VALUES (NULL{', ?' * len(row)})", row)
 
+    def add_search(self, key: str, search: SearchRecord) -> None:
+        row = (
+            key, json.dumps(search.asked), search.stop, search.tried, search.refused,
+            self.version, time.time(),
+        )  # fmt: skip
+        with self._naming_the_file(), self._transaction() as db:
+            db.execute(f"INSERT INTO searches VALUES (NULL{', ?' * len(row)})", row)
+
     # ---- reading
 
     def problems(self) -> list[Problem]:
@@ -204,6 +244,18 @@ class Journal:
                 (key, self.version),
             ).fetchone()
         return None if row is None else Race(json.loads(row[0]), row[1])
+
+    def search(self, key: str) -> SearchRecord | None:
+        """The last one. None: there was none, or the journal is of a version that has none."""
+        if self._schema < 2:
+            return None
+        with self._naming_the_file():
+            row = self._connection.execute(
+                "SELECT asked, stop, tried, refused FROM searches WHERE problem = ? AND version = ? "
+                "ORDER BY id DESC LIMIT 1",
+                (key, self.version),
+            ).fetchone()
+        return None if row is None else SearchRecord(json.loads(row[0]), *row[1:])
 
     def versions(self) -> list[str]:
         """What trials were made with, the latest first."""

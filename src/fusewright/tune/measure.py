@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -37,24 +40,54 @@ class Clock:
         return [[start.elapsed_time(end) / 1e3 for start, end in own] for own in events]
 
     def median_seconds(
-        self,
-        call: Callable[[], object],
-        repeats: int = REPEATS,
-        warm_up: int = WARM_UP,
-        best: float | None = None,
+        self, call: Callable[[], object], repeats: int = REPEATS, warm_up: int = WARM_UP
     ) -> float:
-        """The median of `repeats` runs; of the first few, where these are clearly slower than `best`."""
+        """The median of `repeats` runs."""
         for _ in range(warm_up):
             call()
-        if best is not None:
-            [few] = self.spans([call], FEW)
-            if statistics.median(few) > CLEARLY_SLOWER * best:
-                return statistics.median(few)
         [spans] = self.spans([call], repeats)
         return statistics.median(spans)
+
+    def ratio(
+        self, call: Callable[[], object], best: Callable[[], object], repeats: int, warm_up: int
+    ) -> float:
+        """How many times as long a call takes as the best one: both run in turns, so that what drifts meets
+        both. Where the first few runs are clearly slower, they count.
+        """
+        for _ in range(warm_up):
+            call()
+            best()
+        own, others = self.spans([call, best], FEW)
+        if statistics.median(own) <= CLEARLY_SLOWER * statistics.median(others):
+            own, others = self.spans([call, best], repeats)
+        return statistics.median(own) / statistics.median(others)
 
     def copy_seconds(self, moved: int) -> float:
         """Time of a device-to-device copy that reads and writes `moved` bytes in all."""
         source = torch.empty(max(1, moved // 2), dtype=torch.int8, device=self.device)
         target = torch.empty_like(source)
         return self.median_seconds(lambda: target.copy_(source))
+
+
+class Turn:
+    """Lets one of several processes use the GPU at a time. A process that dies leaves its turn to the others.
+
+    Args:
+        path: a file that all of them name. None: there is only one.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = None if path is None else path.open("w")
+
+    @contextmanager
+    def taken(self, begun: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """A block in which no other process runs anything. begun: called when it is this one's turn."""
+        if self._file is None:
+            yield
+            return
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            begun()
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)

@@ -28,6 +28,16 @@ MAX_FAILED_STARTS = 3
 Setup = Callable[[], Callable[[Any], Any]]
 
 
+#: Of a worker process: to its parent.
+_parent: list[Connection] = []
+
+
+def begin_anew() -> None:
+    """Called by a job that had to wait: the time that it may take counts from now."""
+    for connection in _parent:
+        connection.send(("begun", None))
+
+
 class Fatal(Exception):
     """What a job raises whose process can do no other, such as one whose GPU reported an error."""
 
@@ -165,6 +175,9 @@ class Pool(Generic[Job]):
         if kind == "ready":
             worker.ready, self._failed_starts = True, 0
             return None
+        if kind == "begun":
+            worker.deadline = time.monotonic() + self._seconds
+            return None
         if kind == "unable":
             self._workers.remove(worker)
             raise TuneError(f"a worker process cannot start: {content}")
@@ -200,6 +213,7 @@ def _serve(connection: Connection, setup: Setup) -> None:
     """What a worker process runs. Where a user interrupts, its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, BrokenPipeError):
+        _parent[:] = [connection]
         try:
             work = setup()
         except Exception as error:

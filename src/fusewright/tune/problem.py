@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.tune.facts import ProblemFacts
 
 KEY_DIGITS = 16
 SEED = 0
@@ -88,6 +89,8 @@ class Problem:
         outputs: tensors that it makes.
         modules: modules to import first, which register schedulers.
         folder: where `TensorLike.values` are, in this run; no part of the problem.
+        facts: what heuristics read. None: of a journal that has none.
+        formula: the params that the scheduler itself chooses, in this process. None: not asked.
     """
 
     name: str
@@ -99,12 +102,15 @@ class Problem:
     hardware: HardwareInfo
     modules: tuple[str, ...] = ()
     folder: str = ""
+    facts: ProblemFacts | None = None
+    formula: Any = field(default=None, compare=False, repr=False)
 
     @cached_property
     def key(self) -> str:
         """Equal for equal problems, whatever they are called."""
         facts = self.to_dict()
-        del facts["name"]
+        for what_follows in ("name", "facts"):
+            del facts[what_follows]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:KEY_DIGITS]
 
     def named(self, name: str | None) -> Problem:
@@ -129,6 +135,7 @@ class Problem:
             "outputs": [to_dict(x) for x in self.outputs],
             "hardware": to_dict(self.hardware),
             "modules": list(self.modules),
+            "facts": None if self.facts is None else to_dict(self.facts),
         }
 
     @staticmethod
@@ -137,5 +144,7 @@ class Problem:
         inputs = tuple(from_dict(TensorLike, x) if isinstance(x, dict) else x for x in data["inputs"])
         outputs = tuple(from_dict(TensorLike, x) for x in data["outputs"])
         hardware = from_dict(HardwareInfo, data["hardware"])
+        known = data.get("facts")
+        facts = None if known is None else from_dict(ProblemFacts, known)
         made = {"inputs": inputs, "outputs": outputs, "hardware": hardware, "modules": tuple(data["modules"])}
-        return Problem(**{**data, **made})
+        return Problem(**{**data, **made, "facts": facts})

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,13 +19,18 @@ from fusewright.host import FusionExecutor, PlannedCall, SegmentSchedules
 from fusewright.host.planning import PlannedKernel, PlannedKernels
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.schedulers import type_name
+from fusewright.tune.facts import facts_of
 from fusewright.tune.journal import Race, Status
-from fusewright.tune.measure import Clock
-from fusewright.tune.pool import Fatal
+from fusewright.tune.measure import Clock, Turn
+from fusewright.tune.pool import Fatal, begin_anew
 from fusewright.tune.problem import Problem, TensorLike
 
 # Timed runs of a configuration; of those that race in the end.
 TRIAL_REPEATS, RACE_REPEATS = 15, 50
+# Runs of either before the first that counts.
+WARM_UP = 2
+# Problems that a process has inputs and results of at a time.
+MAX_RUNNERS = 8
 
 
 @dataclass(frozen=True)
@@ -46,20 +52,28 @@ Load = Callable[[Problem, torch.device], Loaded]
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One configuration to be made, or run. params: as JSON. best: seconds of the best so far."""
+class Best:
+    """What a configuration races with: the fastest so far. params: as JSON."""
 
-    problem: str
+    params: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One configuration to be made, or run. params: as JSON."""
+
+    problem: Problem
     params: str
     origin: str
-    best: float | None = None
+    best: Best | None = None
 
 
 @dataclass(frozen=True)
 class RaceOf:
     """Configurations to be timed in turns. params: as JSON."""
 
-    problem: str
+    problem: Problem
     params: tuple[str, ...]
 
 
@@ -76,17 +90,22 @@ class Made:
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of running it: MEASURED, REJECTED, FAULT or WRONG."""
+    """What came of running it: MEASURED, REJECTED, FAULT or WRONG.
+
+    seconds: of a launch; in multiples of the best's, where they raced. copy_seconds: of as many bytes.
+    """
 
     status: Status
     seconds: float | None = None
     detail: str = ""
+    copy_seconds: float | None = None
 
 
 class Planned:
     """A problem's kernel before it is made: its heuristic's params, and what becomes of others."""
 
     def __init__(self, problem: Problem, load: Load, options: Options) -> None:
+        self._problem = problem
         loaded = load(problem, torch.device("meta"))
         device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         executor = loaded.executor
@@ -113,13 +132,28 @@ class Planned:
         """The params that the heuristic chose."""
         return self._kernel.proposal.params
 
+    @property
+    def fixed_params(self) -> Mapping[str, Any]:
+        """The values that the scheduler needs of params which it shares with others."""
+        return getattr(self._kernel.segment.scheduler, "fixed_params", {})
+
+    def described(self) -> Problem:
+        """The problem with what heuristics read of it."""
+        facts = self._problem.facts
+        if facts is None:  # of an older journal
+            facts = facts_of(self._kernel.segment, self._kernel.facts, self._problem.hardware)
+        return replace(self._problem, facts=facts, formula=replace(self.heuristic, reason=""))
+
     def make(self, params: str) -> Made:
         """Compiles, to machine code in the disk cache."""
         start, tracer = time.perf_counter(), Tracer()
         try:
             chosen = from_json(self._kernel.segment.scheduler.params_type, params)
-            code = self._all.compile(self._kernel, chosen, tracer)
+            code, shape = self._all.compile(self._kernel, chosen, tracer)
             resources = to_dict(code.resources(tracer))
+            if shape is not None:
+                held = code.occupancy(shape.threads, shape.shared_bytes, self._problem.hardware)
+                resources.update(threads=shape.threads, shared=shape.shared_bytes, blocks_per_sm=held.blocks)
         except UserError as error:
             return Made(Status.REJECTED, _line(error))
         except Exception as error:
@@ -131,7 +165,6 @@ class Planned:
 class Making:
     """Set up in a process that compiles; see `pool.Setup`."""
 
-    problems: Mapping[str, Problem]
     load: Load
     options: Options
 
@@ -140,9 +173,9 @@ class Making:
         planned: dict[str, Planned] = {}
 
         def make(attempt: Attempt) -> Made:
-            key = attempt.problem
+            key = attempt.problem.key
             if key not in planned:
-                planned[key] = Planned(self.problems[key], self.load, self.options)
+                planned[key] = Planned(attempt.problem, self.load, self.options)
             return planned[key].make(attempt.params)
 
         return make
@@ -151,13 +184,18 @@ class Making:
 class Runner:
     """One problem on a device, whose inputs are made once."""
 
-    def __init__(self, problem: Problem, load: Load, options: Options, clock: Clock) -> None:
+    def __init__(
+        self, problem: Problem, load: Load, options: Options, clock: Clock, turn: Turn | None = None
+    ) -> None:
         self._problem = problem
+        self._turn = turn or Turn(None)
         self._clock = clock
         self._options = options
         self._loaded = load(problem, clock.device)
         planned = Planned(problem, load, options)
         self._params_type = planned.kernel.segment.scheduler.params_type
+        #: the best so far, made: its params, and what calls it
+        self._rival: tuple[str, Callable[[], object]] | None = None
 
     @cached_property
     def _partition(self) -> PlannedCall:
@@ -168,19 +206,30 @@ class Runner:
         return self._clock.copy_seconds(self._problem.bytes)
 
     def run(self, attempt: Attempt) -> Ran:
-        """Checks the results, then times the kernel."""
-        try:
-            call = self._call(attempt.params)
-            self._loaded.check(call)
-        except AssertionError as error:
-            return Ran(Status.WRONG, detail=_line(error))
-        return Ran(Status.MEASURED, self._clock.median_seconds(call, TRIAL_REPEATS, 2, attempt.best))
+        """Checks the results, then times the kernel, in turns with the best so far."""
+        call, best = self._call(attempt.params), attempt.best
+        if best is not None and (self._rival is None or self._rival[0] != best.params):
+            self._rival = best.params, self._call(best.params)
+        with self._turn.taken(begin_anew):
+            try:
+                self._loaded.check(call)
+            except AssertionError as error:
+                return Ran(Status.WRONG, detail=_line(error))
+            return Ran(Status.MEASURED, self._seconds(call, best), copy_seconds=self.copy_seconds)
+
+    def _seconds(self, call: Callable[[], object], best: Best | None) -> float:
+        if best is None or self._rival is None:
+            return self._clock.median_seconds(call, TRIAL_REPEATS, WARM_UP)
+        return best.seconds * self._clock.ratio(call, self._rival[1], TRIAL_REPEATS, WARM_UP)
 
     def race(self, params: Sequence[str]) -> Race:
         calls = [self._call(each) for each in params]
-        spans = self._clock.spans(calls, RACE_REPEATS)
-        medians = {each: sorted(own)[len(own) // 2] for each, own in zip(params, spans)}
-        return Race(medians, self.copy_seconds)
+        with self._turn.taken(begin_anew):
+            for call in calls:
+                call()
+            spans = self._clock.spans(calls, RACE_REPEATS)
+            medians = {each: sorted(own)[len(own) // 2] for each, own in zip(params, spans)}
+            return Race(medians, self.copy_seconds)
 
     def _call(self, params: str) -> Callable[[], Sequence[torch.Tensor]]:
         chosen = from_json(self._params_type, params)
@@ -194,20 +243,29 @@ class Runner:
 
 @dataclass(frozen=True)
 class Running:
-    """Set up in the process that runs kernels."""
+    """Set up in the processes that run kernels: one uses the GPU at a time, the others prepare what is next.
 
-    problems: Mapping[str, Problem]
+    turns: the file by which they take turns.
+    """
+
     load: Load
     options: Options
+    turns: Path | None = None
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
-        clock = Clock(torch.device("cuda", torch.cuda.current_device()))
+        torch.set_num_threads(1)
+        turn = Turn(self.turns)
+        with turn.taken():
+            clock = Clock(torch.device("cuda", torch.cuda.current_device()))
         runners: dict[str, Runner] = {}
 
-        def runner(key: str) -> Runner:
-            if key not in runners:
-                runners[key] = Runner(self.problems[key], self.load, self.options, clock)
-            return runners[key]
+        def runner(problem: Problem) -> Runner:
+            if problem.key not in runners:
+                while len(runners) >= MAX_RUNNERS:  # each holds its inputs
+                    del runners[next(iter(runners))]
+                with turn.taken(begin_anew):
+                    runners[problem.key] = Runner(problem, self.load, self.options, clock, turn)
+            return runners[problem.key]
 
         def run(job: Attempt | RaceOf) -> Ran | Race:
             try:

@@ -11,8 +11,10 @@ template <int X, int Y, int Z, int NUMBER> struct role_shape {
   static __device__ __forceinline__ int x() { return X; }
   static __device__ __forceinline__ int y() { return Y; }
   static __device__ __forceinline__ int z() { return Z; }
+  // The barrier counts warps, so the threads of a warp come to it together.
   static __device__ __forceinline__ void sync() {
-    asm volatile("barrier.sync %0, %1;" ::"n"(NUMBER), "n"(X * Y * Z) : "memory");
+    __syncwarp();
+    asm volatile("bar.sync %0, %1;" ::"n"(NUMBER), "n"(X * Y * Z) : "memory");
   }
 };
 

@@ -39,6 +39,16 @@ class InnerOuterParams(HeuristicParams):
         return -(-self.rows_per_block // (self.lparams.bdimx * self.lparams.bdimy))
 
     @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        return (self.vectorization_factor,)
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        return self.vectorization_factor * self.unroll_factor
+
+    @property
     def columns_per_block(self) -> int:
         return self.lparams.bdimx * self.lparams.bdimz * self.vectorization_factor
 

@@ -49,3 +49,13 @@ class InnerOuterPersistentParams(HeuristicParams):
     def elements_a_warp(self) -> int:
         """Of a row, those that the threads x hold."""
         return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
+
+    @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        return (self.vectorization_factor,)
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        return self.vectorization_factor * self.batches_per_block_inner_reduction * (1 + self.prefetch_rows)

@@ -30,6 +30,8 @@ class PointwiseParams(HeuristicParams):
     vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
     all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
     positions of the inputs whose vectors may start at any element: each is taken from two aligned ones.
+    shift_rows: the vectors of each row (with break_point 0, of all as one row) begin at aligned addresses of
+    the output, whatever its length and its place; so it need be no multiple of a vector.
     """
 
     lparams: LaunchParams = launch(from_sizes=("gdimx", "gdimy", "gdimz"), bdimx=Extent(tried=WHOLE_WARPS))
@@ -43,6 +45,17 @@ class PointwiseParams(HeuristicParams):
     assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
+    shift_rows: bool = choice(False, when=_VECTORS)
+
+    @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        return (self.vectorization_factor,)
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        return self.vectorization_factor * self.unroll_factor_inner * self.unroll_factor_outer
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
@@ -52,6 +65,8 @@ class PointwiseParams(HeuristicParams):
                 expected=f"-1, or at least break_point ({self.break_point})",
                 given=self.vectorized_dim,
             )
+        if self.shift_rows:
+            self.expect("vectorized_dim", -1, "where rows are shifted (shift_rows)")
         if self.flip_grid_binding:
             self.expect("split_grid_y_dim", False, "where rows are on grid_x (flip_grid_binding)")
 

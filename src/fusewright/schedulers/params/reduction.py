@@ -39,12 +39,12 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.persistent_kernel and params.fastest_dim and not params.circular_stages,
-    "outside of persistent kernels of rows",
+    lambda params: params.fastest_dim and not (params.circular_stages or params.schedule_3d),
+    "with fastest_dim False, or with schedule_3d, or where rows are copied ahead",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
-    "outside of persistent kernels of rows in vectors",
+    "without vectors along rows",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _ROWS_OR_OUTER = When(
@@ -151,6 +151,20 @@ class ReductionParams(HeuristicParams):
     def rows_in_flight(self) -> int:
         """The rows that a thread of an inner kernel loads before it reduces the first."""
         return self.unroll_factor_iter_dom if self.fastest_dim else 1
+
+    @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        inner = self.unroll_factor_inner_reduction if self.vectorize_inner_reduction else 1
+        return inner, self.unroll_factor_iter_dom if self.vectorize_iter_dom else 1
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
+        if self.holds_batches and not self.persistent_in_shared_memory:
+            held *= self.batches_per_block_inner_reduction
+        return held * self.unroll_factor_iter_dom
 
     @property
     def padded_threads(self) -> int:
@@ -285,7 +299,6 @@ class ReductionParams(HeuristicParams):
         ):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
-        self.expect("streams_inputs", False, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
         if self.lparams.bdimy > 1:

@@ -27,3 +27,13 @@ class ScanParams(HeuristicParams):
     fastest_dim: bool = choice(True, GIVEN)
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
+
+    @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        return (self.vectorization_factor,)
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        return self.vectorization_factor * self.unroll_factor

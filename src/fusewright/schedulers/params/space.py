@@ -1,10 +1,14 @@
-"""The legal points of a params class: all combinations of what its fields declare that are valid."""
+"""The legal points of a params class: all combinations of what its fields declare that are valid.
+
+`tune.space` moves along the same axes.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -20,7 +24,7 @@ DRAWS_PER_POINT = 30
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class Axis:
     """One direction of the space: a field, perhaps of a nested object, by its path.
 
     values: of params whose earlier axes are decided, the values to try.
@@ -32,7 +36,7 @@ class _Axis:
 
 def space(base: P, hardware: HardwareInfo, points: int | None, seed: int) -> Iterator[P]:
     """See `HeuristicParams.space`."""
-    axes = list(_axes(base, hardware))
+    axes = list(axes_of(base, hardware))
     if points is None:
         return _all(base, axes, hardware)
     sample = _sample(base, axes, hardware, points, seed)
@@ -42,17 +46,17 @@ def space(base: P, hardware: HardwareInfo, points: int | None, seed: int) -> Ite
     return islice(dict.fromkeys([*sample, *found] if len(found) > points else found), points)
 
 
-def _all(base: P, axes: Sequence[_Axis], hardware: HardwareInfo) -> Iterator[P]:
+def _all(base: P, axes: Sequence[Axis], hardware: HardwareInfo) -> Iterator[P]:
     if not axes:
-        if _is_valid(base, hardware):
+        if is_valid(base, hardware):
             yield base
         return
     first, *rest = axes
     for value in first.values(base):
-        yield from _all(_with(base, first.path, value), rest, hardware)
+        yield from _all(with_value(base, first.path, value), rest, hardware)
 
 
-def _sample(base: P, axes: Sequence[_Axis], hardware: HardwareInfo, points: int, seed: int) -> list[P]:
+def _sample(base: P, axes: Sequence[Axis], hardware: HardwareInfo, points: int, seed: int) -> list[P]:
     """Latin hypercubes: of `points` draws, each goes to another of `points` equal parts of every axis."""
     draw, found = random.Random(seed), dict[P, None]()
     for _ in range(DRAWS_PER_POINT):
@@ -62,26 +66,29 @@ def _sample(base: P, axes: Sequence[_Axis], hardware: HardwareInfo, points: int,
             for axis, column in zip(axes, columns):
                 values = axis.values(params)
                 place = int((column[position] + draw.random()) / points * len(values))
-                params = _with(params, axis.path, values[place])
-            if params not in found and _is_valid(params, hardware):
+                params = with_value(params, axis.path, values[place])
+            if params not in found and is_valid(params, hardware):
                 found[params] = None
                 if len(found) == points:
                     return list(found)
     return list(found)
 
 
-def _axes(base: Decision, hardware: HardwareInfo) -> Iterator[_Axis]:
-    """The fields of an object and of what it nests. Launches come last: they depend on all others."""
-    launches: list[_Axis] = []
+def axes_of(base: Decision, hardware: HardwareInfo) -> Iterator[Axis]:
+    """The directions of a space: the fields of an object and of what it nests.
+
+    Launches come last: they depend on all others.
+    """
+    launches: list[Axis] = []
     for field in fields_of(type(base)):
         value = getattr(base, field.name)
         if isinstance(field.choice, LaunchChoice):
             launches.extend(_launch_axis(field.choice, field.name, name, hardware) for name in EXTENTS)
         elif isinstance(value, Decision):
             if not isinstance(value, CompileParams):
-                yield from (_nested(field.name, axis) for axis in _axes(value, hardware))
+                yield from (_nested(field.name, axis) for axis in axes_of(value, hardware))
         elif field.legal is not None:
-            yield _Axis((field.name,), _values_of(field, value, hardware))
+            yield Axis((field.name,), _values_of(field, value, hardware))
     yield from launches
 
 
@@ -93,23 +100,30 @@ def _values_of(field: Field, own: Any, hardware: HardwareInfo) -> Callable[[Any]
     return lambda params: values if when is None or when.holds(params) else (field.default,)
 
 
-def _launch_axis(declared: LaunchChoice, field: str, name: str, hardware: HardwareInfo) -> _Axis:
-    return _Axis((field, name), lambda params: declared.values(name, params, hardware))
+def _launch_axis(declared: LaunchChoice, field: str, name: str, hardware: HardwareInfo) -> Axis:
+    return Axis((field, name), lambda params: declared.values(name, params, hardware))
 
 
-def _nested(name: str, axis: _Axis) -> _Axis:
-    return _Axis((name, *axis.path), lambda params: axis.values(getattr(params, name)))
+def _nested(name: str, axis: Axis) -> Axis:
+    return Axis((name, *axis.path), lambda params: axis.values(getattr(params, name)))
 
 
-def _with(params: P, path: tuple[str, ...], value: Any) -> P:
+def value_at(params: Any, path: tuple[str, ...]) -> Any:
+    """What params have at a path."""
+    return reduce(getattr, path, params)
+
+
+def with_value(params: P, path: tuple[str, ...], value: Any) -> P:
+    """The params with another value at a path. ParamsError for one of a wrong type."""
     name, *rest = path
     current = getattr(params, name)
     if rest:
-        value = _with(current, tuple(rest), value)
+        value = with_value(current, tuple(rest), value)
     return params if value is current else replace(params, **{name: value})  # type: ignore[type-var]
 
 
-def _is_valid(params: Decision, hardware: HardwareInfo) -> bool:
+def is_valid(params: Decision, hardware: HardwareInfo) -> bool:
+    """Whether `validate` accepts the params."""
     try:
         params.validate(hardware)
     except ParamsError:

@@ -45,6 +45,16 @@ class TransposeParams(HeuristicParams):
     def threads(self) -> int:
         return self.lparams.bdimx if self.lparams.bdimx > 0 else TRANSPOSE_THREADS
 
+    @property
+    def vector_widths(self) -> tuple[int, ...]:
+        """Elements of the accesses that it makes."""
+        return self.vectorize_factor1, self.vectorize_factor2
+
+    @property
+    def elements_held(self) -> int:
+        """Of one input, those that a thread has in registers at once."""
+        return -(-self.tile_size1 * self.tile_size2 // self.threads)
+
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
         for group in "12":

@@ -1,0 +1,183 @@
+"""`python -m bench tuning`: how near searches come to the best of a stratified sample, on a GPU.
+
+Each problem is searched by itself; then points of its space are timed until the time is up. What is reported
+is the time after 8, 30 and all configurations of the search, in multiples of the best of all that was timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fusewright import DataType, FusionDefinition, Options
+from fusewright.frontend.problems import load, problems_of
+from fusewright.tune.heuristics import default_heuristics
+from fusewright.tune.journal import Journal, Status
+from fusewright.tune.problem import Problem
+from fusewright.tune.runner import COMPILERS, Runner
+from fusewright.tune.sweep import Effort as SweepEffort
+from fusewright.tune.sweep import sweep_with
+from fusewright.tune.table import recorded
+from fusewright.tune.tuner import Effort, Tuned, Tuner
+
+STEPS = (8, 30)
+# Of the time, what searches may take; the rest is the samples'.
+SEARCH_SHARE = 0.7
+BF16 = DataType.BFloat16
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configurations", type=int, default=40, help="of each search (default: 40)")
+    parser.add_argument("--points", type=int, default=200, help="of each sample (default: 200)")
+    parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
+    parser.add_argument("--only", default="", help="problems whose name has this")
+    parser.add_argument("--table", action="store_true", help="print all measurements, a line a problem")
+
+
+Define = Callable[..., Any]
+
+
+def _softmax(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.softmax(x, 1)
+
+
+def _rms_norm(fd: FusionDefinition, x: Any, w: Any) -> Any:
+    h = fd.ops.cast(x, DataType.Float)
+    scale = fd.ops.rsqrt(fd.ops.mean(h * h, [1], keepdim=True) + 1e-5)
+    return fd.ops.cast(h * scale * w, BF16)
+
+
+def _layer_norm(fd: FusionDefinition, x: Any, w: Any) -> Any:
+    h = fd.ops.cast(x, DataType.Float)
+    var, mean = fd.ops.var_mean(h, [1], correction=0, keepdim=True)
+    return fd.ops.cast((h - mean) * fd.ops.rsqrt(var + 1e-5) * w, BF16)
+
+
+def _row_sum(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.cast(fd.ops.sum(x, dims=[1]), BF16)
+
+
+def _column_sum(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.cast(fd.ops.sum(x, dims=[0]), BF16)
+
+
+def _transpose(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.relu(fd.ops.permute(x, [1, 0]))
+
+
+def _bias_gelu(fd: FusionDefinition, x: Any, b: Any) -> Any:
+    h = x + b
+    return fd.ops.cast(0.5 * h * (1.0 + fd.ops.erf(h * 0.7071067811865476)), BF16)
+
+
+def _add_relu(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    return fd.ops.relu(x + y)
+
+
+#: Name, definition, sizes of the first input; whether a second one is a row, or as large.
+CASES: tuple[tuple[str, Define, tuple[tuple[int, int], ...], str], ...] = (
+    ("softmax", _softmax, ((8192, 1280), (3000, 5120), (40000, 384)), ""),
+    ("rms_norm", _rms_norm, ((6144, 3072), (1500, 14336)), "row"),
+    ("layer_norm", _layer_norm, ((10000, 768), (4096, 6144)), "row"),
+    ("row_sum", _row_sum, ((12000, 2560), (500, 50000)), ""),
+    ("column_sum", _column_sum, ((20000, 1536), (60000, 192), (3000, 12288)), ""),
+    ("transpose", _transpose, ((5000, 6144), (20000, 1024), (8192, 8192)), ""),
+    ("bias_gelu", _bias_gelu, ((6000, 5120), (30000, 1152)), "row"),
+    ("add_relu", _add_relu, ((7000, 7168), (2048, 2048)), "full"),
+)
+
+
+def problems(only: str, folder: Path, device: torch.device) -> Iterator[Problem]:
+    """Sizes that no heuristic was made with. Where there is no GPU they are small."""
+    for name, define, sizes, second in CASES:
+        for rows, columns in sizes:
+            title = f"{name} {rows} x {columns}"
+            if only not in title:
+                continue
+            if device.type != "cuda":
+                rows, columns = rows // 512 + 1, columns // 8 * 8 // 16 + 8
+            shapes = [(rows, columns)] + {"": [], "row": [(columns,)], "full": [(rows, columns)]}[second]
+            inputs = [torch.randn(shape, device=device).to(torch.bfloat16) for shape in shapes]
+            with FusionDefinition() as fd:
+                fd.add_output(define(fd, *map(fd.from_pytorch, inputs)))
+            yield from problems_of(fd, inputs, device, title, folder)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    start = time.monotonic()
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    options = Options.from_environment()
+    with tempfile.TemporaryDirectory() as folder:
+        given = list(problems(arguments.only, Path(folder), device))
+        print(
+            f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s so far"
+        )
+        with (
+            Journal(Path(folder) / "j.sqlite", "bench") as journal,
+            Runner(load, options, COMPILERS, on_gpu) as runner,
+        ):
+            tuner = Tuner(runner, journal, load, options, default_heuristics(), race=False)
+            effort = Effort(arguments.configurations, to_roofline=False)
+            found: list[tuple[Tuned, float]] = []
+            for problem in given:
+                before = time.monotonic()
+                if before - start > SEARCH_SHARE * arguments.seconds:
+                    print(f"no time left for {problem.name}")
+                    continue
+                [tuned] = tuner.tune([problem], effort)
+                found.append((tuned, time.monotonic() - before))
+                print(f"{problem.name}: {found[-1][1]:.1f} s", flush=True)
+            given = [tuned.problem for tuned, _ in found]
+            left = arguments.seconds - (time.monotonic() - start)
+            print(f"searched after {time.monotonic() - start:.0f} s", flush=True)
+            sweep_with(runner, given, journal, load, SweepEffort(arguments.points, max(0.1, left)), options)
+            _print(found, journal)
+            if arguments.table:
+                types = {each.problem.scheduler: type(each.best) for each, _ in found}
+                name = torch.cuda.get_device_name() if on_gpu else "none"
+                for measured in recorded(journal, types, name):
+                    print(measured.line())
+    return 0
+
+
+def _print(found: list[tuple[Tuned, float]], journal: Journal) -> None:
+    print(f"{'problem':26} {'scheduler':17} formula us  best us  copy us |", end="")
+    print(" formula  first      8     30    all | search s tried refused sampled  best from, change")
+    ratios: dict[str, list[float]] = {}
+    for tuned, seconds in found:
+        trials = journal.trials(tuned.problem.key)
+        measured = [t for t in trials if t.seconds is not None]
+        lost = [t for t in trials if t.status not in (Status.MEASURED, Status.COMPILED, Status.REJECTED)]
+        for trial in lost:
+            print(f"  {trial.status.value}: {trial.detail[:150]!r} {trial.params}")
+        if not measured:
+            print(f"{tuned.problem.name:26} nothing measured; tried {tuned.tried} in {seconds:.1f} s")
+            continue
+        best = min(measured, key=lambda t: t.seconds or 0.0)
+        assert best.seconds is not None
+        first = [at for at in tuned.progression if at is not None]
+        cells = {"formula": (tuned.formula_seconds or math.nan) / best.seconds}
+        for steps in (2, *STEPS, len(first)):
+            at = first[min(steps, len(first)) - 1] if first else math.nan
+            cells[f"after {'all' if steps not in (2, *STEPS) else steps}"] = at / best.seconds
+        for name, ratio in cells.items():
+            ratios.setdefault(name, []).append(ratio)
+        refused = sum(t.status is Status.REJECTED for t in trials)
+        shown = " ".join(f"{ratio:6.3f}" for ratio in cells.values())
+        copy = (tuned.copy_seconds or 0.0) * 1e6
+        print(
+            f"{tuned.problem.name:26} {tuned.problem.scheduler:17} "
+            f"{(tuned.formula_seconds or 0) * 1e6:10.2f} {best.seconds * 1e6:8.2f} {copy:8.2f} |  {shown} | "
+            f"{seconds:8.1f} {tuned.tried:5} {refused:7} {len(measured):7}  {best.origin}"
+        )
+    for name, values in ratios.items():
+        mean = math.exp(sum(map(math.log, values)) / len(values))
+        print(f"{name:10} geometric mean {mean:.3f}, worst {max(values):.3f}")

@@ -1,0 +1,58 @@
+"""What calls ask of the autotuner: the policy that is in force, and who tunes calls that ask for it.
+
+`frontend.tuned_calls` sets both, as it needs definitions, which need this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fusewright.core.options import Options, ParamsPolicy
+from fusewright.tune.policy import read_policy
+
+__all__ = ["ACTIVE", "TuneCall"]
+
+#: Tunes a call of a definition: its flat inputs, where they run, and how much effort: see `execute`.
+TuneCall = Callable[[Any, Sequence[Any], "torch.device | None", Any], None]
+
+
+class ActiveTuning:
+    """One for the process.
+
+    Attributes:
+        tune: tunes a call that asks for it.
+        every: the effort that calls get which ask for none; None: they are not tuned.
+        learned: the policy of what was tuned here; None: nothing was.
+    """
+
+    def __init__(self) -> None:
+        self.tune: TuneCall | None = None
+        self.every: Any = os.environ.get("FUSEWRIGHT_TUNE") or None
+        self.learned: ParamsPolicy | None = None
+        # The latest options and policy with what they made: hashing options costs more than a call may.
+        self._latest: tuple[Options, ParamsPolicy, Options] | None = None
+
+    @cached_property
+    def given(self) -> ParamsPolicy | None:
+        """The policy that FUSEWRIGHT_POLICY names, read once. TuneError: it cannot be read."""
+        name = os.environ.get("FUSEWRIGHT_POLICY")
+        return read_policy(Path(name)) if name else None
+
+    def options(self, options: Options) -> Options:
+        """A call's options with the policy that is in force."""
+        policy = self.learned or self.given
+        if policy is None or options.policy is not None:
+            return options
+        latest = self._latest
+        if latest is None or latest[0] is not options or latest[1] is not policy:
+            latest = self._latest = options, policy, options.with_policy(policy)
+        return latest[2]
+
+
+ACTIVE = ActiveTuning()

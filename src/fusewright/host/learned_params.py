@@ -1,0 +1,52 @@
+"""Params that a policy chooses in the place of a scheduler's, and what happens where they do not work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fusewright.core.errors import UserError
+from fusewright.core.options import ParamsPolicy
+from fusewright.schedulers import Proposal
+from fusewright.segment import Call, Segment
+
+logger = logging.getLogger("fusewright")
+
+Plan = TypeVar("Plan")
+
+
+class LearnedParams:
+    """What a policy says of one call. Where its params cannot be used, the scheduler's are; it is logged."""
+
+    def __init__(self, policy: ParamsPolicy | None, call: Call) -> None:
+        self._policy = policy
+        self._call = call
+        self._chosen: set[Segment] = set()
+        self._distrusted: set[Segment] = set()
+
+    def made(self, segment: Segment, proposal: Proposal, make: Callable[[Segment, Any], Plan]) -> Plan:
+        """What `make` makes of a segment with the policy's params, or the scheduler's."""
+        chosen = self._params(segment, proposal)
+        if chosen is None:
+            return make(segment, proposal.params)
+        self._chosen.add(segment)
+        try:
+            return make(segment, chosen)
+        except UserError as error:
+            self.distrust(segment, error)
+            return make(segment, proposal.params)
+
+    def _params(self, segment: Segment, proposal: Proposal) -> Any | None:
+        if self._policy is None or segment.evaluated is not None or segment in self._distrusted:
+            return None
+        call = self._call
+        return self._policy.choose(segment, call.facts(segment), call.hardware, proposal.params)
+
+    def distrust(self, segment: Segment, error: Exception) -> bool:
+        """Whether a segment's params were the policy's; from now on they are the scheduler's."""
+        if segment not in self._chosen or segment in self._distrusted:
+            return False
+        self._distrusted.add(segment)
+        logger.warning("params of the policy cannot be used, the scheduler's are: %s", error)
+        return True

@@ -1,0 +1,197 @@
+"""What a heuristic of the autotuner is, which there are, and what they say of a problem."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fusewright.core.errors import RegistrationError, TuneError
+from fusewright.core.forks import renew_in_child
+from fusewright.schedulers import HeuristicParams
+from fusewright.tune.problem import Problem
+from fusewright.tune.space import Space
+
+ANY = "any"
+
+
+class AutotunerHeuristic:
+    """Knows a good start for some problems. Extend it, and give an object to the tuner or register it.
+
+    A problem has `facts` (`tune.facts`), the GPU's `hardware`, and `formula`, the params that the scheduler
+    itself would choose: seeds are often these with another value (`dataclasses.replace`).
+
+    Attributes:
+        name: of the heuristic, as records show it.
+        scheduler: whose problems it is asked about; "any": all.
+    """
+
+    name: str = ""
+    scheduler: str = ANY
+
+    def is_eligible(self, problem: Problem) -> bool | str:
+        """Whether it knows something of this problem on this GPU; a text says why not."""
+        return True
+
+    def get_seed_params(self, problem: Problem) -> Any | None:
+        """Params to try first; None where there are none after all. Illegal ones are moved to legal ones."""
+        return None
+
+    def get_neighbors(self, problem: Problem, params: Any) -> Iterable[Any]:
+        """Params to try where `params` are among the best, besides those that differ in one field."""
+        return ()
+
+
+class HeuristicRegistry:
+    """Heuristics in the order in which they are asked. Safe to use from several threads.
+
+    Attributes:
+        current: the heuristics; another tuple after each change.
+    """
+
+    def __init__(self, heuristics: Iterable[AutotunerHeuristic] = ()) -> None:
+        self.current: tuple[AutotunerHeuristic, ...] = ()
+        self._lock = threading.RLock()
+        renew_in_child(self)
+        for heuristic in heuristics:
+            self.add(heuristic)
+
+    def renew(self) -> None:
+        """Makes the lock anew, in a child of `fork`."""
+        self._lock = threading.RLock()
+
+    def __iter__(self) -> Iterator[AutotunerHeuristic]:
+        return iter(self.current)
+
+    def add(self, heuristic: AutotunerHeuristic) -> None:
+        """Has a heuristic asked after those that are there.
+
+        Raises:
+            RegistrationError: it does not extend AutotunerHeuristic, or has no name, or that of another.
+        """
+        problem = ""
+        if not isinstance(heuristic, AutotunerHeuristic):
+            problem = f"expected an object of a class that extends AutotunerHeuristic, got {heuristic!r}"
+        elif not isinstance(heuristic.name, str) or not heuristic.name:
+            problem = f"expected `name` to be a str that is not empty, got {heuristic.name!r}"
+        elif heuristic.name in (known.name for known in self.current):
+            problem = f"there is one of the name {heuristic.name}"
+        if problem:
+            raise RegistrationError(what="an autotuner heuristic", problem=problem)
+        with self._lock:
+            self.current = (*self.current, heuristic)
+
+    def remove(self, name: str) -> None:
+        """Takes the heuristic of this name out. RegistrationError: there is none."""
+        with self._lock:
+            left = tuple(heuristic for heuristic in self.current if heuristic.name != name)
+            if len(left) == len(self.current):
+                names = ", ".join(heuristic.name for heuristic in self.current)
+                raise RegistrationError(
+                    what=f"the autotuner heuristic {name}", problem=f"there is none; there are {names}"
+                )
+            self.current = left
+
+    @contextmanager
+    def added(self, heuristic: AutotunerHeuristic) -> Iterator[None]:
+        """`add`, until the block ends."""
+        self.add(heuristic)
+        try:
+            yield
+        finally:
+            self.remove(heuristic.name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a heuristic, or the user, said of a problem.
+
+    Attributes:
+        outcome: "applied", "duplicate" of a seed before it, "no seed", or "not eligible".
+        reason: why it is not eligible, or why the seed was changed to a legal one.
+    """
+
+    name: str
+    outcome: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.outcome}" + (f" ({self.reason})" if self.reason else "")
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Params to begin a search with, and who named them."""
+
+    params: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Where a search begins: distinct legal params, and what everybody said."""
+
+    seeds: tuple[Seed, ...]
+    asked: tuple[Asked, ...]
+    eligible: tuple[AutotunerHeuristic, ...]
+
+    def neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
+        """What the eligible heuristics name beside params. TuneError: one of them failed."""
+        for heuristic in self.eligible:
+            with _naming(heuristic, "get_neighbors"):
+                found = tuple(heuristic.get_neighbors(problem, params))
+            yield from found
+
+
+def seeds_of(
+    problem: Problem, space: Space, heuristics: Iterable[AutotunerHeuristic], given: Sequence[Any] = ()
+) -> Seeds:
+    """Asks heuristics for seeds, and adds those that the user gave. Illegal ones become legal ones.
+
+    Raises:
+        TuneError: a heuristic failed, or answered something else than it has to.
+        ParamsError: a seed that the user gave is of another class.
+    """
+    seeds: dict[Any, Seed] = {}
+    asked: list[Asked] = []
+    eligible: list[AutotunerHeuristic] = []
+
+    def add(params: Any, name: str) -> None:
+        found = space.legalize(params)
+        outcome = "duplicate" if found.params in seeds else "applied"
+        seeds.setdefault(found.params, Seed(found.params, name))
+        asked.append(Asked(name, outcome, found.reason and f"legalized: {found.reason}"))
+
+    for heuristic in heuristics:
+        if heuristic.scheduler not in (ANY, problem.scheduler):
+            continue
+        with _naming(heuristic, "is_eligible"):
+            answer = heuristic.is_eligible(problem)
+        if answer is not True:
+            asked.append(Asked(heuristic.name, "not eligible", answer if isinstance(answer, str) else ""))
+            continue
+        eligible.append(heuristic)
+        with _naming(heuristic, "get_seed_params"):
+            params = heuristic.get_seed_params(problem)
+            if params is not None and not isinstance(params, HeuristicParams):
+                raise TypeError(f"expected params or None, got {params!r}")
+            if params is not None:
+                add(params, heuristic.name)
+        if params is None:
+            asked.append(Asked(heuristic.name, "no seed"))
+    for i, params in enumerate(given):
+        add(params, f"seeds[{i}]")
+    return Seeds(tuple(seeds.values()), tuple(asked), tuple(eligible))
+
+
+@contextmanager
+def _naming(heuristic: AutotunerHeuristic, step: str) -> Iterator[None]:
+    """What a heuristic raises names it."""
+    try:
+        yield
+    except Exception as error:
+        raise TuneError(
+            f"the autotuner heuristic {heuristic.name} failed in {step}: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,28 @@
+"""The autotuner's own heuristics, one a file. Users add theirs with `register_autotuner_heuristic`."""
+
+from __future__ import annotations
+
+from fusewright.tune.heuristic import HeuristicRegistry
+from fusewright.tune.heuristics.broadcasts import Broadcasts
+from fusewright.tune.heuristics.built_in import BuiltIn
+from fusewright.tune.heuristics.few_columns import FewColumns
+from fusewright.tune.heuristics.persistent_rows import PersistentRows
+from fusewright.tune.heuristics.seed_table import SeedTable
+from fusewright.tune.heuristics.transposes import Transposes
+
+__all__ = [
+    "Broadcasts",
+    "BuiltIn",
+    "FewColumns",
+    "PersistentRows",
+    "SeedTable",
+    "Transposes",
+    "default_heuristics",
+]
+
+_DEFAULT = HeuristicRegistry([BuiltIn(), PersistentRows(), FewColumns(), Broadcasts(), Transposes()])
+
+
+def default_heuristics() -> HeuristicRegistry:
+    """Those that a search asks where it is given no others."""
+    return _DEFAULT

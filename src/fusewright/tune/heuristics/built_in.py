@@ -1,0 +1,17 @@
+"""The scheduler's own choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewright.tune.heuristic import AutotunerHeuristic
+from fusewright.tune.problem import Problem
+
+
+class BuiltIn(AutotunerHeuristic):
+    """What a call without tuning has: always eligible, and the first seed."""
+
+    name = "heuristic"
+
+    def get_seed_params(self, problem: Problem) -> Any | None:
+        return problem.formula

@@ -1,0 +1,65 @@
+"""What is known of a configuration before it runs: what cannot be fast, and how fast anything can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.cost import REGISTERS_TO_ADDRESS
+from fusewright.tune.facts import WIDEST_ACCESS
+from fusewright.tune.problem import Problem
+
+# Bytes of a register.
+REGISTER_BYTES = 4
+# Bytes that a thread may spill: more is traffic of its own.
+MOST_SPILLED = 128
+
+
+def refusal(problem: Problem, params: Any) -> str:
+    """Why a configuration is not worth compiling; "" where nothing is known against it.
+
+    Vectors (`vector_widths` of the params) are at most one access; what a thread holds at once
+    (`elements_held`) has to fit into its registers.
+    """
+    facts = problem.facts
+    width = max(getattr(params, "vector_widths", ()), default=1)
+    if facts is not None and width * facts.least_element_bytes > WIDEST_ACCESS:
+        return f"vectors of {width} elements of {facts.least_element_bytes} bytes are more than one access"
+    held = getattr(params, "elements_held", None)
+    if held is None or facts is None:
+        return ""
+    hardware = problem.hardware
+    registers = held * facts.least_element_bytes // REGISTER_BYTES + REGISTERS_TO_ADDRESS
+    most = most_registers(params, hardware)
+    if registers > most:
+        return f"a thread would hold {held} elements in {registers} registers, of {most}"
+    return ""
+
+
+def most_registers(params: Any, hardware: HardwareInfo) -> int:
+    """Registers that a thread may use at most, in blocks of as many threads as the params say."""
+    launch = params.lparams
+    threads = max(1, launch.bdimx) * max(1, launch.bdimy) * max(1, launch.bdimz)
+    return min(hardware.max_registers_per_thread, hardware.registers_per_block // threads)
+
+
+def refusal_of_code(resources: Mapping[str, Any]) -> str:
+    """Why machine code is not worth a launch, from the assembler's report and the occupancy."""
+    spilled = resources.get("spill_stores", 0)
+    if spilled > MOST_SPILLED:
+        return f"a thread spills {spilled} bytes of registers"
+    if resources.get("blocks_per_sm", 1) < 1:
+        return "no block of it fits into an SM"
+    return ""
+
+
+def roofline(problem: Problem, copy_seconds: float | None) -> float | None:
+    """Seconds that no kernel of the problem is expected to beat: a copy's, or those of its arithmetic.
+
+    None: no copy was timed.
+    """
+    if copy_seconds is None:
+        return None
+    arithmetic = 0.0 if problem.facts is None else problem.facts.least_seconds(problem.hardware)
+    return max(copy_seconds, arithmetic)

@@ -1,0 +1,189 @@
+"""The loop that tries configurations: compiled side by side ahead of the one that runs, and recorded.
+
+What is to be tried next comes from sources, one a problem: a sweep has a list of points, a search decides on
+what it was told. The source that takes the most time and has been tried the least is asked first.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from fusewright.core.options import Options
+from fusewright.tune.journal import Race, Status, Trial
+from fusewright.tune.pool import Done, Pool, wait_for
+from fusewright.tune.problem import Problem
+from fusewright.tune.worker import Attempt, Best, Load, Made, Making, RaceOf, Ran, Running
+
+# A kernel that takes longer to compile would be no use; one that runs longer hangs.
+COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
+# Processes that run kernels: lowering for a launch takes a few times as long as to time it.
+RUNNERS = 4
+# Compilations ahead, for each process that compiles.
+AHEAD = 2
+POLL_SECONDS = 0.2
+#: Processes that compile, where nobody says how many.
+COMPILERS = max(1, (os.cpu_count() or 2) - 1)
+
+
+class Source(Protocol):
+    """What is to be tried of one problem."""
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def best(self) -> Best | None:
+        """The fastest so far."""
+        ...
+
+    @property
+    def priority(self) -> float:
+        """Sources of a greater one are asked first."""
+        ...
+
+    def ask(self) -> Attempt | None:
+        """What to try next; None where there is nothing, or nothing before more is known."""
+        ...
+
+    def refusal(self, resources: Mapping[str, Any]) -> str:
+        """Why machine code that takes so much is not to run; "" where it is."""
+        ...
+
+    def tell(self, trial: Trial, copy_seconds: float | None) -> None:
+        """What became of an attempt. copy_seconds: of as many bytes, where that was measured."""
+        ...
+
+
+class Runner:
+    """Processes that compile, and some that run; a context manager. They serve one set of sources at a time.
+
+    Args:
+        load: makes problems something to run, in these processes.
+        on_gpu: whether kernels run; else they are compiled only.
+        keeps_code: whether machine code stays in the disk cache. Thousands of kernels that nobody asks for
+            again would push others out of it.
+    """
+
+    def __init__(
+        self, load: Load, options: Options, compilers: int, on_gpu: bool, keeps_code: bool = False
+    ) -> None:
+        self.on_gpu = on_gpu
+        self.compilers = compilers
+        self._folder = tempfile.TemporaryDirectory(prefix="fusewright-tune-")
+        own = options
+        if not keeps_code:
+            own = replace(options, cache_dir=self._folder.name)
+        self._making = Pool[Attempt](Making(load, own), compilers, COMPILE_SECONDS)
+        running = Running(load, own, Path(self._folder.name) / "turns")
+        self._running = Pool[Any](running, min(RUNNERS, compilers), RUN_SECONDS)
+        self._made: dict[tuple[str, str], Made] = {}
+        self._sources: dict[str, Source] = {}
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._making.__exit__(kind, error, trace)
+        self._running.__exit__(kind, error, trace)
+        self._folder.cleanup()
+
+    def run(
+        self, sources: Sequence[Source], end: float | None, report: Callable[[], None] = lambda: None
+    ) -> None:
+        """Asks sources until none has more to try, or until the time `end` of the monotonic clock.
+
+        Then nothing new is begun, and what compiles is abandoned.
+
+        Args:
+            report: called where something ended.
+
+        Raises:
+            TuneError: no processes can be started, or what a source raises.
+        """
+        self._sources = {source.problem.key: source for source in sources}
+        try:
+            while self._step(end, report):
+                pass
+        finally:
+            self._making.abandon()
+            self._running.abandon()
+            self._made.clear()
+
+    def _step(self, end: float | None, report: Callable[[], None]) -> bool:
+        is_over = end is not None and time.monotonic() > end
+        if is_over:
+            self._making.abandon()  # what compiles for long
+            self._running.forget_waiting()
+        else:
+            self._submit()
+        if not (self._making.pending or self._running.pending):
+            return False
+        ended = [*map(self._after_making, self._making.step())]
+        ended += map(self._after_running, self._running.step())
+        if ended:
+            report()
+        else:
+            wait_for([self._making, self._running], POLL_SECONDS)
+        return True
+
+    def _submit(self) -> None:
+        while self._making.pending < AHEAD * self.compilers:
+            for source in sorted(self._sources.values(), key=lambda source: -source.priority):
+                attempt = source.ask()
+                if attempt is not None:
+                    self._making.submit(attempt)
+                    break
+            else:
+                return
+
+    def _after_making(self, done: Done[Attempt]) -> None:
+        made, attempt = done.result, done.job
+        if made is None:
+            status = Status.HUNG if done.hung else Status.FAULT
+            made = Made(status, f"while compiling: {done.problem}")
+        if made.status is Status.COMPILED:
+            refusal = self._sources[attempt.problem.key].refusal(made.resources or {})
+            if refusal:
+                made = replace(made, status=Status.REJECTED, detail=refusal)
+        self._made[attempt.problem.key, attempt.params] = made
+        if made.status is Status.COMPILED and self.on_gpu:
+            self._running.submit(replace(attempt, best=self._sources[attempt.problem.key].best))
+        else:
+            self._told(attempt, made, Ran(made.status, detail=made.detail))
+
+    def _after_running(self, done: Done[Attempt]) -> None:
+        ran = done.result
+        if ran is None:
+            ran = Ran(Status.HUNG if done.hung else Status.CRASHED, detail=f"while running: {done.problem}")
+        self._told(done.job, self._made[done.job.problem.key, done.job.params], ran)
+
+    def _told(self, attempt: Attempt, made: Made, ran: Ran) -> None:
+        trial = Trial(
+            attempt.params,
+            attempt.origin,
+            ran.status,
+            ran.seconds,
+            ran.detail,
+            made.kernel,
+            dict(made.resources or {}),
+            made.seconds,
+        )
+        self._sources[attempt.problem.key].tell(trial, ran.copy_seconds)
+
+    def race(self, races: Sequence[RaceOf], record: Callable[[Problem, Race], None]) -> None:
+        """Times configurations of problems in turns: of many trials the fastest was lucky, too."""
+        for race in races:
+            self._running.submit(race)
+        while self._running.pending:
+            for done in self._running.step():
+                if isinstance(done.result, Race):
+                    record(done.job.problem, done.result)
+            wait_for([self._running], POLL_SECONDS)

@@ -1,0 +1,185 @@
+"""Which params to try next: seeds, then steps from the best few, and now and then any legal ones.
+
+A search is asked and told. A question depends on the answers to all but the last LAG questions before it, so
+that kernels are compiled ahead and the order of answers does not matter: the same answers lead to the same
+questions. What a step along a field has brought so far decides which steps are tried first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any
+
+from fusewright.tune.heuristic import Seeds
+from fusewright.tune.space import Space
+
+# Questions that are asked before their answers are needed.
+LAG = 8
+# The best points whose neighbours are tried.
+PARENTS = 3
+# Of so many questions after the seeds, one is about any legal point.
+RANDOM_EVERY = 5
+# What a point that was refused counts as, as a logarithm of times.
+REFUSED = 0.3
+# What a step that was never tried may bring, as a logarithm of times: more than most do.
+HOPE = 0.05
+#: Origins of what is neither a heuristic's seed nor the user's.
+STEP, NAMED, RANDOM = "step", "neighbor", "random"
+# Of the best time that the roofline may be below, for a search to end.
+CLOSE = 1.02
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Params to try. origin: who named them. path, direction: of a step, see `space.Step`."""
+
+    params: Any
+    origin: str
+    path: str = ""
+    direction: int = 0
+    parent: Any = None
+
+
+@dataclass
+class _Gain:
+    """What steps along one field in one direction have brought.
+
+    total: the sum of logarithms of ratios of times. count: of steps.
+    """
+
+    total: float = 0.0
+    count: int = 0
+
+    @property
+    def expected(self) -> float:
+        """Negative where it is faster; less the less is known."""
+        return self.total / (self.count + 1) - HOPE / sqrt(self.count + 1)
+
+
+class Search:
+    """One problem's search. Deterministic for a seed and the answers.
+
+    Args:
+        neighbors: what heuristics name beside params.
+        seed: of what is drawn.
+
+    Attributes:
+        asked: how many questions there were.
+        best: the fastest params so far, and their seconds; None: none ran.
+    """
+
+    def __init__(
+        self, space: Space, seeds: Seeds, neighbors: Callable[[Any], Iterable[Any]], seed: int = 0
+    ) -> None:
+        self._space = space
+        self._neighbors = neighbors
+        self._source = random.Random(seed)
+        self._seeds = iter([Candidate(each.params, each.origin) for each in seeds.seeds])
+        self._questions: list[Candidate] = []
+        self._seen: set[Any] = set()
+        self._answers: dict[Any, float | None] = {}
+        self._beside: dict[Any, list[Candidate]] = {}
+        self._after_seeds = 0
+        self.best: tuple[Any, float] | None = None
+        self.is_exhausted = False
+
+    @property
+    def asked(self) -> int:
+        return len(self._questions)
+
+    def ask(self) -> Candidate | None:
+        """What to try; None where there is nothing more (`is_exhausted`), or nothing before more is told."""
+        found = next(self._seeds, None)
+        if found is None:
+            known = self._questions[: max(0, len(self._questions) - LAG)]
+            if any(each.params not in self._answers for each in known):
+                return None
+            found = self._next(known)
+        if found is None:
+            waits = len(self._answers) < len(self._questions)
+            self.is_exhausted = not waits
+            return None
+        self._questions.append(found)
+        self._seen.add(found.params)
+        return found
+
+    def tell(self, params: Any, seconds: float | None) -> None:
+        """What became of params that were asked for. None: they were refused, or failed."""
+        self._answers[params] = seconds
+        if seconds is not None and (self.best is None or seconds < self.best[1]):
+            self.best = params, seconds
+
+    # ---- what comes next
+
+    def _next(self, known: list[Candidate]) -> Candidate | None:
+        self._after_seeds += 1
+        times = {each.params: self._answers[each.params] for each in known}
+        ran = sorted((seconds, i) for i, each in enumerate(known) if (seconds := times[each.params]))
+        best = [known[i].params for _, i in ran[:PARENTS]]
+        if not best:  # nothing ran yet: what was asked first is as good as any
+            best = [each.params for each in self._questions[:1]]
+        if self._after_seeds % RANDOM_EVERY == 0:
+            found = self._drawn()
+            if found is not None:
+                return found
+        gains = self._gains(known, times)
+        fallback = times.get(best[0]) if best else None
+        choices = list(self._choices(best, times, gains, fallback))
+        if choices:
+            return min(choices, key=lambda choice: choice[0])[1]
+        return self._drawn()
+
+    def _choices(
+        self,
+        parents: list[Any],
+        times: dict[Any, float | None],
+        gains: dict[tuple[str, int], _Gain],
+        fallback: float | None,
+    ) -> Iterator[tuple[tuple[float, int], Candidate]]:
+        """The neighbours of parents that were not tried, with what time is expected of each."""
+        order = 0
+        for parent in parents:
+            seconds = times.get(parent) or fallback or 1.0
+            for candidate in self._neighbors_of(parent):
+                order += 1
+                if candidate.params not in self._seen:
+                    gain = gains.get((candidate.path, candidate.direction), _Gain())
+                    yield (log(seconds) + gain.expected, order), candidate
+
+    def _neighbors_of(self, parent: Any) -> list[Candidate]:
+        found = self._beside.get(parent)
+        if found is None:
+            named = [self._space.legalize(params).params for params in self._neighbors(parent)]
+            found = [Candidate(params, NAMED, NAMED, 1, parent) for params in dict.fromkeys(named)]
+            steps = self._space.steps(parent)
+            found += [Candidate(s.params, STEP, s.path, s.direction, parent) for s in steps]
+            self._beside[parent] = found
+        return found
+
+    def _gains(self, known: list[Candidate], times: dict[Any, float | None]) -> dict[tuple[str, int], _Gain]:
+        gains: dict[tuple[str, int], _Gain] = {}
+        for each in known:
+            before = times.get(each.parent) if each.parent is not None else None
+            if before is None:
+                continue
+            after = times[each.params]
+            gain = gains.setdefault((each.path, each.direction), _Gain())
+            gain.total += REFUSED if after is None else log(after / before)
+            gain.count += 1
+        return gains
+
+    def _drawn(self) -> Candidate | None:
+        """Any legal point that was not tried; None where drawing finds none."""
+        for _ in range(PARENTS * LAG):
+            params = self._space.draw(self._source)
+            if params is not None and params not in self._seen:
+                return Candidate(params, RANDOM)
+        return None
+
+
+def is_at_roofline(seconds: float, limit: float | None) -> bool:
+    """Whether nothing that is worth the search can be faster."""
+    return limit is not None and seconds <= CLOSE * limit

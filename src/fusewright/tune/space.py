@@ -1,0 +1,238 @@
+"""The params that a problem may have: its points, what lies beside one, and the nearest legal one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from math import log2
+from typing import Any, Protocol
+
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers import HeuristicParams
+from fusewright.schedulers.params.space import Axis, axes_of, is_valid, value_at, with_value
+
+# Random points that are drawn before one is taken to be hard to find.
+DRAWS = 100
+# Axes that `legalize` moves along at once before it gives up.
+MOST_MOVED = 2
+
+
+@dataclass(frozen=True)
+class Legalized:
+    """Params as they can be used. reason: why they are others than what was given; "" where they are not."""
+
+    params: Any
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """From one point to another. path: the field that it changes, "" where it changes several.
+
+    direction: -1 to a smaller value, 1 to a greater one.
+    """
+
+    path: str
+    direction: int
+    params: Any
+
+
+class Space(Protocol):
+    """What a search goes through."""
+
+    def legalize(self, params: Any) -> Legalized:
+        """The nearest legal params. TuneError or ParamsError where there are none."""
+        ...
+
+    def steps(self, params: Any) -> Sequence[Step]:
+        """What lies beside params."""
+        ...
+
+    def draw(self, source: random.Random) -> Any | None:
+        """Any legal params; None where none are found."""
+        ...
+
+
+class ParamsSpace:
+    """All legal params of a class.
+
+    Args:
+        base: has the values of what the fusion decides (`HeuristicParams.space`).
+        fixed: values that the scheduler needs (`Scheduler.fixed_params`).
+    """
+
+    def __init__(
+        self, base: HeuristicParams, hardware: HardwareInfo, fixed: Mapping[str, Any] | None = None
+    ) -> None:
+        self.base = replace(base, reason="")
+        self.hardware = hardware
+        self._fixed = dict(fixed or {})
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """The directions in which points differ."""
+        return tuple(a for a in axes_of(self.base, self.hardware) if a.path[0] not in self._fixed)
+
+    def is_legal(self, params: HeuristicParams) -> bool:
+        """Whether a scheduler may be asked for them."""
+        has_fixed = all(getattr(params, name) == value for name, value in self._fixed.items())
+        return has_fixed and is_valid(params, self.hardware)
+
+    def legalize(self, params: HeuristicParams) -> Legalized:
+        """The nearest legal params, with the reason why these are not.
+
+        Values that are illegal by themselves move to the nearest legal one; then one field, or two, move as
+        few steps as make the whole legal; else they are those of the base.
+
+        Raises:
+            ParamsError: params of another class.
+        """
+        if not isinstance(params, type(self.base)):
+            raise ParamsError(
+                path="params", expected=type(self.base).__name__, given=f"a {type(params).__name__}"
+            )
+        params = replace(params, reason="")
+        problem = self._problem(params)
+        if not problem:
+            return Legalized(params)
+        fixed = self._repaired(params)
+        found = fixed if self.is_legal(fixed) else self._nearest(fixed)
+        return Legalized(self.base if found is None else found, problem)
+
+    def steps(self, params: HeuristicParams) -> list[Step]:
+        """Along each axis the next legal values on both sides, those of dependent fields repaired."""
+        found: list[Step] = []
+        seen = {params}
+        for axis in self.axes:
+            values = list(axis.values(params))
+            own = value_at(params, axis.path)
+            for direction in (-1, 1):
+                for value in _beyond(values, own, direction):
+                    moved = self._repaired(with_value(params, axis.path, value), keep=axis.path)
+                    if moved not in seen and self.is_legal(moved):
+                        seen.add(moved)
+                        found.append(Step(".".join(axis.path), direction, moved))
+                        break
+        return found
+
+    def draw(self, source: random.Random) -> HeuristicParams | None:
+        for _ in range(DRAWS):
+            params = self.base
+            for axis in self.axes:
+                params = with_value(params, axis.path, source.choice(axis.values(params)))
+            if self.is_legal(params):
+                return params
+        return None
+
+    def _problem(self, params: HeuristicParams) -> str:
+        """Why params are not legal; "" where they are."""
+        try:
+            for name, value in self._fixed.items():
+                params.expect(name, value)
+            params.validate(self.hardware)
+        except ParamsError as error:
+            return str(error).partition("\n")[0]
+        return ""
+
+    def _repaired(self, params: HeuristicParams, keep: tuple[str, ...] = ()) -> HeuristicParams:
+        """Each value that the axis does not have, given those before, is the nearest one that it has.
+
+        A legal value between those that a space tries stays.
+        """
+        for name, value in self._fixed.items():
+            params = with_value(params, (name,), value)
+        for axis in self.axes:
+            values = axis.values(params)
+            own = value_at(params, axis.path)
+            if axis.path == keep or own in values:
+                continue
+            nearest = min(values, key=lambda value: _distance(value, own))
+            low, high = _range(values)
+            if not (low is not None and high is not None and _is_number(own) and low <= own <= high):
+                params = with_value(params, axis.path, nearest)
+        return params
+
+    def _nearest(self, params: HeuristicParams) -> HeuristicParams | None:
+        """The legal params that the fewest steps along one axis, or two, lead to."""
+        moves: list[tuple[float, tuple[str, ...], Any]] = []
+        for axis in self.axes:
+            own = value_at(params, axis.path)
+            moves += [
+                (_distance(value, own), axis.path, value) for value in axis.values(params) if value != own
+            ]
+        moves.sort(key=lambda move: move[0])
+        for count in range(1, MOST_MOVED + 1):
+            for several in sorted(combinations(moves, count), key=lambda ms: sum(m[0] for m in ms)):
+                moved = params
+                for _, path, value in several:
+                    moved = with_value(moved, path, value)
+                if self.is_legal(moved):
+                    return moved
+        return None
+
+
+class TableSpace:
+    """The points of a table of measurements, for a search that measures nothing.
+
+    What lies beside a point is what differs from it in few fields, by few steps.
+    """
+
+    def __init__(self, points: Sequence[HeuristicParams], hardware: HardwareInfo, beside: int = 12) -> None:
+        self._points = list(dict.fromkeys(points))
+        self._beside = beside
+        self._axes = tuple(axes_of(self._points[0], hardware))
+
+    def legalize(self, params: HeuristicParams) -> Legalized:
+        nearest = min(self._points, key=lambda point: self._apart(point, params))
+        return Legalized(nearest, "" if nearest == params else "the table has no such point")
+
+    def steps(self, params: HeuristicParams) -> list[Step]:
+        others = [point for point in self._points if point != params]
+        others.sort(key=lambda point: self._apart(point, params))
+        return [Step("", 1, point) for point in others[: self._beside]]
+
+    def draw(self, source: random.Random) -> HeuristicParams | None:
+        return source.choice(self._points)
+
+    def _apart(self, one: HeuristicParams, other: HeuristicParams) -> float:
+        return sum(_distance(value_at(one, axis.path), value_at(other, axis.path)) for axis in self._axes)
+
+
+def _beyond(values: Sequence[Any], own: Any, direction: int) -> Iterator[Any]:
+    """The values on one side of one's own, the nearest first."""
+    if own in values:
+        at = values.index(own)
+        yield from values[at + 1 :] if direction > 0 else values[:at][::-1]
+    elif _is_number(own):
+        side = [value for value in values if _is_number(value) and (value > own) == (direction > 0)]
+        yield from sorted(side, key=lambda value: abs(value - own))
+
+
+def _distance(one: Any, other: Any) -> float:
+    """Of two values of a field: numbers are as far apart as their logarithms."""
+    if one == other:
+        return 0.0
+    if _is_number(one) and _is_number(other) and min(one, other) >= 0:
+        return abs(log2(one + 1) - log2(other + 1))
+    return 1.0
+
+
+def _range(values: Sequence[Any]) -> tuple[Any, Any]:
+    numbers = [value for value in values if _is_number(value)]
+    return (min(numbers), max(numbers)) if len(numbers) > 1 else (None, None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def points_of(space: ParamsSpace, count: int | None, seed: int) -> Iterator[Any]:
+    """A stratified sample of a space, or None: all of it."""
+    return type(space.base).space(space.hardware, base=space.base, points=count, seed=seed)
+
+
+__all__ = ["Legalized", "ParamsSpace", "Space", "Step", "TableSpace", "points_of"]

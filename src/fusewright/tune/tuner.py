@@ -1,0 +1,356 @@
+"""The autotuner: searches of several problems that share one effort, a journal, and the processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fusewright.core.errors import ParamsError
+from fusewright.core.options import Options
+from fusewright.core.serialization import from_json
+from fusewright.tune.heuristic import Asked, AutotunerHeuristic, Seeds, seeds_of
+from fusewright.tune.journal import Journal, SearchRecord, Status, Trial
+from fusewright.tune.model import refusal, refusal_of_code, roofline
+from fusewright.tune.problem import Problem
+from fusewright.tune.runner import Runner
+from fusewright.tune.search import CLOSE, Candidate, Search, is_at_roofline
+from fusewright.tune.space import ParamsSpace
+from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_text
+
+# The best of the trials that race in the end, beside the formula's.
+FINALISTS = 3
+# Of an effort in configurations, what each problem may have at least.
+LEAST_CONFIGURATIONS = 8
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to try.
+
+    Attributes:
+        configurations: that are compiled, for each problem on average; None: no limit.
+        seconds: for all problems; nothing new is begun after it. None: no limit.
+        seed: of what is drawn.
+        to_roofline: whether a search ends where nothing faster is to be expected.
+    """
+
+    configurations: int | None = None
+    seconds: float | None = None
+    seed: int = 0
+    to_roofline: bool = True
+
+
+#: What users name efforts by.
+EFFORTS: Mapping[str, Effort] = {
+    "fast": Effort(configurations=30, seconds=5.0),
+    "full": Effort(configurations=500, seconds=120.0),
+}
+
+
+@dataclass
+class Progress:
+    """Where a search stands, for whoever watches.
+
+    Attributes:
+        tried: configurations that were compiled. refused: those that were not worth it, or not possible.
+        known: of both, those that the journal had.
+        trying: where the latest question comes from.
+        stop: why it ended, or why it will.
+    """
+
+    problem: Problem
+    tried: int = 0
+    refused: int = 0
+    known: int = 0
+    formula_seconds: float | None = None
+    best: Best | None = None
+    copy_seconds: float | None = None
+    trying: str = ""
+    stop: str = ""
+
+    @property
+    def roofline(self) -> float | None:
+        return roofline(self.problem, self.copy_seconds)
+
+    @property
+    def fraction(self) -> float | None:
+        """Of the roofline, what the best reaches."""
+        limit = self.roofline
+        return None if limit is None or self.best is None else limit / self.best.seconds
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found.
+
+    Attributes:
+        best: the fastest params; the formula's where nothing was measured.
+        seconds, formula_seconds, copy_seconds: None: not measured.
+        stop: why it ended.
+        autotuner_heuristics: who was asked, and what came of it.
+        progression: seconds of the best after each configuration that was compiled.
+    """
+
+    problem: Problem
+    best: Any
+    seconds: float | None
+    formula_seconds: float | None
+    copy_seconds: float | None
+    tried: int
+    stop: str
+    autotuner_heuristics: tuple[Asked, ...]
+    progression: tuple[float | None, ...] = field(default=(), repr=False)
+
+
+class Tuner:
+    """Searches for params.
+
+    Args:
+        runner: processes that compile and measure; they are kept for the next search.
+        load: makes problems something to run, in this process.
+        heuristics: asked for seeds.
+        race: whether the best are timed again in turns.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        journal: Journal,
+        load: Load,
+        options: Options,
+        heuristics: Iterable[AutotunerHeuristic],
+        race: bool = True,
+    ) -> None:
+        self._runner = runner
+        self._journal = journal
+        self._load = load
+        self._options = options
+        self._heuristics = heuristics
+        self._races = race and runner.on_gpu
+
+    def tune(
+        self,
+        problems: Sequence[Problem],
+        effort: Effort,
+        seeds: Sequence[Any] = (),
+        report: Callable[[Sequence[Progress]], None] = lambda progress: None,
+    ) -> list[Tuned]:
+        """Searches for the params of problems, and records all in the journal, at once.
+
+        What the journal knows is not tried again. Interrupting returns the best so far.
+
+        Args:
+            seeds: params to begin with, for the problems whose class they are of.
+
+        Raises:
+            TuneError: a heuristic fails, the journal cannot be written, or no processes started.
+        """
+        end = None if effort.seconds is None else time.monotonic() + effort.seconds
+        budget = _Budget(effort, len(problems))
+        searches = [self._search(problem, effort, budget, seeds) for problem in problems]
+        progress = [each.progress for each in searches]
+        try:
+            self._runner.run(searches, end, lambda: report(progress))
+            if self._races:
+                races = [race for each in searches if (race := each.race()) is not None]
+                self._runner.race(races, lambda problem, race: self._journal.add_race(problem.key, race))
+            reason = "the time is up"
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        found = [each.ended(reason) for each in searches]
+        report(progress)
+        return found
+
+    def _search(
+        self, problem: Problem, effort: Effort, budget: _Budget, given: Sequence[Any]
+    ) -> ProblemSearch:
+        planned = Planned(problem, self._load, self._options)
+        described = planned.described()
+        space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params)
+        own = [params for params in given if isinstance(params, type(planned.heuristic))]
+        seeds = seeds_of(described, space, self._heuristics, own)
+        return ProblemSearch(described, space, seeds, self._journal, effort, budget, self._runner.on_gpu)
+
+
+class _Budget:
+    """Configurations that several searches share."""
+
+    def __init__(self, effort: Effort, searches: int) -> None:
+        self._left = None if effort.configurations is None else effort.configurations * searches
+        self._each = min(LEAST_CONFIGURATIONS, effort.configurations or LEAST_CONFIGURATIONS)
+
+    def allows(self, tried: int) -> bool:
+        """Whether a search that has begun so many may begin another."""
+        return self._left is None or self._left > 0 or tried < self._each
+
+    def spend(self, count: int = 1) -> None:
+        if self._left is not None:
+            self._left -= count
+
+
+class ProblemSearch:
+    """The search of one problem as a source of attempts (`runner.Source`); it records and replays."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        space: ParamsSpace,
+        seeds: Seeds,
+        journal: Journal,
+        effort: Effort,
+        budget: _Budget,
+        on_gpu: bool,
+    ) -> None:
+        self.problem = replace(problem, formula=None)  # what goes to other processes
+        self.progress = Progress(problem)
+        self._seeds, self._journal, self._effort, self._budget = seeds, journal, effort, budget
+        self._search = Search(space, seeds, lambda params: seeds.neighbors(problem, params), effort.seed)
+        self._formula = problem.formula
+        self._formula_text = params_text(problem.formula)
+        self._begun = 0
+        self._waiting: dict[str, Any] = {}
+        self._progression: list[float | None] = []
+        journal.add_problem(self.problem)
+        raced = journal.race(problem.key)
+        self._known = {
+            t.params: t for t in journal.trials(problem.key) if t.status is not Status.COMPILED or not on_gpu
+        }
+        if raced is not None:
+            self.progress.copy_seconds = raced.copy_seconds
+
+    # ---- a source of attempts
+
+    @property
+    def best(self) -> Best | None:
+        return self.progress.best
+
+    @property
+    def priority(self) -> float:
+        """What takes the most time, and was tried the least, comes first."""
+        best, facts = self.best, self.problem.facts
+        seconds = best.seconds if best is not None else 0.0
+        if best is None and facts is not None:
+            seconds = facts.bytes / (self.problem.hardware.memory_bandwidth_gbs * 1e9)
+        return seconds / (self._begun + 1)
+
+    def ask(self) -> Attempt | None:
+        while not self._is_over():
+            candidate = self._search.ask()
+            if candidate is None:
+                if self._search.is_exhausted:
+                    self.progress.stop = "every legal point near the best was tried"
+                return None
+            text = params_text(candidate.params)
+            known = self._known.get(text)
+            if known is not None:
+                self.progress.known += 1
+                if known.status is not Status.REJECTED:
+                    self._begun += 1
+                    self._budget.spend()
+                self._count(known.status)
+                self._note(candidate.params, known)
+                continue
+            problem = refusal(self.problem, candidate.params)
+            if problem:
+                trial = Trial(text, candidate.origin, Status.REJECTED, detail=f"model: {problem}")
+                self._journal.add_trial(self.problem.key, trial)
+                self.progress.refused += 1
+                self._note(candidate.params, trial)
+                continue
+            return self._attempt(candidate, text)
+        return None
+
+    def _attempt(self, candidate: Candidate, text: str) -> Attempt:
+        self._begun += 1
+        self._budget.spend()
+        self._waiting[text] = candidate.params
+        step = f"{candidate.path} {'+-'[candidate.direction < 0]}" if candidate.path else ""
+        self.progress.trying = f"{candidate.origin} {step}".strip()
+        return Attempt(self.problem, text, candidate.origin)
+
+    def _is_over(self) -> bool:
+        progress = self.progress
+        best = progress.best
+        if best is not None and self._effort.to_roofline and is_at_roofline(best.seconds, progress.roofline):
+            progress.stop = f"the best is within {CLOSE - 1:.0%} of the roofline"
+        elif not self._budget.allows(self._begun):
+            progress.stop = "as many configurations as were allowed"
+        return bool(progress.stop)
+
+    def refusal(self, resources: Mapping[str, Any]) -> str:
+        return refusal_of_code(resources)
+
+    def tell(self, trial: Trial, copy_seconds: float | None) -> None:
+        self._journal.add_trial(self.problem.key, trial)
+        if copy_seconds is not None:
+            self.progress.copy_seconds = copy_seconds
+        params = self._waiting.pop(trial.params)
+        if trial.status is Status.REJECTED:  # it cost little: another one may be tried
+            self._begun -= 1
+            self._budget.spend(-1)
+        self._count(trial.status)
+        self._note(params, trial)
+
+    def _count(self, status: Status) -> None:
+        if status is Status.REJECTED:
+            self.progress.refused += 1
+        else:
+            self.progress.tried += 1
+
+    def _note(self, params: Any, trial: Trial) -> None:
+        self._search.tell(params, trial.seconds)
+        progress = self.progress
+        if trial.seconds is not None:
+            if trial.params == self._formula_text:
+                progress.formula_seconds = trial.seconds
+            if progress.best is None or trial.seconds < progress.best.seconds:
+                progress.best = Best(trial.params, trial.seconds)
+        if trial.status is not Status.REJECTED:
+            self._progression.append(None if progress.best is None else progress.best.seconds)
+
+    # ---- the end
+
+    def race(self) -> RaceOf | None:
+        """The best beside the formula's; None where that is known, or nothing was measured."""
+        trials = [t for t in self._journal.trials(self.problem.key) if t.seconds is not None]
+        raced = self._journal.race(self.problem.key)
+        best = sorted(trials, key=lambda trial: trial.seconds or 0)[:FINALISTS]
+        if not best or (raced is not None and best[0].params in raced.seconds):
+            return None
+        formula = [t.params for t in trials if t.params == self._formula_text]
+        return RaceOf(self.problem, tuple(dict.fromkeys([*formula, *(trial.params for trial in best)])))
+
+    def ended(self, reason: str) -> Tuned:
+        """What was found; it is recorded, too."""
+        progress = self.progress
+        progress.stop = progress.stop or reason
+        seconds: dict[str, float] = (
+            {} if progress.best is None else {progress.best.params: progress.best.seconds}
+        )
+        raced = self._journal.race(self.problem.key)
+        if raced is not None and progress.best is not None and progress.best.params in raced.seconds:
+            seconds, progress.copy_seconds = raced.seconds, raced.copy_seconds
+            progress.formula_seconds = seconds.get(self._formula_text, progress.formula_seconds)
+        best, text = self._formula, min(seconds, key=seconds.__getitem__, default=None)
+        if text is not None:
+            try:
+                best = from_json(type(self._formula), text)
+            except ParamsError:  # of a journal that other code wrote
+                text = None
+        record = SearchRecord(
+            [str(asked) for asked in self._seeds.asked], progress.stop, progress.tried, progress.refused
+        )
+        self._journal.add_search(self.problem.key, record)
+        return Tuned(
+            self.problem,
+            best,
+            None if text is None else seconds[text],
+            progress.formula_seconds,
+            progress.copy_seconds,
+            progress.tried,
+            progress.stop,
+            self._seeds.asked,
+            tuple(self._progression),
+        )
