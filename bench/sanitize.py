@@ -108,7 +108,7 @@ def _under(sanitizer: str, tool: str, arguments: argparse.Namespace) -> list[dic
     inner += ["--points", str(arguments.points), "--seed", str(arguments.seed)]
     options = ["--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
     # No disk cache: what runs is what this checkout generates. torch's allocator would hide bounds.
-    variables = {**os.environ, "FUSEWRIGHT_DISABLE": "disk_cache", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    variables = {**os.environ, "FUSEWRIGHT_DISABLE": "nvrtc_caching", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     try:
         done = subprocess.run(
             [sanitizer, *options, *inner],
@@ -136,6 +136,7 @@ def _under(sanitizer: str, tool: str, arguments: argparse.Namespace) -> list[dic
             if " by " not in line and "Target application" not in line:
                 print(line[:180], file=sys.stderr)
     if code and not any(row["errors"] for row in rows):
+        print("\n".join(lines[-20:]), file=sys.stderr)
         rows.append(
             dict.fromkeys(HEADER, None) | {"tool": tool, "operation": f"exit status {code}", "errors": 1}
         )

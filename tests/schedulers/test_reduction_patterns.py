@@ -18,8 +18,10 @@ from tests.schedulers import proposals as p
 SCHEDULER = ReductionScheduler()
 
 
-def proposed(shape: Sequence[int], dims: Sequence[int]) -> ReductionParams:
-    fusion = p.reduced(dims, len(shape), DataType.BFloat16)
+def proposed(
+    shape: Sequence[int], dims: Sequence[int], dtype: DataType = DataType.BFloat16
+) -> ReductionParams:
+    fusion = p.reduced(dims, len(shape), dtype)
     params, launch = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [shape]))
     assert launch.threads <= 1024
     return params
@@ -57,6 +59,7 @@ def test_threads_go_along_a_short_contiguous_dimension_alone() -> None:
 
 def test_inputs_that_the_cache_does_not_hold_leave_it_first() -> None:
     assert proposed((16384, 4096), (0,)).streams_inputs
+    assert proposed((16384, 4096), (0,), DataType.Float).streams_inputs  # the result is the output itself
     assert not proposed((1024, 4096), (0,)).streams_inputs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
@@ -50,7 +50,7 @@ SHORT_INNER = 64
 MAX_SPLIT_UNROLL = 16
 # Bytes of a line of the L1 and L2 caches.
 LINE_BYTES = 128
-# Rows of memory so long that as many threads sum whole columns, however long those are.
+# Rows of memory so long that as many threads sum whole columns of any length, in the widest vectors.
 LONG_ROW_BYTES, LONG_ROW_THREADS = 1 << 16, 64
 # Rows that each of the threads down a short column sums, where these are neighbours in memory.
 ROWS_A_LANE = 4
@@ -137,7 +137,7 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     row_bytes = columns.side_by_side * columns.element_bytes
     if columns.length <= SHORT_COLUMN and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
         return _short_columns(columns)
-    is_long_row = columns.side_by_side * columns.element_bytes >= LONG_ROW_BYTES
+    is_long_row = row_bytes >= LONG_ROW_BYTES and columns.width * columns.element_bytes >= MAX_VECTOR_BYTES
     if is_long_row and chunks >= SHORT_COLUMN_THREADS * hardware.sm_count:
         launch = LaunchParams(bdimx=LONG_ROW_THREADS, bdimy=1, gdimy=1)
         return _params(columns, columns.width, launch, SHORT_COLUMN)

@@ -73,8 +73,9 @@ class Access:
 
     @property
     def concrete(self) -> frozenset[IterDomain]:
-        """The reference's axes along which the tensor is no broadcast."""
-        return self.varying.union(axis for axis, ours in self.axes.items() if not ours.is_broadcast)
+        """The reference's axes along which the tensor has elements."""
+        kept = (axis for axis, ours in self.axes.items() if not (ours.is_broadcast or ours.is_reduction))
+        return self.varying.union(kept)
 
 
 def loads(fusion: Fusion, maps: Mapping[TensorView, AxisMap]) -> list[Access]:
