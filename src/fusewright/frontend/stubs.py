@@ -173,6 +173,11 @@ def _method(name: str, signatures: Sequence[inspect.Signature], doc: str = "", n
     return lines
 
 
+def _with_body(method: list[str]) -> list[str]:
+    """A method of a module: one that has a docstring alone, as overloads do not in the end, gets a body."""
+    return method if method[-1].endswith("...") else [*method, " " * 8 + "..."]
+
+
 def _class(name: str, doc: str, methods: Iterable[list[str]]) -> list[str]:
     return [f"class {name}:", f'    """{doc}"""', "", *(line for method in methods for line in method), ""]
 
@@ -465,7 +470,7 @@ def registered_text(name: str = "Definition") -> str:
     if not rows:
         raise OptionError("there is no registered operation to declare", hint="--plugin names what has some")
     # In a module a declaration needs a body besides its docstring, for checkers that look at it.
-    methods = [[*_method(row.name, _row_signatures(row), row.doc), " " * 8 + "..."] for row in rows]
+    methods = [_with_body(_method(row.name, _row_signatures(row), row.doc)) for row in rows]
     operations = "\n".join(_class("RegisteredOperations(Protocol)", "Those that are registered.", methods))
     imports = [line for line in _imports(operations) if line]
     named = _names_in(operations).intersection((*_NAMED, "Number", "DtypeLike"))

@@ -19,7 +19,7 @@ THREADS, MOST_THREADS, VERY_FEW_BLOCKS, FEW_BLOCKS = 256, 512, 4, 8
 # Shared memory besides the row: what blocks exchange, and the alignment of all buffers together.
 EXCHANGE_BYTES = 16 * KIB
 # What a block of a cluster spends on each row with no loads or stores in flight.
-ROW_SECONDS = 11e-6
+ROW_SECONDS = 10e-6
 
 
 def clustered(
