@@ -29,14 +29,25 @@ class ActiveTuning:
         tune: tunes a call that asks for it.
         every: the effort that calls get which ask for none; None: they are not tuned.
         learned: the policy of what was tuned here; None: nothing was.
+        has_policy: whether there may be a policy, so that a call without one asks no more than this.
     """
 
     def __init__(self) -> None:
         self.tune: TuneCall | None = None
         self.every: Any = os.environ.get("FUSEWRIGHT_TUNE") or None
-        self.learned: ParamsPolicy | None = None
+        self._learned: ParamsPolicy | None = None
+        self.has_policy = bool(os.environ.get("FUSEWRIGHT_POLICY"))
         # The latest options and policy with what they made: hashing options costs more than a call may.
         self._latest: tuple[Options, ParamsPolicy, Options] | None = None
+
+    @property
+    def learned(self) -> ParamsPolicy | None:
+        return self._learned
+
+    @learned.setter
+    def learned(self, policy: ParamsPolicy | None) -> None:
+        self._learned = policy
+        self.has_policy = policy is not None or bool(os.environ.get("FUSEWRIGHT_POLICY"))
 
     @cached_property
     def given(self) -> ParamsPolicy | None:

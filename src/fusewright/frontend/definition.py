@@ -137,7 +137,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
     @property
     def _options(self) -> Options:
         """With the policy that is in force."""
-        return ACTIVE.options(self._given_options)
+        return ACTIVE.options(self._given_options) if ACTIVE.has_policy else self._given_options
 
     def renew(self) -> None:
         """In a child of `fork`: what another thread was writing is written anew."""
@@ -474,7 +474,9 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         leaf = self._leaf if self._leaf is not None else self._complete()
         executor = leaf.executor if self._registry is None else leaf.executor_for(self._registry)
         self._ran = executor
-        options, tracer = self._options, self._tracer
+        options, tracer = self._given_options, self._tracer
+        if ACTIVE.has_policy:
+            options = ACTIVE.options(options)
         if enable is not NO_OPTIONS or disable is not NO_OPTIONS:
             options = options.with_switches(enable, disable)
         schedule: AnySchedule | None = None
