@@ -17,6 +17,8 @@ from bench.operation import (
     per_column,
     rounded,
     row,
+    softmax,
+    torch_softmax,
     total_bytes,
     wide,
 )
@@ -39,20 +41,10 @@ def torch_softmax_columns(x: torch.Tensor) -> torch.Tensor:
     return F.softmax(x, 0)
 
 
-def softmax_rows(fd: FusionDefinition, x: Handle) -> list[Handle]:
-    x = as_float(fd, x)
-    e = fd.ops.exp(x - row(fd, fd.ops.max, x))
-    return rounded(fd, e / row(fd, fd.ops.sum, e))
-
-
-def torch_softmax_rows(x: torch.Tensor) -> torch.Tensor:
-    return F.softmax(x, -1)
-
-
 def causal_softmax(fd: FusionDefinition, x: Handle, keep: Handle) -> list[Handle]:
     """Attention's: a mask of [length, length] for all batches and heads."""
     keep = fd.ops.broadcast(keep, [True, True, False, False])
-    return softmax_rows(fd, fd.ops.where(keep, as_float(fd, x), MASKED))
+    return softmax(fd, fd.ops.where(keep, as_float(fd, x), MASKED))
 
 
 def torch_causal_softmax(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
@@ -196,8 +188,8 @@ LAYOUTS: tuple[Operation, ...] = (
     ),
     Operation(
         "softmax_transposed",
-        softmax_rows,
-        torch_softmax_rows,
+        softmax,
+        torch_softmax,
         lambda s, r: (r(s[1], s[0]).t(),),
         ((16384, 4096),),
         small=((6, 8),),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from fusewright import DataType, FusionDefinition
 
@@ -166,3 +167,13 @@ def row(fd: FusionDefinition, reduce: Callable[..., Handle], tensor: Handle) -> 
 def per_column(fd: FusionDefinition, vector: Handle) -> Handle:
     """[C] as [1, C]."""
     return fd.ops.broadcast(vector, is_broadcast_dim=[True, False])
+
+
+def softmax(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    x = as_float(fd, x)
+    e = fd.ops.exp(x - row(fd, fd.ops.max, x))
+    return rounded(fd, e / row(fd, fd.ops.sum, e))
+
+
+def torch_softmax(x: torch.Tensor) -> torch.Tensor:
+    return F.softmax(x, -1)

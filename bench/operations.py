@@ -27,6 +27,8 @@ from bench.operation import (
     per_column,
     rounded,
     row,
+    softmax,
+    torch_softmax,
     wide,
 )
 from fusewright import FusionDefinition
@@ -102,16 +104,6 @@ def torch_permute_102(x: torch.Tensor) -> torch.Tensor:
 
 
 # ---- normalization -----------------------------------------------------------------------------------------
-
-
-def softmax(fd: FusionDefinition, x: Handle) -> list[Handle]:
-    x = as_float(fd, x)
-    e = fd.ops.exp(x - row(fd, fd.ops.max, x))
-    return rounded(fd, e / row(fd, fd.ops.sum, e))
-
-
-def torch_softmax(x: torch.Tensor) -> torch.Tensor:
-    return F.softmax(x, -1)
 
 
 def masked_softmax(fd: FusionDefinition, x: Handle, keep: Handle) -> list[Handle]:
