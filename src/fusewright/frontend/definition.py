@@ -74,6 +74,13 @@ NO_OPTIONS: Sequence[str] = ()
 D = TypeVar("D", bound="FusionDefinition")
 
 
+def _check_flags(*flags: object) -> None:
+    """Raises ArgumentTypeError for a flag of `execute` that is no bool."""
+    for flag in flags:
+        if flag is not False and flag is not True:
+            raise ArgumentTypeError(function="execute", expected="flags: bool", given=describe_argument(flag))
+
+
 class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch):
     """A computation over tensors, its own cache entry, and what runs it.
 
@@ -396,11 +403,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         Raises:
             UserError: inputs that do not fit the definition. They and the caches are then as they were.
         """
-        for flag in (override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs):
-            if flag is not False and flag is not True:
-                raise ArgumentTypeError(
-                    function="execute", expected="flags: bool", given=describe_argument(flag)
-                )
+        _check_flags(override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs)
         observed = (
             capture_debug_output
             or print_repro
