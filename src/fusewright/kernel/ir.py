@@ -7,6 +7,7 @@ bound loops or guard statements are `sym.Expr`; values that the user computes ar
 Conventions
 - One `Buffer` is one linear array; `Ref(buffer, index)` is an element, index in elements.
 - A local buffer is private to a thread, a shared one to a block, a global one to the grid.
+- Buffers, operands and parameters are in operands.py.
 - Copies in flight, what waits for them, and roles of threads are in waits.py.
 - `threadIdx.x`, `blockIdx.y`, ... are symbols named so (`thread_symbol`, `block_symbol`).
 - A condition is an `Expr` with value 0 or 1; `TRUE` guards nothing.
@@ -18,12 +19,25 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
+from fusewright.kernel.operands import Buffer as Buffer
+from fusewright.kernel.operands import Imm as Imm
+from fusewright.kernel.operands import IndexValue as IndexValue
+from fusewright.kernel.operands import Operand as Operand
+from fusewright.kernel.operands import Param as Param
+from fusewright.kernel.operands import Ref as Ref
+from fusewright.kernel.operands import ScalarParam as ScalarParam
+from fusewright.kernel.operands import ScalarRef as ScalarRef
+from fusewright.kernel.operands import Space as Space
+from fusewright.kernel.operands import TensorParam as TensorParam
+from fusewright.kernel.operands import WorkspaceParam as WorkspaceParam
+from fusewright.kernel.operands import multiplier as multiplier
+from fusewright.kernel.operands import operand_dtype as operand_dtype
+from fusewright.kernel.operands import param_name as param_name
 from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
@@ -34,7 +48,7 @@ from fusewright.kernel.waits import Roles as Roles
 from fusewright.kernel.waits import Wait as Wait
 from fusewright.kernel.waits import WaitForCopies as WaitForCopies
 from fusewright.sym import TRUE as TRUE
-from fusewright.sym import Expr, Symbol, floordiv, symbol
+from fusewright.sym import Expr, Symbol, symbol
 
 THREAD_AXES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 BLOCK_AXES = (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)
@@ -57,132 +71,6 @@ def index_name(axis: ParallelType) -> str:
 def index_symbol(axis: ParallelType, extent: Expr) -> Symbol:
     """The symbol of that built-in, known to lie in [0, extent - 1]."""
     return symbol(_INDEX_NAME[axis], lo=0, hi=extent - 1)
-
-
-class Space(Enum):
-    """Where a buffer lives."""
-
-    GLOBAL = "global"
-    SHARED = "shared"
-    LOCAL = "local"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
-    """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
-
-    `align` is the alignment in bytes that vector access needs (0: that of the dtype).
-    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared or
-    global buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
-    """
-
-    name: str
-    dtype: DataType
-    space: Space
-    size: Expr
-    align: int = 0
-    offset: Expr | None = None
-    private: bool = False
-
-
-# ---- operands ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Element `index` of `buffer`."""
-
-    buffer: Buffer
-    index: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Imm:
-    """A constant of `dtype`: bool, int, float or complex."""
-
-    value: bool | int | float | complex
-    dtype: DataType
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarRef:
-    """The value of a scalar parameter (`ScalarParam.symbol` is None)."""
-
-    param: ScalarParam
-
-
-@dataclass(frozen=True, slots=True)
-class IndexValue:
-    """An index expression used as a value of `dtype` (iota, counts)."""
-
-    expr: Expr
-    dtype: DataType
-
-
-Operand = Ref | Imm | ScalarRef | IndexValue
-
-
-def operand_dtype(operand: Operand) -> DataType:
-    """The type of an operand's value."""
-    if isinstance(operand, Ref):
-        return operand.buffer.dtype
-    return operand.param.dtype if isinstance(operand, ScalarRef) else operand.dtype
-
-
-# ---- parameters -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorParam:
-    """A pointer argument. `buffer.size` bounds every element offset that the kernel may touch.
-
-    Attributes:
-        is_output: whether the kernel is to write all of its elements.
-        is_home: of an input, whether a launch may pass its memory as an output's, too. Its reads then stay in
-            order with the writes.
-        is_updated: whether it holds values already, of which the kernel changes some (`Scatter`).
-    """
-
-    buffer: Buffer
-    is_output: bool = False
-    is_home: bool = False
-    is_updated: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScalarParam:
-    """A value argument: with `symbol`, an index quantity (a size or stride); with `divisor`, what gives the
-    quotients by that as a product (`multiplier`); else a user's scalar.
-    """
-
-    name: str
-    dtype: DataType
-    symbol: Symbol | None = None
-    divisor: Expr | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WorkspaceParam:
-    """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
-
-    A zeroed workspace (semaphores) is cleared only once: each launch leaves it as the next one needs it.
-    """
-
-    buffer: Buffer
-    zeroed: bool = False
-
-
-def multiplier(divisor: Expr) -> Expr:
-    """What `ScalarParam.divisor` stands for in an argument (snippets/quotient.cuh)."""
-    return floordiv(1 << 62, divisor) + 1
-
-
-Param = TensorParam | ScalarParam | WorkspaceParam
-
-
-def param_name(param: Param) -> str:
-    """What a parameter is called in the kernel."""
-    return param.name if isinstance(param, ScalarParam) else param.buffer.name
 
 
 # ---- statements -------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.sym import TRUE, Expr
 
 if TYPE_CHECKING:
-    from fusewright.kernel.ir import Buffer, Ref, Stmt
+    from fusewright.kernel.ir import Stmt
+    from fusewright.kernel.operands import Buffer, Ref
 
 #: Bytes that a thread copies asynchronously at once (PTX ISA, cp.async).
 ASYNC_BYTES = (4, 8, 16)
