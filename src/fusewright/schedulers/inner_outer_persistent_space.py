@@ -4,14 +4,12 @@ of the same domain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import contradiction, is_own_load, sizes_differ
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
-from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
@@ -20,6 +18,7 @@ from fusewright.schedulers.reduction_space import (
     computed_after,
     main_load,
     memory_order,
+    reduced_axes,
     uncovered,
 )
 from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps, stores
@@ -56,7 +55,7 @@ def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | 
     # Those of rows are those whose results are read again with what is reduced.
     reference = max(reductions, key=lambda t: sum(not a.is_broadcast for a in t.logical))
     maps = reference_maps(reference, reference.logical)
-    reduced = _reduced_axes(reference, reductions, maps)
+    reduced = reduced_axes(reference, reductions, maps)
     if isinstance(reduced, str):
         return reduced
     main = main_load(fusion, reference, loads(fusion, maps))
@@ -108,21 +107,6 @@ def _with_sides(
 
 def _nodes(fusion: Fusion) -> list[Node]:
     return [node for node in fusion.ordered_nodes() if not node.is_scalar]
-
-
-def _reduced_axes(
-    reference: TensorView, reductions: Sequence[TensorView], maps: dict[TensorView, AxisMap]
-) -> dict[TensorView, frozenset[IterDomain]] | str:
-    """The reference's axes that each reduction reduces, or why they have no domain in common."""
-    found: dict[TensorView, frozenset[IterDomain]] = {}
-    for tensor in reductions:
-        mapped = maps.get(tensor, {})
-        if len(mapped) != len(reference.logical) or len(tensor.logical) != len(mapped):
-            return f"reductions {reference.name} and {tensor.name} have different dimensions"
-        if any(axis.is_broadcast for axis in tensor.logical):
-            return f"reduction {tensor.name} is of a broadcast"
-        found[tensor] = frozenset(axis for axis, own in mapped.items() if own.is_reduction)
-    return found
 
 
 def _is_full(reference: TensorView, covered: AxisMap) -> bool:

@@ -18,7 +18,7 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-from fusewright.schedulers.reduction_space import computed_after, main_load, memory_order
+from fusewright.schedulers.reduction_space import computed_after, main_load, memory_order, reduced_axes
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 
 
@@ -98,9 +98,10 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     reductions = [t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction]
     reference = max(reductions, key=lambda t: sum(not a.is_broadcast for a in t.logical))
     maps = reference_maps(reference, reference.logical)
-    kept = _kept_by(reference, reductions, maps)
-    if isinstance(kept, str):
-        return kept
+    reduced = reduced_axes(reference, reductions, maps)
+    if isinstance(reduced, str):
+        return reduced
+    kept = {tensor: frozenset(reference.logical) - axes for tensor, axes in reduced.items()}
     reads = loads(fusion, maps)
     main = main_load(fusion, reference, reads)
     order = memory_order(reference, main)
@@ -133,21 +134,6 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
         tuple(stores(fusion, maps)),
         inner,
     )
-
-
-def _kept_by(
-    reference: TensorView, reductions: list[TensorView], maps: dict[TensorView, AxisMap]
-) -> dict[TensorView, frozenset[IterDomain]] | str:
-    """The reference's axes that each reduction keeps, or why they have no domain in common."""
-    kept: dict[TensorView, frozenset[IterDomain]] = {}
-    for tensor in reductions:
-        mapped = maps.get(tensor, {})
-        if len(mapped) != len(reference.logical) or len(tensor.logical) != len(mapped):
-            return f"reductions {reference.name} and {tensor.name} have different dimensions"
-        if any(axis.is_broadcast for axis in tensor.logical):
-            return f"reduction {tensor.name} is of a broadcast"
-        kept[tensor] = frozenset(axis for axis, own in mapped.items() if not own.is_reduction)
-    return kept
 
 
 def _rows_and_columns(

@@ -218,6 +218,21 @@ def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]
     return sorted(order, key=rank)
 
 
+def reduced_axes(
+    reference: TensorView, reductions: Sequence[TensorView], maps: dict[TensorView, AxisMap]
+) -> dict[TensorView, frozenset[IterDomain]] | str:
+    """The reference's axes that each reduction reduces, or why they have no domain in common."""
+    found: dict[TensorView, frozenset[IterDomain]] = {}
+    for tensor in reductions:
+        mapped = maps.get(tensor, {})
+        if len(mapped) != len(reference.logical) or len(tensor.logical) != len(mapped):
+            return f"reductions {reference.name} and {tensor.name} have different dimensions"
+        if any(axis.is_broadcast for axis in tensor.logical):
+            return f"reduction {tensor.name} is of a broadcast"
+        found[tensor] = frozenset(axis for axis, own in mapped.items() if own.is_reduction)
+    return found
+
+
 def computed_after(fusion: Fusion, reductions: tuple[TensorView, ...]) -> set[TensorView]:
     """The tensors that follow from a reduction."""
     found: set[TensorView] = set()
