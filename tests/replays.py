@@ -130,19 +130,24 @@ class ReplayCheck:
             return
         self._called.add(call)
         twin = fd._plain_twin()
-        twin._registry, twin._options = fd._registry, fd._options
-        twin._setup_schedule(inputs)
-        pasted(text)(twin)
-        assert twin.sched.to_python() == text
-        assert twin._open_schedule is not None
-        written = twin._open_schedule.finished()
-        assert isinstance(written, SegmentSchedules)
-        kernels = {part.op.segment: part.op.kernel for launch in program.launches for part in launch.parts}
-        assert [index for index, _ in written.by_index] == sorted(kernels)
-        for index, own in written.by_index:
-            assert isinstance(own, FinishedSchedule)
-            same_kernel(own.schedule, kernels[index])
+        twin._registry, twin._given_options = fd._registry, fd._given_options
+        check_pasted(twin, inputs, text, program)
         self.definitions += 1
+
+
+def check_pasted(fd: FusionDefinition, inputs: Any, text: str, program: Any) -> None:
+    """Schedules `fd` by the text that was printed of `program`: kernels and text are the same."""
+    fd._setup_schedule(inputs)
+    pasted(text)(fd)
+    assert fd.sched.to_python() == text
+    assert fd._open_schedule is not None
+    written = fd._open_schedule.finished()
+    assert isinstance(written, SegmentSchedules)
+    kernels = {part.op.segment: part.op.kernel for launch in program.launches for part in launch.parts}
+    assert [index for index, _ in written.by_index] == sorted(kernels)
+    for index, own in written.by_index:
+        assert isinstance(own, FinishedSchedule)
+        same_kernel(own.schedule, kernels[index])
 
 
 def pasted(text: str) -> Callable[[Any], None]:

@@ -14,7 +14,6 @@ from fusewright import FusionDefinition
 from fusewright.core.enums import MemoryType, SchedulerType
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
-from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.host.executor import FusionExecutor
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiled_kernel import CompiledKernel
@@ -23,7 +22,7 @@ from fusewright.schedulers import apply, default_registry
 from fusewright.schedulers.base import type_name
 from fusewright.segment import Segment
 from tests.integration.cases import CASES, Case, rows_and_columns
-from tests.replays import pasted, same_kernel
+from tests.replays import check_pasted, pasted, same_kernel
 
 SEGMENTED = Case("rows_and_columns", rows_and_columns, ((50, 70),), torch.exp)
 FUSIONS = [*CASES, SEGMENTED]
@@ -45,20 +44,8 @@ def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
 def test_printed_schedule(case: Case) -> None:
     """Each kernel of a definition has the schedule that the definition prints, and no other."""
     fd, inputs = case.definition(), case.inputs(torch.device("cpu"))
-    leaf = fd._finished()
-    program = leaf.executor.compile(inputs)
-    text = fd.schedule_for(inputs)
-    fd._setup_schedule(inputs)
-    pasted(text)(fd)
-    assert fd.sched.to_python() == text
-    assert fd._open_schedule is not None
-    written = fd._open_schedule.finished()
-    assert isinstance(written, SegmentSchedules)
-    kernels = {part.op.segment: part.op.kernel for launch in program.launches for part in launch.parts}
-    assert [index for index, _ in written.by_index] == sorted(kernels)
-    for index, own in written.by_index:
-        assert isinstance(own, FinishedSchedule)
-        same_kernel(own.schedule, kernels[index])
+    program = fd._finished().executor.compile(inputs)
+    check_pasted(fd, inputs, fd.schedule_for(inputs), program)
 
 
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
