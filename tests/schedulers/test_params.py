@@ -434,3 +434,19 @@ def test_indices_too_narrow_for_the_inputs_are_refused() -> None:
     params.cparams.index_type = DataType.Int32
     with pytest.raises(ParamsError, match=r"`cparams\.index_type`: expected Int or None"):
         fd.sched.schedule()
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: PointwiseParams(vectoriztion_factor=2), "unknown; did you mean vectorization_factor"),
+        (lambda: LaunchParams(blockdimx=2), "`blockdimx`: unknown; did you mean bdimx"),
+        (lambda: PointwiseParams.space("h200"), "`hardware`: expected a HardwareInfo, got 'h200'"),
+        (lambda: PointwiseParams.space(p.H200, points=-1), "`points`: expected 1 or more, or None, got -1"),
+        (lambda: PointwiseParams.space(p.H200, base=3), "`base`: expected PointwiseParams or None, got 3"),
+    ],
+)
+def test_wrong_arguments_of_params_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ParamsError) as caught:
+        make()
+    assert message in str(caught.value)

@@ -132,7 +132,10 @@ def _check_name(name: str, valid: Mapping[str, str], option: str) -> None:
 def _check_names(requests: Iterable[Request], valid: Mapping[str, str], option: str) -> tuple[Request, ...]:
     """Reject unknown names, and order the rest: equal sets of options make equal objects."""
     merged: dict[str, tuple[str, ...]] = {}
-    for name, arguments in requests:
+    for request in requests:
+        if not isinstance(request, tuple) or len(request) != 2:
+            raise OptionError(f"malformed {option}", expected="a pair (name, arguments)", given=repr(request))
+        name, arguments = request
         _check_name(name, valid, option)
         merged[name] = arguments
     return tuple(sorted(merged.items()))

@@ -124,6 +124,9 @@ class Registry:
     @contextmanager
     def heuristics(self, by_type: Mapping[SchedulerType | str, Heuristic]) -> Iterator[None]:
         """`add_heuristic` for each, until the block ends."""
+        if not isinstance(by_type, Mapping):
+            expected = "a dict from scheduler types to functions of (facts, hardware, default)"
+            raise RegistrationError(what="heuristics", problem=f"expected {expected}, got {by_type!r}")
         with ExitStack() as added:
             for type_, heuristic in by_type.items():
                 self.add_heuristic(type_, heuristic)

@@ -13,7 +13,7 @@ from typing import Any
 from fusewright.core.declaration import shown
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
-from fusewright.core.serialization import field_hints, read
+from fusewright.core.serialization import field_hints, read, unknown_field
 from fusewright.schedulers.params.legal import Among, Legal
 
 _KEY = "fusewright"
@@ -103,7 +103,23 @@ class _Checked:
 _checked: dict[type, _Checked] = {}
 
 
-class Decision:
+class _Constructed(type):
+    """The class of parameter classes: names that a constructor does not know are refused by their path."""
+
+    if not typing.TYPE_CHECKING:  # which would hide what each constructor takes
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                known = [field.name for field in dataclasses.fields(cls)]
+                for name in kwargs:
+                    if name not in known:
+                        raise unknown_field(name, known, name) from None
+                raise
+
+
+class Decision(metaclass=_Constructed):
     """Base of parameter objects, which are frozen dataclasses.
 
     Their constructors take what `from_dict` takes and raise ParamsError for anything else.

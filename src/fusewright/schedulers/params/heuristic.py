@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import Decision, fields_of
 from fusewright.schedulers.params.launch import CompileParams, LaunchChoice, LaunchParams
@@ -63,5 +64,14 @@ class HeuristicParams(Decision):
                 decides them, and `cparams`. None: the defaults.
             points: a stratified sample of so many, the same for the same seed: each value of each field
                 is in about as many as every other. All points, where they are fewer, or for None.
+
+        Raises:
+            ParamsError: no description of a GPU, params of another class, or a number of points below 1.
         """
+        if not isinstance(hardware, HardwareInfo):
+            raise ParamsError(path="hardware", expected="a HardwareInfo", given=repr(hardware))
+        if base is not None and not isinstance(base, cls):
+            raise ParamsError(path="base", expected=f"{cls.__name__} or None", given=repr(base))
+        if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):
+            raise ParamsError(path="points", expected="1 or more, or None", given=repr(points))
         return space(cls() if base is None else base, hardware, points, seed)
