@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -9,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from fusewright.core.once import OnceCache
+from fusewright.core.once import OnceCache, cached_property
 
 
 def test_values_may_weigh_more_than_one():
@@ -102,3 +104,36 @@ def test_one_key_does_not_hold_up_another():
     release.set()
     slow.join()
     assert sorted(cache.values()) == [1, 2]
+
+
+class Slow:
+    """An object whose property takes until it is let go."""
+
+    started, free = threading.Event(), threading.Event()
+
+    def __init__(self, waits: bool) -> None:
+        self.waits = waits
+
+    @cached_property
+    def value(self) -> list[int]:
+        if self.waits:
+            self.started.set()
+            self.free.wait()
+        return [1]
+
+
+def test_a_property_is_kept_and_holds_up_no_other_object_nor_a_child():
+    slow = Slow(waits=True)
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    Slow.started.wait()
+    quick = Slow(waits=False)
+    assert quick.value is quick.value
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        os._exit(0 if Slow(waits=False).value == [1] else 1)
+    Slow.free.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert slow.value is slow.value

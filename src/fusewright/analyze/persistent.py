@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from fusewright.analyze.scan_axes import is_spread_scan
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 

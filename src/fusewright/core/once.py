@@ -1,15 +1,43 @@
-"""A cache whose values are computed once each, however many threads ask."""
+"""What is computed once: values by key, however many threads ask, and properties of an object."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from fusewright.core.forks import renew_in_child
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class cached_property(Generic[V]):
+    """A property that an object keeps once it is computed.
+
+    That of functools has a lock for each property of a class before Python 3.12: threads that ask different
+    objects wait for each other, and a child of `fork` waits for a thread that it does not have. Here two
+    threads may compute a value, of which the first one's is kept and given to both.
+    """
+
+    def __init__(self, compute: Callable[[Any], V]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> cached_property[V]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> V: ...
+
+    def __get__(self, instance: object | None, owner: type | None = None) -> cached_property[V] | V:
+        if instance is None:
+            return self
+        value: V = instance.__dict__.setdefault(self._name, self._compute(instance))
+        return value
 
 
 class OnceCache(Generic[K, V]):

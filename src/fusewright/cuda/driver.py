@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from fusewright.core.errors import DriverError
+from fusewright.core.once import cached_property
 
 Dim3 = tuple[int, int, int]
 
@@ -225,7 +226,7 @@ class ArgLayout:
 
     codes: tuple[str, ...]
 
-    @functools.cached_property
+    @cached_property
     def _placed(self) -> tuple[str, tuple[int, ...], int]:
         """Struct format, offset of each argument, and size of the buffer."""
         formats, offsets, end = ["<"], [], 0

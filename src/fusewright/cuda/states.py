@@ -7,10 +7,10 @@ nothing, how they cross a warp and where they lie in memory.
 from __future__ import annotations
 
 import re
-from functools import cached_property
 
 from fusewright.core.code import member
 from fusewright.core.dtype import DataType
+from fusewright.core.once import cached_property
 from fusewright.core.op import ReductionOp
 from fusewright.cuda.spelling import identifier, literal, type_name
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fusewright.core.once import cached_property
 from fusewright.core.options import Options, ParamsPolicy
 from fusewright.tune.policy import read_policy
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from fusewright.core.errors import ParamsError, ScheduleError
+from fusewright.core.once import cached_property
 from fusewright.host.calls import Question
 from fusewright.host.views import Views
 from fusewright.ir import Fusion, TensorView

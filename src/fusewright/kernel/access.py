@@ -10,8 +10,8 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
+from fusewright.core.once import cached_property
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, Symbol, as_int, bounds
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain, Transform, transforms_between
 from fusewright.ir.index_map import IndexMap, position_of, value_extent, value_of
 from fusewright.ir.node import Indexed, Node, Stored

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
-from fusewright.core.once import OnceCache
+from fusewright.core.once import OnceCache, cached_property
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.cuda.driver import ArgLayout, Launcher, PackedArgs
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources

@@ -9,11 +9,10 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from fusewright.core.hardware import HardwareInfo
-from fusewright.core.once import OnceCache, SharedCache
+from fusewright.core.once import OnceCache, SharedCache, cached_property
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.cuda.driver import Dim3, Launcher, Library, LoadedKernel, PackedArgs
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_ptx, sass

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.shared_loops import LoopPosition, SharedLoops
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import LibraryCall, Node
 from fusewright.ops.library import LINEAR, MATMUL, MATMUL_PARTS, part_length

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import exp, prod
 
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import LibraryCall, Node
 from fusewright.ir.value import TensorView

@@ -12,7 +12,6 @@ Then blocks store that, wait for each other, and each sums what all have found i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.hardware import (
@@ -23,6 +22,7 @@ from fusewright.core.hardware import (
     WARP_SIZE,
     HardwareInfo,
 )
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Pointwise, Reduction
 from fusewright.ir.value import TensorView

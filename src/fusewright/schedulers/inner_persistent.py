@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView

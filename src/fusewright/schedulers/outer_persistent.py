@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import log2, prod
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -25,6 +25,7 @@ from fusewright.core.hardware import (
     REGISTER_BYTES,
     HardwareInfo,
 )
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView

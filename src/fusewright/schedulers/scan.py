@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 from fusewright.analyze.kinds import foreign_node
@@ -25,6 +24,7 @@ from fusewright.analyze.scan_axes import scanned_root
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_THREADS_PER_BLOCK, WARP_SIZE, HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Scan

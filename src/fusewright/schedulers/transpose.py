@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, pairwise
 from math import prod
 
@@ -32,6 +31,7 @@ from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed

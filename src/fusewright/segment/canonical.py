@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from fusewright.core.errors import FusewrightError
-from fusewright.core.once import SharedCache
+from fusewright.core.once import SharedCache, cached_property
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers.base import Planner, Reject, Scheduler, is_built_in, prepare, rejection_text
 from fusewright.schedulers.heuristics import TunedScheduler

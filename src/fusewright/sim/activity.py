@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from fusewright.core.once import cached_property
 from fusewright.sim.index import Lanes, as_mask
 
 # How many guards to remember: more than the nested and repeated guards of a loop body, few enough that their

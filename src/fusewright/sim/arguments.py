@@ -6,12 +6,12 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fusewright.core.errors import SimulationError, UnwrittenOutputError
+from fusewright.core.once import cached_property
 from fusewright.kernel.ir import Buffer, Kernel, ScalarParam, TensorParam, WorkspaceParam, multiplier
 from fusewright.sim.launch import Argument
 from fusewright.sim.memory import LinearMemory, Members, Region, poison

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError, UninitializedReadError
 from fusewright.core.hardware import BULK_BYTES
+from fusewright.core.once import cached_property
 from fusewright.core.op import CombineSpelling, movable, selected
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault

@@ -10,13 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import log2
 from pathlib import Path
 from typing import Any
 
 from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment

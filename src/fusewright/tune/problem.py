@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import torch
 
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.tune.facts import ProblemFacts

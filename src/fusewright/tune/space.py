@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations
 from math import log2
 from typing import Any, Protocol
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.schedulers import HeuristicParams
 from fusewright.schedulers.params.space import Axis, axes_of, is_valid, value_at, with_value
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fusewright.core.errors import DriverError, ScheduleError, TuneError, UserError
+from fusewright.core.once import cached_property
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_dict, to_json
 from fusewright.core.tracing import Tracer

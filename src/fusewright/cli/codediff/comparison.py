@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from fusewright.cli.codediff.diff import unified_diff
@@ -13,6 +12,7 @@ from fusewright.cli.codediff.dumped import DumpedKernel
 from fusewright.cli.codediff.matching import Pair, matched
 from fusewright.cli.codediff.measures import Code, Measurer
 from fusewright.cli.codediff.renaming import is_renamed
+from fusewright.core.once import cached_property
 
 #: What can be said of a pair, the most telling first. `text only`: the machine code is the same.
 #: `renamed only`: the texts differ in names of variables and in comments; neither is compiled, nor shown.

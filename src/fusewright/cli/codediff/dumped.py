@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 
 from fusewright.core.dump_folder import FORMAT, INDEX, KernelUse
 from fusewright.core.errors import DumpError
+from fusewright.core.once import cached_property
 from fusewright.runtime.identity import NAME_DIGITS
 
 # What a kernel is called in a text whose kernels are compared.
