@@ -238,6 +238,8 @@ class VectorLimits:
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
                 anywhere = home is access.tensor and may_start_anywhere(fusion, access, inner)
                 self._limits.append(replace(limit, anywhere=anywhere))
+        sizes = (MAX_VECTOR_BYTES // limit.element_bytes for limit in self._limits)
+        self._widest = max(1, min(sizes, default=1))
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""
@@ -259,7 +261,7 @@ class VectorLimits:
         """Those of the fewest accesses, where loads may start at any element."""
         width = self.width(facts)
         aligned = Vectors(width, (), len(self._limits) / width)
-        if any(facts.value(extent) == 0 for extent in self._extents):
+        if width >= self._widest or any(facts.value(extent) == 0 for extent in self._extents):
             return aligned
         wide = self._divided(facts)
         for limit in self._limits:

@@ -97,12 +97,14 @@ class _Lanes:
         sizes: what a vector has to divide.
         runs: the accesses that can be vectors.
         single: how many cannot.
+        widest: elements of a vector that all loads among them can take.
     """
 
     dim: int
     sizes: tuple[Expr, ...]
     runs: tuple[_Run, ...]
     single: int
+    widest: int = MAX_VECTOR_BYTES
 
     def vectors(self, facts: Facts) -> MergedVectors:
         """Those of the fewest accesses, where loads may start at any element."""
@@ -111,11 +113,16 @@ class _Lanes:
         divided = MAX_VECTOR_BYTES
         for each in self.sizes:
             divided = power_of_two_divisor(facts.value(each), divided)
-        width = wide = divided
+        width = divided
         for run in self.runs:
             width = run.width(facts, width)
-            wide = min(wide, run.most) if run.position is not None else run.width(facts, wide)
         aligned = Vectors(width, (), len(self.runs) / width + self.single)
+        if width >= min(divided, self.widest):
+            return MergedVectors(self.dim, aligned)
+        wide = min(divided, self.widest)
+        for run in self.runs:
+            if run.position is None:
+                wide = run.width(facts, wide)
         across = [run.position for run in self.runs if run.width(facts, wide) < wide]
         positions = tuple(sorted({position for position in across if position is not None}))
         cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self.single
@@ -128,9 +135,9 @@ def _lanes(fusion: Fusion, dim: int, axes: Sequence[IterDomain], accesses: Seque
     if sizes is None or not runs:
         return _Lanes(dim, (), (), len(accesses))
     limit = MAX_VECTOR_BYTES if len(runs) == len(accesses) else MIXED_VECTOR_BYTES
-    return _Lanes(
-        dim, sizes, tuple([_run(fusion, each, axes, limit) for each in runs]), len(accesses) - len(runs)
-    )
+    found = tuple([_run(fusion, each, axes, limit) for each in runs])
+    widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
+    return _Lanes(dim, sizes, found, len(accesses) - len(runs), widest)
 
 
 def _is_run(access: Access, lanes: Sequence[IterDomain]) -> bool:
