@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -58,13 +60,22 @@ class Done(Generic[Job]):
     hung: bool = False
 
 
+@cache
+def _context() -> multiprocessing.context.ForkServerContext:
+    """Starts processes as copies of one that has imported what they all need, and has no CUDA context."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fusewright.tune.worker", "fusewright.frontend.problems"])
+    return context
+
+
 class _Worker(Generic[Job]):
     """One process and what it does. job: what it was given; None while it starts or waits."""
 
     def __init__(self, setup: Setup) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, setup), daemon=True)
+        arguments = theirs, setup, dict(os.environ)
+        self.process: BaseProcess = context.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -209,9 +220,14 @@ def wait_for(pools: list[Pool[Any]], seconds: float) -> None:
         time.sleep(seconds)
 
 
-def _serve(connection: Connection, setup: Setup) -> None:
-    """What a worker process runs. Where a user interrupts, its parent ends it."""
+def _serve(connection: Connection, setup: Setup, environment: dict[str, str]) -> None:
+    """What a worker process runs. Where a user interrupts, its parent ends it.
+
+    environment: the parent's as it is now; that of the process which was copied may be older.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(environment)
     with contextlib.suppress(EOFError, BrokenPipeError):
         _parent[:] = [connection]
         try:
