@@ -20,7 +20,6 @@ from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, La
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
-_HOLDS = When(lambda params: params.holds_batches, "where neither rows nor columns are held")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
 _WHOLE = When(
@@ -85,10 +84,11 @@ class ReductionParams(HeuristicParams):
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns. lanes_down_columns: lparams.bdimx threads go down the columns,
-    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each
-    thread batches_per_block_inner_reduction rows of its columns to hold; with prefetches_tiles lparams.gdimx
-    blocks go through all columns, and load the next ones while they work on those that they hold.
+    lparams.gdimy blocks down the columns, or blocks_per_cluster ones. lanes_down_columns: lparams.bdimx threads
+    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. A persistent
+    kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
+    prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
+    they work on those that they hold.
 
     streams_inputs: what is read at every point is marked to leave the caches first.
 
@@ -122,7 +122,7 @@ class ReductionParams(HeuristicParams):
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
     pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
-    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HOLDS)
+    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     shift_rows: bool = choice(False, when=_READS_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
@@ -249,6 +249,12 @@ class ReductionParams(HeuristicParams):
                 given=self.blocks_per_cluster,
             )
         HeuristicParams.validate(self, hardware)
+        if self.blocks_per_cluster > 1 and self.cross_grid_inner_reduction:
+            raise ParamsError(
+                path="lparams.gdimy",
+                expected="1 where a cluster shares a reduction",
+                given=self.lparams.gdimy,
+            )
         if self.persistent_kernel:
             self._validate_persistent()
         if self.circular_stages:
