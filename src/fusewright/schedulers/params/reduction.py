@@ -84,7 +84,7 @@ class ReductionParams(HeuristicParams):
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns, or blocks_per_cluster ones. lanes_down_columns: lparams.bdimx threads
+    lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
     go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. A persistent
     kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
     prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
