@@ -109,6 +109,6 @@ def test_neighbours_in_memory_are_not_split() -> None:
 
 def test_a_cluster_or_the_grid_shares_a_reduction() -> None:
     with pytest.raises(
-        ParamsError, match="lparams.gdimy.*expected 1 where a cluster shares a reduction, got 2"
+        ParamsError, match=r"lparams.gdimy.*expected 1 where a cluster shares a reduction, got 2"
     ):
         replace(LANES, blocks_per_cluster=3).validate(p.H200)
