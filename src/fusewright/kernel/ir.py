@@ -42,6 +42,7 @@ from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import ProxyFence as ProxyFence
 from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
@@ -416,6 +417,7 @@ Stmt = (
     | InitMbarriers
     | BulkCopy
     | Arrive
+    | ProxyFence
     | Wait
     | WaitForCopies
     | Roles
