@@ -135,6 +135,7 @@ def test_a_kernel_has_as_few_params_as_serve_its_sizes():
     tables = []
     for rows, row in times.items():
         of = problem(rows, 512)
+        assert of.facts is not None
         of = replace(of, facts=replace(of.facts, structure="one"))
         seconds_ = dict(zip((FORMULA, *points), (10.5, *row)))
         tables.append(Measurements(of, FORMULA, seconds_, frozenset(), None, "invented"))

@@ -336,7 +336,7 @@ def _race(seconds: str, copy_seconds: object) -> Race | None:
     """The race of a row; None: it is none."""
     try:
         times = json.loads(seconds)
-        if all(map(_is_time, [copy_seconds, *times.values()])):
+        if _is_time(copy_seconds) and all(map(_is_time, times.values())):
             return Race(times, copy_seconds)
     except _UNREADABLE:
         pass
