@@ -111,9 +111,7 @@ class LaunchChoice(Choice):
             elif extent.required(params) and value < 1:
                 raise ParamsError(path=path, expected="the extent, 1 or more", given=value)
 
-    def values(
-        self, name: str, params: Any, hardware: HardwareInfo, own: int = UNSET
-    ) -> tuple[int, ...]:
+    def values(self, name: str, params: Any, hardware: HardwareInfo, own: int = UNSET) -> tuple[int, ...]:
         """What a space tries of an extent. own: that of the params which it begins with."""
         extent = dict(self.extents).get(name)
         if extent is None or not extent.read(params):
