@@ -301,9 +301,8 @@ class ClusterReduce:
     """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
 
     All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
-    each warp of each block of the cluster, or for each thread of them where the threads that differ in `axes`
-    are no whole warps. The other blocks store to it. It may serve several cluster reductions in turn, and
-    nothing else.
+    each sender (`exchange.senders`) of each block of the cluster. The other blocks store to it. It may serve
+    several cluster reductions in turn, and nothing else.
     """
 
     op: ReductionOp
