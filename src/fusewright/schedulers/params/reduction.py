@@ -45,8 +45,8 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.fastest_dim and not (params.circular_stages or params.schedule_3d),
-    "with fastest_dim False, or with schedule_3d, or where rows are copied ahead",
+    lambda params: params.fastest_dim and not params.schedule_3d,
+    "with fastest_dim False, or with schedule_3d",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
