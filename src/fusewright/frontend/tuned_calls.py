@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -72,14 +73,12 @@ def effort_of(given: Any, what: str = "tune") -> Effort:
         return given
     if isinstance(given, str) and given in EFFORTS:
         return EFFORTS[given]
-    seconds = given
-    if isinstance(given, str):
-        try:
+    seconds = math.nan
+    if isinstance(given, (str, Real)) and not isinstance(given, bool):
+        with suppress(ValueError):
             seconds = float(given)
-        except ValueError:
-            seconds = None
-    if isinstance(seconds, Real) and not isinstance(seconds, bool) and 0 < seconds < float("inf"):
-        return Effort(seconds=float(seconds))
+    if 0 < seconds < math.inf:
+        return Effort(seconds=seconds)
     names = " or ".join(f'"{name}"' for name in EFFORTS)
     expected = f"{names}, or a finite number of seconds above 0"
     raise OptionError(f"{what}: no effort", expected=expected, given=repr(given))
