@@ -22,7 +22,7 @@ from fusewright.lower.rings import (
     stage_axes,
     stages_of,
 )
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, product, symbol
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, const, product, symbol
 
 # A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
 MAX_LOCAL_ELEMENTS = 1024
@@ -71,7 +71,7 @@ class Buffers:
             kind = tensor.dtype.in_memory
             is_private = tensor in self._private
             return Buffer(tensor.name, kind, Space.GLOBAL, self._span(tensor), align, private=is_private)
-        size = product(self._domains.extent(tensor, axis) for axis in self.stored_axes(tensor))
+        size = product(self._room_along(tensor, axis) for axis in self.stored_axes(tensor))
         storage = self._storage(tensor)
         if storage is not None:
             self._check_storage(tensor, storage)
@@ -96,6 +96,12 @@ class Buffers:
                 hint="inline it further, or set its memory type to shared",
             )
         return Buffer(tensor.name, tensor.dtype, Space.LOCAL, size, align)
+
+    def _room_along(self, tensor: TensorView, axis: IterDomain) -> Expr:
+        part = tensor.part
+        if part is not None and axis is tensor.loop[part.position]:
+            return const(part.steps)
+        return self._domains.extent(tensor, axis)
 
     # ---- registers and shared memory
 
@@ -129,7 +135,7 @@ class Buffers:
     def _local_offset(self, tensor: TensorView, indices: Sequence[Expr]) -> Expr:
         offset: Expr = ZERO
         for axis, index in zip(self.stored_axes(tensor), indices):
-            extent = self._domains.extent(tensor, axis)
+            extent = self._room_along(tensor, axis)
             offset = offset * extent + (ZERO if extent is ONE else index)
         storage = self._storage(tensor)
         if storage is not None and storage.padding:

@@ -42,7 +42,7 @@ class InlineLimits:
         """
         if tensor.definition is None or not tensor.consumers:
             return 0
-        limit = len(tensor.loop)
+        limit = len(tensor.loop) if tensor.part is None else tensor.part.position
         for position, axis in enumerate(tensor.loop):
             if axis.is_reduction or axis.parallel in _STOPS_INLINING:
                 limit = position

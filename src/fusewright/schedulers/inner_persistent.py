@@ -69,6 +69,7 @@ from fusewright.schedulers.shifted_rows import (
 )
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
+from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -129,6 +130,9 @@ class InnerPersistentScheduler(BuiltInScheduler):
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
         length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
+        if not holds and not params.shift_rows:
+            sweep(schedule, params)
+            return
         if holds:
             length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())

@@ -60,7 +60,11 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams, s
         position = len(tensor.loop) - serial - 1
         schedule.reorder(tensor, {1: position})
         schedule.parallelize(tensor, position, ParallelType.unroll)
-    schedule.parallelize(tensor, 0, ParallelType.grid_x)
+    if params.persistent_blocks:
+        schedule.split(tensor, 0, params.persistent_blocks)
+        schedule.parallelize(tensor, 1, ParallelType.grid_x)
+    else:
+        schedule.parallelize(tensor, 0, ParallelType.grid_x)
 
 
 def distribute(

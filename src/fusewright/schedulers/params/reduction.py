@@ -51,6 +51,14 @@ _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
 )
+_IN_TURNS = When(
+    lambda params: _STREAMS_ROWS.holds(params) or (_READS_AGAIN.holds(params) and params.fastest_dim),
+    "unless rows are copied ahead or read again",
+)
+_READS_AGAIN = When(
+    lambda params: params.persistent_kernel and not params.holds_batches,
+    "unless a persistent kernel holds no batches",
+)
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
 _THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim", "lanes_down_columns")
@@ -111,7 +119,7 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
-        gdimy=Extent(read=lambda params: not params.persistent_kernel),
+        gdimy=Extent(read=lambda params: not params.holds_batches),
     )
     fastest_dim: bool = choice(False, GIVEN)
     persistent_kernel: bool = choice(False, GIVEN)
@@ -127,9 +135,12 @@ class ReductionParams(HeuristicParams):
     shift_rows: bool = choice(False, when=_READS_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
+    held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
+    sweeps_backward: bool = choice(False, when=_READS_AGAIN)
+    streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
-    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
+    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
@@ -268,21 +279,15 @@ class ReductionParams(HeuristicParams):
 
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
+            self.expect("lanes_down_columns", False, "where columns are read again")
+        if self.holds_batches and not self.fastest_dim:
             self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
-            self.expect("lanes_down_columns", False, "where batches of columns are held")
-            if not self.holds_batches:
-                raise ParamsError(
-                    path="batches_per_block_inner_reduction",
-                    expected="1 or more with fastest_dim False",
-                    given=0,
-                )
         if self.holds_batches:
             self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
         else:
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
-            self.expect("assumed_reduction_sizes", (), "where no batches are held")
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"
