@@ -42,11 +42,13 @@ class InlineLimits:
         """
         if tensor.definition is None or not tensor.consumers:
             return 0
-        limit = len(tensor.loop) if tensor.part is None else tensor.part.position
+        limit = len(tensor.loop)
         for position, axis in enumerate(tensor.loop):
             if axis.is_reduction or axis.parallel in _STOPS_INLINING:
                 limit = position
                 break
+        if tensor.part is not None:  # not all of its loop computes it
+            limit = min(limit, tensor.part.position)
         if (
             isinstance(tensor.definition, Scan)
             and (meeting := collective_position(tensor.definition)) is not None
