@@ -250,10 +250,10 @@ def prefetch(fusion: Fusion, tensor: TensorView) -> None:
         raise ScheduleError(
             f"prefetch: {tensor.name} is not copied from an input", hint="cache_after makes such a copy"
         )
-    if tensor.memory is not MemoryType.local:
+    if tensor.memory is MemoryType.global_ or tensor.circular is not None:
         raise ScheduleError(
-            f"prefetch: {tensor.name} is in {tensor.memory.name} memory",
-            expected=MemoryType.local.name,
+            f"prefetch: {tensor.name} is in {tensor.memory.name} memory, or is a circular buffer",
+            expected=f"{MemoryType.local.name} or {MemoryType.shared.name} memory",
             given=tensor.memory.name,
         )
     tensor.prefetched = True

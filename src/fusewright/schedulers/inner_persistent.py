@@ -147,10 +147,20 @@ class InnerPersistentScheduler(BuiltInScheduler):
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        if params.cross_grid_inner_reduction:
+            for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
+                schedule.all_reduce(tensor)
         # Once loops are bound, what is computed anew takes those of what it stands for.
-        recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
+        project = params.project_persistent_buffers
+        recompute(schedule, space, everything=project, loads=not holds)
+        held: list[TensorView] = []
         if params.persistent_in_shared_memory:
-            hold_in_shared(schedule, held_tensors(schedule.fusion, space))
+            held = list(held_tensors(schedule.fusion, space))
+            hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
+        if params.prefetches_rows:
+            schedule.inline_at(partials[0], position, best_effort=True, selected=held)
+            for load in held:
+                schedule.prefetch(load)
         inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -453,7 +463,7 @@ def _length_of(params: ReductionParams) -> HeldLength:
         threads=params.lparams.bdimx,
         elements=params.unroll_factor_inner_reduction
         * params.batches_per_block_inner_reduction
-        * params.blocks_per_cluster,
+        * max(params.blocks_per_cluster, params.lparams.gdimy),
         step=params.padded_threads,
         sizes=params.assumed_reduction_sizes,
         before=params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0,
@@ -478,18 +488,19 @@ def _cut(
     else:
         schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
+    blocks = max(cluster, params.lparams.gdimy)
     serial = 2
     if batches:
         if length.sizes:
             # All threads have an element of all batches but the last, which alone has a guard.
-            schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * cluster)
+            schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * blocks)
         else:
             # batches is constant, so that registers hold them; the threads follow from the size of the row
             schedule.split(tensor, -2, batches, inner_split=False)
         schedule.reorder(tensor, {-2: -3})
-        if cluster > 1:
-            schedule.split(tensor, -3, cluster, inner_split=False)
-            schedule.parallelize(tensor, -4, ParallelType.cluster_x)
+        if blocks > 1:
+            schedule.split(tensor, -3, blocks, inner_split=False)
+            schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
     else:
         schedule.split(tensor, -2, params.lparams.bdimx)
         schedule.reorder(tensor, {-2: -3})

@@ -150,9 +150,9 @@ def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
 
 def run_copy(machine: Machine, stmt: Copy) -> None:
     dst, width = stmt.dst, stmt.width
-    if stmt.asynchronous:
-        machine.on_their_way.add(dst.buffer)
     reading = machine.active.narrow(machine.index(stmt.pred))
+    if stmt.asynchronous and reading is not None:
+        machine.start_copy(dst, width, reading)
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
     if reading is not None:

@@ -25,6 +25,8 @@ def copy_asynchronously(kernel: k.Kernel) -> k.Kernel:
 def _is_candidate(stmt: k.Stmt) -> bool:
     if not isinstance(stmt, k.Copy) or not isinstance(stmt.src, k.Ref) or stmt.fill is not None:
         return False
+    if stmt.asynchronous:  # waited for where it was made so
+        return False
     dst, src = stmt.dst.buffer, stmt.src.buffer
     return (
         src.space is k.Space.GLOBAL

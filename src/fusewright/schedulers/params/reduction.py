@@ -52,8 +52,17 @@ _ROWS_OR_OUTER = When(
     "in an inner kernel that does not hold its rows",
 )
 _IN_TURNS = When(
-    lambda params: _STREAMS_ROWS.holds(params) or (_READS_AGAIN.holds(params) and params.fastest_dim),
-    "unless rows are copied ahead or read again",
+    lambda params: params.persistent_kernel and params.fastest_dim,
+    "unless a persistent kernel reduces rows",
+)
+_ROWS_IN_TURNS = When(
+    lambda params: (
+        _HOLDS_ROWS.holds(params)
+        and params.persistent_in_shared_memory
+        and params.persistent_blocks > 0
+        and not params.circular_stages
+    ),
+    "unless blocks hold several rows in shared memory, one after another",
 )
 _READS_AGAIN = When(
     lambda params: params.persistent_kernel and not params.holds_batches,
@@ -119,7 +128,7 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
-        gdimy=Extent(read=lambda params: not params.holds_batches),
+        gdimy=Extent(read=lambda params: params.fastest_dim or not params.holds_batches),
     )
     fastest_dim: bool = choice(False, GIVEN)
     persistent_kernel: bool = choice(False, GIVEN)
@@ -144,6 +153,7 @@ class ReductionParams(HeuristicParams):
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
+    prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
