@@ -16,8 +16,10 @@ from bench import (
     host,
     launch_overhead,
     sanitize,
+    sizes,
     throughput,
     tuning,
+    ways,
 )
 
 
@@ -58,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sanitize.add_arguments(
         what.add_parser("sanitize", help="kernels of many schedules under compute-sanitizer")
     )
+    sizes.add_arguments(
+        what.add_parser("sizes", help="speed over row lengths and row counts, and where it falls off")
+    )
+    ways.add_arguments(what.add_parser("ways", help="times of the ways to write one computation"))
     what.add_parser("launch", help="host time of a bare kernel launch, by binding")
     parsed = parser.parse_args(arguments)
     if parsed.what == "launch":
@@ -83,6 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return throughput.run(parsed)
     if parsed.what == "tuning":
         return tuning.run(parsed)
+    if parsed.what == "sizes":
+        return sizes.run(parsed)
+    if parsed.what == "ways":
+        return ways.run(parsed)
     quick = throughput.run(parser.parse_args(["operations", "--quick"]))
     return host.run(parser.parse_args(["host"])) or quick
 

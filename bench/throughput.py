@@ -30,6 +30,8 @@ DEFAULT = "default"
 AUTOTUNE = "max-autotune-no-cudagraphs"
 MICROSECONDS = 1e3  # in a millisecond, which is what do_bench counts in
 WARMUP_MS, REPEAT_MS = 20, 80
+# Where many cells are measured, and none is reported alone.
+SHORT_WARMUP_MS, SHORT_REPEAT_MS = 4, 16
 # Largest tensor that copies are cut from: as many bytes as the largest operation reads and writes.
 COPY_ELEMENTS = 1 << 30
 TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}
@@ -105,10 +107,21 @@ def median_us(call: Callable[[], object]) -> float:
     return do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median") * MICROSECONDS
 
 
+def short_median_us(call: Callable[[], object]) -> float:
+    """The same in a fifth of the time, and less exact."""
+    from triton.testing import do_bench  # noqa: PLC0415 - comes with torch for GPUs only
+
+    times = do_bench(call, warmup=SHORT_WARMUP_MS, rep=SHORT_REPEAT_MS, return_mode="median")
+    return times * MICROSECONDS
+
+
 class Copies:
     """Times of device-to-device copies by the bytes that they read and write in all."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(
+        self, device: torch.device, median: Callable[[Callable[[], object]], float] = median_us
+    ) -> None:
+        self._median = median
         self._source = torch.empty(COPY_ELEMENTS, device=device, dtype=torch.bfloat16).normal_()
         self._target = torch.empty_like(self._source)
         self._times: dict[int, float] = {}
@@ -117,7 +130,7 @@ class Copies:
         count = min(COPY_ELEMENTS, max(1, moved // (2 * self._source.element_size())))
         if count not in self._times:
             source, target = self._source[:count], self._target[:count]
-            self._times[count] = median_us(lambda: target.copy_(source))
+            self._times[count] = self._median(lambda: target.copy_(source))
         return self._times[count]
 
 

@@ -63,7 +63,7 @@ def test_efforts_and_progress_are_what_users_name():
         ([], "which SCRIPT?"),
         (["missing.py"], "there is no script missing.py"),
         (["--show", "--journal", "j"], "there is no journal j"),
-        (["--effort", "much"], 'expected: "fast" or "full", or seconds above 0'),
+        (["--effort", "much"], 'expected: "fast" or "full", or a finite number'),
         (["s.py", "--seeds", "t.json"], "t.json cannot be read"),
     ],
 )

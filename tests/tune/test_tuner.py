@@ -109,6 +109,19 @@ def test_a_search_stops_at_the_roofline_or_the_limit_and_refuses_by_model(tmp_pa
         assert "roofline" in close.progress.stop and close.progress.tried < 200
 
 
+def test_a_search_ends_where_all_configurations_fail(tmp_path):
+    def failing(text: str, origin: str) -> Trial:
+        return Trial(text, origin, Status.FAULT, detail="no such operation")
+
+    with Journal(tmp_path / "j.sqlite", "a") as journal:
+        seeds, effort = seeds_of(OF, SPACE, default_heuristics()), Effort(100)
+        search = ProblemSearch(OF, SPACE, seeds, journal, effort, _Budget(effort, 1), True)
+        drive(search, failing, None)
+        tuned = search.ended("")
+    assert tuned.stop == "all of 8 configurations failed: no such operation" and tuned.tried == 8
+    assert tuned.best == FORMULA and tuned.seconds is None
+
+
 def test_a_search_that_was_killed_goes_on_where_it_was_and_two_share_what_they_know(tmp_path):
     path = tmp_path / "j.sqlite"
     child = os.fork()

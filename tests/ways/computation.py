@@ -82,12 +82,13 @@ class Computation:
                 fd.add_output(result)
         return fd, fd._complete().fusion
 
-    def example(self) -> list[torch.Tensor]:
-        """Inputs of the small sizes."""
-        draw = torch.Generator().manual_seed(5)
+    def example(self, sizes: Mapping[str, int] | None = None, device: str = "cpu") -> list[torch.Tensor]:
+        """Inputs of these sizes, or of the small ones."""
+        sizes = sizes or self.small
+        draw = torch.Generator(device).manual_seed(5)
         inputs = []
         for dims, dtype in self.inputs:
-            values = torch.rand([self.small[dim] for dim in dims], generator=draw) * 2 - 1
+            values = torch.rand([sizes[dim] for dim in dims], generator=draw, device=device) * 2 - 1
             inputs.append(values > 0 if dtype is torch.bool else values.to(dtype))
         return list(self.statistics(*inputs)) if self.statistics is not None else inputs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +26,8 @@ from fusewright.core.errors import DumpError, FusewrightError, TuneError
 # Wide enough for a line of a kernel where the output goes to a file.
 FILE_WIDTH = 120
 USAGE_ERROR = 2  # what argparse exits with, and diff where it cannot compare
+
+INTERRUPTED = 128 + signal.SIGINT  # what shells call the end by that signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print("fusewright: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except FusewrightError as error:
         print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
         return USAGE_ERROR if isinstance(error, (DumpError, TuneError)) else 1

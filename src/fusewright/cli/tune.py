@@ -140,6 +140,9 @@ def _show(console: Console, found: Sequence[Outcome], searches: dict[str, Any]) 
             ", ".join(f"{path}: {old} -> {new}" for path, (old, new) in outcome.changed().items()),
         )
     console.print(table)
+    for outcome in found:
+        for line in outcome.failures():
+            console.print(line, soft_wrap=True, markup=False)
 
 
 class _Display(AbstractContextManager["_Display"]):

@@ -2380,6 +2380,7 @@ class EditableInnerOuterPersistentParams:
     project_persistent_buffers: bool
     prefetch_rows: bool
     columns_a_thread: int
+    columns_in_shared_memory: bool
     circular_stages: int
     assumed_reduction_sizes: tuple[int, ...]
     @property

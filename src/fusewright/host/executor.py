@@ -21,7 +21,7 @@ from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSched
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
-from fusewright.host.memory import Memory, empty_outputs
+from fusewright.host.memory import Memory, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
 from fusewright.host.plan import (
     NO_VIEWS,
@@ -50,6 +50,7 @@ from fusewright.schedulers import Cost, Proposal, Registry, default_registry, is
 from fusewright.segment import (
     NO_EXCLUSIONS,
     Exclusions,
+    InputLayout,
     Partitions,
     Segment,
     SegmentedFusion,
@@ -106,8 +107,8 @@ class FusionExecutor:
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
-        #: by the outputs that kernels do not compute
-        self._partitions: OnceCache[frozenset[TensorView], Partitions] = OnceCache(MAX_SETTINGS)
+        #: by the outputs that kernels do not compute, and where inputs lie
+        self._partitions: OnceCache[Hashable, Partitions] = OnceCache(MAX_SETTINGS)
         self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
@@ -324,7 +325,8 @@ class FusionExecutor:
             p for plan in program.plans for p in (plan.parts if isinstance(plan, LaunchPlan) else [plan])
         ]
         segments = sorted([p.segment for p in parts if p.segment is not None], key=lambda s: s.index)
-        return self._partitions_without(frozenset()).as_defined(segments)
+        layouts = input_layouts(self.fusion, program.binding)
+        return self._partitions_without(frozenset(), layouts).as_defined(segments)
 
     def separation(
         self,
@@ -352,7 +354,7 @@ class FusionExecutor:
         else:
             raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
         question = self._question(setting, binding)
-        kept = self._partitions_without(question.uncomputed)
+        kept = self._partitions_without(question.uncomputed, question.memory.input_layouts)
         return separation(kept, question.call, tracer, question.required, parts, question.uncomputed)
 
     def planned(
@@ -370,7 +372,7 @@ class FusionExecutor:
             options or self.options, device if self._binder.is_placed_by_device else None, views
         )
         question = self._question(setting, binding)
-        partitions = self._partitions_without(question.uncomputed)
+        partitions = self._partitions_without(question.uncomputed, question.memory.input_layouts)
         return PlannedCall(partitions.select(question.call, tracer or SILENT, question.required), question)
 
     def _question(
@@ -408,15 +410,17 @@ class FusionExecutor:
 
     # ---- a call with a new signature
 
-    def _partitions_without(self, outputs: frozenset[TensorView]) -> Partitions:
-        """Of what is left for kernels when these outputs are computed otherwise."""
+    def _partitions_without(
+        self, outputs: frozenset[TensorView], layouts: tuple[InputLayout, ...] = ()
+    ) -> Partitions:
+        """Of what is left for kernels when these outputs are computed otherwise, for inputs that lie so."""
 
         def make() -> Partitions:
             kept = [o for o in self.fusion.outputs if o.tensor not in outputs]
             fusion = self.fusion.with_outputs(kept) if outputs else self.fusion
-            return Partitions(fusion, self.registry)
+            return Partitions(fusion, self.registry, layouts)
 
-        return self._partitions.get(outputs, make)
+        return self._partitions.get((outputs, layouts), make)
 
     def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> Setting:
         deterministic = bool(self._unordered) and are_deterministic_algorithms_enabled()
@@ -529,7 +533,7 @@ class FusionExecutor:
         if schedule is not None:
             schedule.check()
             (views, empty), uncomputed = schedule.planned.outputs_in(question), schedule.planned.uncomputed
-        partitions = self._partitions_without(uncomputed)
+        partitions = self._partitions_without(uncomputed, memory.input_layouts)
         selection = Selection(partitions, question.call, make, repro, tracer, question.required, schedule)
         while True:
             plans, launches = selection.plans()

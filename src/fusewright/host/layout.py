@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fusewright.ir import Fusion, TensorView
 from fusewright.sym import Expr, Symbol, evaluate
@@ -19,15 +19,20 @@ class Layout:
     """How a tensor lies in memory of its own: dense, in its allocation order.
 
     An expanded dimension is a size-1 dimension in memory, seen at its full size through stride 0.
+
+    Args:
+        order: the dimensions, the outermost first, in place of that order.
     """
 
     __slots__ = ("_extents", "_order", "_expanded")
 
-    def __init__(self, tensor: TensorView) -> None:
+    def __init__(self, tensor: TensorView, order: Sequence[int] | None = None) -> None:
         shape = tensor.shape
         position = {axis: i for i, axis in enumerate(shape)}
         self._extents = tensor.extents
-        self._order = [position[axis] for axis in reversed(tensor.allocation) if axis in position]
+        if order is None:
+            order = [position[axis] for axis in tensor.allocation if axis in position]
+        self._order = order[::-1]
         self._expanded = [axis.expanded is not None for axis in shape]
 
     def at(self, sizes: Mapping[Symbol, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

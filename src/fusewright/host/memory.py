@@ -12,7 +12,7 @@ from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers import Facts
-from fusewright.segment import Segment
+from fusewright.segment import InputLayout, Segment, input_layout, written_alike
 from fusewright.sym import Symbol
 
 
@@ -20,9 +20,12 @@ class Memory:
     """Shape, strides and alignment of every tensor that kernels touch in one call, and the sizes of segments.
 
     `layouts` keeps those of tensors that the host allocates; it is filled on demand.
+
+    Attributes:
+        input_layouts: where inputs lie, where that is not as the definition says.
     """
 
-    __slots__ = ("sizes", "_layouts", "_facts", "_homes", "_segments")
+    __slots__ = ("sizes", "input_layouts", "_layouts", "_orders", "_facts", "_homes", "_segments")
 
     def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
         self.sizes = binding.sizes
@@ -31,6 +34,8 @@ class Memory:
             value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
             for i, value in enumerate(fusion.inputs)
         }
+        self.input_layouts = input_layouts(fusion, binding)
+        self._orders = {t: found.order for found in self.input_layouts for t in written_alike(fusion, found)}
         self._homes: Mapping[Any, TensorView] = {}
         self._segments: dict[Segment, dict[Symbol, int]] = {}
 
@@ -90,11 +95,23 @@ class Memory:
             strides: tuple[int, ...] = ()
             if isinstance(value, TensorView):
                 layout = self._layouts.get(value)
-                if layout is None:
+                if value in self._orders:
+                    layout = Layout(value, self._orders[value])
+                elif layout is None:
                     layout = self._layouts[value] = Layout(value)
                 shape, strides = layout.at(self.sizes)
             found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
         return found
+
+
+def input_layouts(fusion: Fusion, binding: Binding) -> tuple[InputLayout, ...]:
+    """What the strides of a call say of inputs beyond the definition."""
+    found = [
+        input_layout(i, value, binding.shapes[i], binding.strides[i])
+        for i, value in enumerate(fusion.inputs)
+        if isinstance(value, TensorView)
+    ]
+    return tuple([layout for layout in found if layout is not None])
 
 
 def empty_outputs(fusion: Fusion, memory: Memory, known: Collection[TensorView]) -> tuple[TensorView, ...]:

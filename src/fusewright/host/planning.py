@@ -74,7 +74,7 @@ class PlannedKernels:
         if not options.disabled("constant_sizes"):
             stable = StableSizes().with_call(self._binding.sizes)
         call = call_of(fusion, self._binding, self._memory, stable, hardware, horizontal=False)
-        planned = Partitions(fusion, registry).select(call, Tracer())
+        planned = Partitions(fusion, registry, self._memory.input_layouts).select(call, Tracer())
         segments = planned.partition.segments
         self.kernels = tuple(
             PlannedKernel(i, segment, proposal, call.facts(segment))

@@ -76,6 +76,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         reads=("src",), writes=("dst",), mbarriers=("mbarrier",), conditions=("count", "pred")
     ),
     k.Arrive: Fields(mbarriers=("mbarrier",)),
+    k.ProxyFence: Fields(),
     k.WaitForCopies: Fields(),
     k.Wait: Fields(mbarriers=("mbarrier",), conditions=("phase",)),
     k.Roles: Fields(),

@@ -55,11 +55,21 @@ class Arrive:
     """Each thread that executes it arrives; with `by_warp` each warp, once all its threads are here.
 
     With `by_warp`, all threads of the block, or of the role, execute it. It orders what they did before for
-    whoever waits; by thread it orders what came before the last barrier, and the thread's own copies.
+    what threads do that wait, but for what copies do only if a `ProxyFence` stands between; by thread it
+    orders what came before the last barrier, and the thread's own copies.
     """
 
     mbarrier: Ref
     by_warp: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProxyFence:
+    """Orders what a thread did, and what it knows of others, before copies that start later.
+
+    Bulk copies access memory past the path that loads and stores take ("async proxy", PTX ISA), so a load may
+    still be under way when a thread has arrived after it.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -263,7 +263,7 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="columns",
         path="lparams.bdimy",
         threads=params.lparams.bdimy,
-        elements=params.batches_per_block_inner_reduction,
+        elements=params.batches_per_block_inner_reduction * params.blocks_per_cluster,
         step=max(1, WARP_SIZE // params.lparams.bdimx),
         sizes=params.assumed_reduction_sizes,
         in_turns=True,
@@ -271,11 +271,15 @@ def _length_of(params: ReductionParams) -> HeldLength:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, (I steps,) R TIDy, I TIDx | R batches | I vector]; the position of the batches."""
+    """[I, R] -> [I BIDx, (I steps,) (R cluster,) R TIDy, I TIDx | R batches | I vector].
+
+    Returns the position of the batches.
+    """
     threads = length.threads_needed(prod(length.sizes)) if length.sizes else length.threads
+    cluster = params.blocks_per_cluster
     if threads > 0:
         # All threads have a row of all batches but the last, which alone has a guard.
-        schedule.split(tensor, 1, threads)
+        schedule.split(tensor, 1, threads * cluster)
     else:
         # batches is constant, so that registers hold them; the threads follow from the size of the column
         schedule.split(tensor, 1, params.batches_per_block_inner_reduction, inner_split=False)
@@ -283,14 +287,18 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     schedule.split(tensor, 0, params.lparams.bdimx)
     # now [I blocks, I threads, I vector, R batches, R threads]
     schedule.reorder(tensor, {1: 2, 2: 4, 3: 3, 4: 1})
-    first = 0
+    first = 1
     if params.prefetches_tiles:
         schedule.split(tensor, 0, params.lparams.gdimx)
         schedule.reorder(tensor, {1: 0})
-        first = 1
+        first += 1
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
-    schedule.parallelize(tensor, first + 1, ParallelType.block_y, length.step)
-    schedule.parallelize(tensor, first + 2, ParallelType.block_x)
+    if cluster > 1:
+        schedule.split(tensor, first, cluster, inner_split=False)
+        schedule.parallelize(tensor, first, ParallelType.cluster_x)
+        first += 1
+    schedule.parallelize(tensor, first, ParallelType.block_y, length.step)
+    schedule.parallelize(tensor, first + 1, ParallelType.block_x)
     if params.unroll_factor_iter_dom > 1:
-        schedule.parallelize(tensor, first + 4, ParallelType.unroll)
-    return first + 3
+        schedule.parallelize(tensor, first + 3, ParallelType.unroll)
+    return first + 2

@@ -280,7 +280,7 @@ def cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, h
     """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
 
     Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
-    places.
+    places. The blocks of a cluster may stand in for blocks y.
     """
     launch, reduction = params.lparams, 1 if has_rows else 0
     threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
@@ -292,10 +292,12 @@ def cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, h
     schedule.parallelize(tensor, reduction, down_type)
     schedule.parallelize(tensor, reduction + 2, ParallelType.unroll)
     first = reduction + 1
-    if params.cross_grid_inner_reduction:
-        schedule.split(tensor, reduction + 1, launch.gdimy)
+    shared_by = max(launch.gdimy, params.blocks_per_cluster)
+    if shared_by > 1:
+        across = ParallelType.grid_y if params.cross_grid_inner_reduction else ParallelType.cluster_x
+        schedule.split(tensor, reduction + 1, shared_by)
         schedule.reorder(tensor, {reduction + 2: reduction})
-        schedule.parallelize(tensor, reduction, ParallelType.grid_y)
+        schedule.parallelize(tensor, reduction, across)
         first += 1
     if has_rows:
         schedule.split(tensor, 0, params.unroll_factor_iter_dom)

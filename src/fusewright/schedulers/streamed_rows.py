@@ -38,14 +38,6 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
             expected="0, as a row is no dimension of its own",
             given=params.circular_stages,
         )
-    # Variances by Welford's steps came out wrong in some rows on an H200, differently in each run, though the
-    # simulator finds no fault; sums, maxima and what follows from them came out right.
-    if any(len(schedule.siblings(tensor)) > 1 for tensor in space.reductions):
-        raise ParamsError(
-            path="circular_stages",
-            expected="0, where a reduction has several results",
-            given=params.circular_stages,
-        )
     reference = merge_to_rows_and_reduction(schedule, space)
     _assume_length(schedule, space, params)
     width = params.unroll_factor_inner_reduction

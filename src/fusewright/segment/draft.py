@@ -14,6 +14,7 @@ from fusewright.schedulers.base import Planner, Reject, Rewrite, Scheduler, type
 from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
 from fusewright.segment.extract import Extractor
+from fusewright.segment.layouts import InputLayout, lay_out_inputs
 from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.regroup import merged_again
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
@@ -37,8 +38,15 @@ class Draft:
         made_by: for nodes that rewrites made, the names of those and of whatever made what they replaced.
     """
 
-    def __init__(self, fusion: Fusion, registry: Iterable[Scheduler], tracer: Tracer = SILENT) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        registry: Iterable[Scheduler],
+        tracer: Tracer = SILENT,
+        layouts: Iterable[InputLayout] = (),
+    ) -> None:
         self.graph, values = fusion.clone()
+        lay_out_inputs(self.graph, layouts)
         self.whole = fusion
         self._definition: dict[Val, Val] = {twin: value for value, twin in values.items()}
         self._twins = dict(zip(fusion.nodes, self.graph.nodes))

@@ -15,6 +15,7 @@ from fusewright.schedulers.registry import Registry
 from fusewright.segment.decision import Decision, Planned, accepted
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
+from fusewright.segment.layouts import InputLayout
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.rejection import without_fault
 from fusewright.segment.segmented import Segment, SegmentedFusion
@@ -30,10 +31,14 @@ class Partitions:
     """The partitions of one fusion. Safe to use from several threads.
 
     A call of a class seen before costs one answer of each planner.
+
+    Args:
+        layouts: where inputs lie in these calls, where that is not as the definition says.
     """
 
-    def __init__(self, fusion: Fusion, registry: Registry) -> None:
+    def __init__(self, fusion: Fusion, registry: Registry, layouts: tuple[InputLayout, ...] = ()) -> None:
         self._fusion = fusion
+        self._layouts = layouts
         self._registry = registry
         self._draft: Draft | None = None
         self._classes: dict[tuple[Hashable, ...], tuple[SegmentedFusion, ...]] = {}
@@ -125,5 +130,5 @@ class Partitions:
 
     def _current_draft(self, tracer: Tracer) -> Draft:
         if self._draft is None:
-            self._draft = Draft(self._fusion, self._registry, tracer)
+            self._draft = Draft(self._fusion, self._registry, tracer, self._layouts)
         return self._draft

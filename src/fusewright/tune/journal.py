@@ -69,6 +69,10 @@ class Status(Enum):
     HUNG = "hung"
 
 
+#: What is a fault of Fusewright: legal params make right kernels, or are refused.
+FAILED = frozenset({Status.FAULT, Status.WRONG, Status.CRASHED, Status.HUNG})
+
+
 @dataclass(frozen=True)
 class Trial:
     """What became of one configuration.

@@ -16,11 +16,11 @@ __device__ __forceinline__ float approximate_reciprocal(float x) {
 }
 
 // x / (1 + e^-x) from e^(x / 2) and its inverse, which keep the digits of a result that is small where sigmoid(x) is 0;
-// of x beyond 100 it is x.
+// of x beyond 100 it is x. The quotient comes first: x times the root is beyond the largest number from 6e16 on.
 __device__ __forceinline__ float approximate_silu(float x) {
   const float exponent = fminf(x, 100.0f) * 0.72134752f;
   const float root = approximate_exp2(exponent), inverse = approximate_exp2(-exponent);
-  return x * root * approximate_reciprocal(root + inverse);
+  return x * approximate_reciprocal(root + inverse) * root;
 }
 
 }  // namespace fw

@@ -24,6 +24,10 @@ __device__ __forceinline__ void arrive(long long* mbarrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(mbarrier)) : "memory");
 }
 
+// What this thread did comes before copies that start later (PTX ISA, async proxy): without, a load from shared
+// memory may be under way when the thread arrives after it.
+__device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // Once for each warp, when all its threads are here.
 __device__ __forceinline__ void arrive_by_warp(long long* mbarrier) {
   int lane;

@@ -26,6 +26,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
     circular_stages: rows are copied ahead into shared memory, which has room for so many; 0: they are loaded
     into registers.
+    columns_in_shared_memory: what is the same for all rows is copied there once, and not loaded for each row.
     columns_a_thread: those whose sums a thread finishes at a time.
     assumed_reduction_sizes: as of ReductionParams.
     """
@@ -42,6 +43,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     project_persistent_buffers: bool = False
     prefetch_rows: bool = False
     columns_a_thread: int = choice(1, WIDTHS)
+    columns_in_shared_memory: bool = False
     circular_stages: int = choice(0, counts(0, tried=(0,)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 

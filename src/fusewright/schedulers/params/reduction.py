@@ -20,7 +20,6 @@ from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, La
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
-_HELD_ROWS = When(lambda params: params.holds_batches and params.fastest_dim, "where no rows are held")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
 _WHOLE = When(
@@ -85,12 +84,12 @@ class ReductionParams(HeuristicParams):
     whole warps by pad_inner_reduction_to_warp, or, where they are fewer than a warp, are a part of one that
     has a row for itself. A persistent kernel gives each thread batches_per_block_inner_reduction vectors to
     hold, of unroll_factor_iter_dom rows at a time; 0 batches: it holds none and reads the row again.
-    blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory: held there, not
-    in registers. project_persistent_buffers: only inputs are held, what follows from them is computed again.
-    assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, where the kernel
-    has them as constants and serves no others; () where it serves all that its threads can hold. shift_rows:
-    the vectors of each row begin at aligned addresses, whatever its length and its place. unaligned_inputs:
-    positions of the inputs whose vectors may start at any element.
+    blocks_per_cluster blocks of a cluster hold a row, or a column, together. persistent_in_shared_memory:
+    held there, not in registers. project_persistent_buffers: only inputs are held, what follows from them is
+    computed again. assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first,
+    where the kernel has them as constants and serves no others; () where it serves all that its threads can
+    hold. shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
+    unaligned_inputs: positions of the inputs whose vectors may start at any element.
 
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
@@ -102,10 +101,11 @@ class ReductionParams(HeuristicParams):
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns. lanes_down_columns: lparams.bdimx threads go down the columns,
-    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each
-    thread batches_per_block_inner_reduction rows of its columns to hold; with prefetches_tiles lparams.gdimx
-    blocks go through all columns, and load the next ones while they work on those that they hold.
+    lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
+    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. A persistent
+    kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
+    prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
+    they work on those that they hold.
 
     streams_inputs: what is read at every point is marked to leave the caches first.
 
@@ -139,7 +139,7 @@ class ReductionParams(HeuristicParams):
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
     pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
-    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HELD_ROWS)
+    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     shift_rows: bool = choice(False, when=_READS_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
@@ -270,6 +270,12 @@ class ReductionParams(HeuristicParams):
                 given=self.blocks_per_cluster,
             )
         HeuristicParams.validate(self, hardware)
+        if self.blocks_per_cluster > 1 and self.cross_grid_inner_reduction:
+            raise ParamsError(
+                path="lparams.gdimy",
+                expected="1 where a cluster shares a reduction",
+                given=self.lparams.gdimy,
+            )
         if self.persistent_kernel:
             self._validate_persistent()
         if self.circular_stages:

@@ -1,0 +1,83 @@
+"""Where inputs lie in a call, where the definition leaves that open.
+
+A tensor that is defined with `contiguity=False` may have any strides. What those of a call show (which
+dimension is innermost, which lie beside each other without gaps) is what vectors, and the schedulers that
+look for rows and columns in memory, go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from fusewright.ir import Fusion, TensorView
+from fusewright.ops.memory_format import lay_out
+
+__all__ = ["InputLayout", "input_layout", "lay_out_inputs", "written_alike"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputLayout:
+    """How one input of a fusion lies in memory.
+
+    Attributes:
+        position: of the input.
+        order: its dimensions, the outermost first.
+        contiguity: of these, as of `TensorView.contiguity`.
+    """
+
+    position: int
+    order: tuple[int, ...]
+    contiguity: tuple[bool | None, ...]
+
+
+def input_layout(
+    position: int, tensor: TensorView, shape: Sequence[int], strides: Sequence[int]
+) -> InputLayout | None:
+    """What the strides of a call say of an input beyond the definition; None if nothing.
+
+    A dimension of one element has any stride: it stays where the definition has it. So does one that the
+    definition broadcasts.
+    """
+    if False not in tensor.contiguity or 0 in shape:
+        return None
+    place = {axis: dim for dim, axis in enumerate(tensor.shape)}
+    defined = [place[axis] for axis in tensor.allocation if axis in place]
+    flags = dict(zip(defined, tensor.contiguity))
+    moving = [dim for dim in defined if shape[dim] > 1 and flags[dim] is not None]
+    # One that is expanded goes outside, where it keeps no other from being innermost.
+    by_stride = iter(sorted(moving, key=lambda dim: -strides[dim] or -inf))
+    moving_dims = set(moving)
+    order = [next(by_stride) if dim in moving_dims else dim for dim in defined]
+    expected = 1
+    for dim in reversed(order):
+        if flags[dim] is None:
+            continue
+        if dim not in moving_dims:
+            flags[dim] = True
+            continue
+        flags[dim] = strides[dim] == expected
+        expected = strides[dim] * shape[dim]
+    found = InputLayout(position, tuple(order), tuple([flags[dim] for dim in order]))
+    contradicts = any(flag and not flags[dim] for dim, flag in zip(defined, tensor.contiguity))
+    return None if contradicts or (order, found.contiguity) == (defined, tensor.contiguity) else found
+
+
+def lay_out_inputs(graph: Fusion, layouts: Iterable[InputLayout]) -> None:
+    """States where inputs lie, and with them the outputs that kernels write into them."""
+    for layout in layouts:
+        tensor = graph.inputs[layout.position]
+        assert isinstance(tensor, TensorView)
+        for each in (tensor, *written_alike(graph, layout)):
+            lay_out(each, layout.order, layout.contiguity)
+
+
+def written_alike(fusion: Fusion, layout: InputLayout) -> list[TensorView]:
+    """The outputs that lie as an input does: kernels write them into it.
+
+    Not so what torch computes, which lies as the definition says, and updates of what lies there already.
+    """
+    alias = fusion.inputs[layout.position]
+    written = dict.fromkeys(output.tensor for output in fusion.outputs if output.alias is alias)
+    return [t for t in written if (node := t.definition) and not (node.traits.whole or node.traits.updates)]
