@@ -62,7 +62,7 @@ def _copied_ahead(node: Node, item: Item, loop: Loop) -> list[Item]:
     Raises:
         ScheduleError: the copy engine does not move as many bytes at a time.
     """
-    copies = [stmt for stmt in k.walk(item.body) if isinstance(stmt, k.Copy)]
+    copies = [stmt for stmt in k.walk(tuple(item.body)) if isinstance(stmt, k.Copy)]
     if not all(
         isinstance(copy.src, k.Ref)
         and copy.src.buffer.space is k.Space.GLOBAL

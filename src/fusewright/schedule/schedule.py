@@ -314,9 +314,7 @@ class Schedule:
         caching.allow_unaligned(self.fusion, tensor)
 
     @_primitive
-    def hold_part(
-        self, load: TensorView, again: Collection[TensorView], steps: int, pos: int
-    ) -> TensorView:
+    def hold_part(self, load: TensorView, again: Collection[TensorView], steps: int, pos: int) -> TensorView:
         """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
 
         What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from

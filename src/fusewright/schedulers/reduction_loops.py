@@ -19,6 +19,7 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
     if not space.iteration:
         params.expect("fastest_dim", True, "where every dimension is reduced")
         params.expect("unroll_factor_iter_dom", 1, "where every dimension is reduced")
+        params.expect("persistent_blocks", 0, "where every dimension is reduced")
         if params.multiple_reds_per_blk:
             raise ParamsError(
                 path="lparams.bdimy",

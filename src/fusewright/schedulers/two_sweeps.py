@@ -1,4 +1,4 @@
-"""Rows and columns that are read again: blocks go over what they reduce once for each reduction, and once more.
+"""Rows and columns that are read again: blocks go over them once for each reduction, and once more.
 
     [I, R] -> [BIDx, TIDy, BIDy, TIDx | steps, unroll, vector], or with threads along columns the same
 

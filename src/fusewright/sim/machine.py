@@ -110,6 +110,7 @@ class Turn:
     scopes: list[dict[Symbol | Buffer, None]]
     steps: Steps | None = None
 
+
 # More than there are elements in the shared memory of a block.
 SHARED_NUMBERS = 2**32
 

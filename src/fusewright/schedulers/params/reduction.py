@@ -107,6 +107,14 @@ class ReductionParams(HeuristicParams):
     prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
     they work on those that they hold.
 
+    A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as other
+    kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps steps of
+    its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to the first,
+    and streams_last_sweep marks what the last one loads and stores to leave the caches first.
+
+    persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
+    turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
+
     streams_inputs: what is read at every point is marked to leave the caches first.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
