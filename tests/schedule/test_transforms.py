@@ -186,5 +186,5 @@ def test_reverse_goes_over_the_same_points(schedule, t1):
     schedule.reverse(t1, 0)
     assert "Reverse: " in str(t1.loop[0].definition)
     schedule.parallelize(t1, 0, ParallelType.grid_x)
-    with pytest.raises(ScheduleError, match="reverse: axis 0 of .* is already parallelized"):
+    with pytest.raises(ScheduleError, match=r"reverse: axis 0 of .* is already parallelized"):
         schedule.reverse(t1, 0)
