@@ -24,15 +24,15 @@ from fusewright.frontend.tuned_calls import (
     effort_of,
     journal_path,
     journal_version,
-    params_types,
 )
+from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.heuristics.seed_table import seeds_from, table_text
 from fusewright.tune.html import page
 from fusewright.tune.journal import Journal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.report import Outcome, outcomes
-from fusewright.tune.table import recorded
+from fusewright.tune.table import params_types, recorded
 from fusewright.tune.tuner import Progress
 
 DESCRIPTION = """
@@ -91,6 +91,7 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
         raise TuneError(f"there is no journal {path}", hint="--journal names another file")
     with Journal(path, None if parsed.show else journal_version()) as journal:
         found = outcomes(journal, keys)
+        unreadable = journal.unreadable
         searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
         policy = policy_of(recorded(journal, params_types(), str(path)))
     for target, text in (
@@ -99,10 +100,9 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
         (parsed.report, lambda: page(found, searches, policy)),
     ):
         if target is not None:
-            try:
-                target.write_text(text(), encoding="utf-8")
-            except OSError as error:
-                raise TuneError(f"{target} cannot be written: {error}") from None
+            write_document(target, text())
+    for each in unreadable if parsed.show else ():
+        print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
     if parsed.json:
         print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
     else:

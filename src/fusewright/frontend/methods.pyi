@@ -1493,6 +1493,12 @@ class OperatorMethods:
         """log(sum(exp(arg))) over `dims`, in the input's type; bools and integers give Float."""
     @overload
     def logsumexp(self, arg: Tensor, dim: Dims, keepdim: bool = False) -> Tensor: ...
+    def max_sum_exp(self, arg: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
+        """(top, total) over `dims`: the maximum, and the sum of exp(arg - top).
+
+        One pass; a softmax is exp(arg - top) / total. The sum is 0 where the maximum is -inf, and inf where it is
+        inf. Reduced floats give Float.
+        """
 
 class SchedulingMethods:
     """The primitives: methods of `fd.sched`."""

@@ -24,17 +24,17 @@ from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.problems import load, problems_of
 from fusewright.runtime.disk_cache import default_directory
 from fusewright.runtime.identity import generator_digest
-from fusewright.schedulers import HeuristicParams, default_registry, type_name
+from fusewright.schedulers import HeuristicParams
 from fusewright.tune.heuristic import AutotunerHeuristic, HeuristicRegistry
 from fusewright.tune.heuristics import default_heuristics
 from fusewright.tune.journal import Journal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import COMPILERS, Runner
-from fusewright.tune.table import recorded
+from fusewright.tune.table import params_types, recorded
 from fusewright.tune.tuner import EFFORTS, INTERRUPTED, Effort, Progress, Tuned, Tuner
 
-__all__ = ["TuningSession", "effort_of", "journal_version", "params_types", "tuning"]
+__all__ = ["TuningSession", "effort_of", "journal_version", "tuning"]
 
 # Digits of the generator's digest: trials of another generator are not counted.
 VERSION_DIGITS = 16
@@ -81,11 +81,6 @@ def effort_of(given: Any, what: str = "tune") -> Effort:
     names = " or ".join(f'"{name}"' for name in EFFORTS)
     expected = f"{names}, or a finite number of seconds above 0"
     raise OptionError(f"{what}: no effort", expected=expected, given=repr(given))
-
-
-def params_types() -> dict[str, type]:
-    """The class of the params of each scheduler, by name."""
-    return {type_name(each.type): each.params_type for each in default_registry()}
 
 
 class TuningSession:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fusewright.analyze.vectorize import is_shifted
+from fusewright.analyze.vectorize import is_shifted, is_shifted_run
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -41,7 +41,7 @@ from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
-from fusewright.lower.rings import elements_of_unit, run_length
+from fusewright.lower.rings import elements_of_unit, run_length, whole_units
 from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
@@ -279,7 +279,7 @@ def _vector_items(
     if named:  # one body knows the names
         phases = [[*named, *itertools.chain(*phases)]]
     items: list[Item] = []
-    for number, body in enumerate(phases):
+    for number, body in enumerate(filter(None, phases)):
         around = own_loops(loops[:-1], out.inline_at) if number else loops[:-1]
         items.append(_item(ctx, node, order + number, around, work.statements(body)))
     return items
@@ -366,16 +366,20 @@ def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) ->
     ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
     count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
     own = (guard for guard in ctx.element_guards(node, indices) if lane not in guard.free_symbols)
-    # Blocks of a cluster have as many stages each, of which the last may be beyond the end.
-    beyond = [lt(0, count)] if cluster_size(ctx.dims) > 1 else []
+    shifted = is_shifted_run(out)
+    # Blocks of a cluster have as many stages each, and rows that begin anywhere, of which the last may be
+    # beyond the end.
+    beyond = [lt(0, count)] if shifted or cluster_size(ctx.dims) > 1 else []
     pred = land(*own, *ctx.nonempty_guards(node), *beyond)
     unit = elements_of_unit(out)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    if shifted and first_src is not None:
+        count = whole_units(count, unit, first_src)
     for first, tensor in ((first_dst, out), (first_src, source)):
         if (
             first is None
             or lane in count.free_symbols
-            or not (divides(unit, first.index) and divides(unit, count))
+            or not (divides(unit, first.index) and (shifted or divides(unit, count)))
         ):
             at = (
                 "its elements are not contiguous"

@@ -46,6 +46,7 @@ from fusewright.schedulers.held_rows import (
     held_tensors,
     hold_in_shared,
     recompute,
+    softmax_in_one_pass,
     state_bytes,
     times_computed,
     variance_in_two_passes,
@@ -165,7 +166,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
-        return variance_in_two_passes(part)
+        return variance_in_two_passes(part) or softmax_in_one_pass(part)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ from fusewright.schedulers.held_rows import (
     held_tensors,
     hold_in_shared,
     recompute,
+    softmax_in_one_pass,
     times_computed,
     variance_in_two_passes,
 )
@@ -116,7 +117,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps."""
-        return variance_in_two_passes(part)
+        return variance_in_two_passes(part) or softmax_in_one_pass(part)
 
 
 def _copies_of_loads(

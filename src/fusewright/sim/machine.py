@@ -322,14 +322,19 @@ class Machine:
         block = active.lanes // self.threads
         return (block * SHARED_NUMBERS + first)[:, None] + torch.arange(width)
 
-    def load_covering(self, ref: Ref, width: int, active: Activity) -> tuple[list[Tensor], list[Filled]]:
-        """The elements of a vector at an aligned address, and which of them are none of the tensor's."""
+    def load_covering(
+        self, ref: Ref, wanted: Sequence[Tensor], active: Activity
+    ) -> tuple[list[Tensor], list[Filled]]:
+        """The elements of a vector at an aligned address, and which of them are none of the tensor's.
+
+        wanted: for each element the lanes for which it counts as read.
+        """
         memory = self.memory(ref.buffer)
         assert isinstance(memory, LinearMemory), f"{ref.buffer.name} is in no memory that threads share"
-        values, filled = memory.load_covering(self.index(ref.index), width, self.access(active))
+        values, filled = memory.load_covering(self.index(ref.index), wanted, self.access(active))
         traffic = self.program.report.traffic[ref.buffer.space]
         traffic.loads += active.count
-        traffic.bytes_loaded += active.count * width * values[0].element_size()
+        traffic.bytes_loaded += active.count * len(wanted) * values[0].element_size()
         return values, filled
 
     def store(

@@ -82,7 +82,7 @@ class _Starter:
         return {buffer for stmt in body for buffer in self._touched(stmt)}
 
     def _touched(self, stmt: k.Stmt) -> set[k.Buffer]:
-        """The buffers that a statement, or one nested in it, reads; and writes, but by a copy that it starts."""
+        """The buffers that a statement, or one nested in it, reads; and writes, but by copies it starts."""
         found: set[k.Buffer] = set()
         for inner in k.walk((stmt,)):
             found.update(access.read_buffers(inner))

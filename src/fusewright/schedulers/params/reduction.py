@@ -38,8 +38,8 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.fastest_dim and not (params.circular_stages or params.schedule_3d),
-    "with fastest_dim False, or with schedule_3d, or where rows are copied ahead",
+    lambda params: params.fastest_dim and not params.schedule_3d,
+    "with fastest_dim False, or with schedule_3d",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
@@ -107,10 +107,10 @@ class ReductionParams(HeuristicParams):
     prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
     they work on those that they hold.
 
-    A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as other
-    kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps steps of
-    its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to the first,
-    and streams_last_sweep marks what the last one loads and stores to leave the caches first.
+    A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
+    other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
+    steps of its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to
+    the first, and streams_last_sweep marks what the last one loads and stores to leave the caches first.
 
     persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
     turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
