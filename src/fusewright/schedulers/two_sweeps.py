@@ -26,6 +26,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.sym import as_int
 
 
@@ -37,7 +38,8 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     _assume_sizes(schedule, space, params)
     reference = merge_to_rows_and_reduction(schedule, space)
     if params.fastest_dim:
-        moved = cut_inner(schedule, reference, params, bool(space.iteration), None)
+        aligned = aligned_rows(space) if params.shift_rows else None
+        moved = cut_inner(schedule, reference, params, bool(space.iteration), aligned)
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
     else:
         moved = cut_outer(schedule, reference, params, bool(space.iteration))

@@ -136,7 +136,11 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
-        gdimy=Extent(read=lambda params: params.fastest_dim or not params.holds_batches),
+        gdimy=Extent(
+            read=lambda params: (
+                not params.holds_batches or (params.fastest_dim and not params.circular_stages)
+            )
+        ),
     )
     fastest_dim: bool = choice(False, GIVEN)
     persistent_kernel: bool = choice(False, GIVEN)
@@ -312,6 +316,8 @@ class ReductionParams(HeuristicParams):
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
+        if self.shift_rows:
+            self.expect("held_steps", 0, "where rows are shifted")
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"
