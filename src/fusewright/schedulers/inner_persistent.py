@@ -460,12 +460,10 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="rows",
         path="lparams.bdimx",
         threads=params.lparams.bdimx,
-        elements=params.unroll_factor_inner_reduction
-        * params.batches_per_block_inner_reduction
-        * max(params.blocks_per_cluster, params.lparams.gdimy),
-        step=params.padded_threads,
+        elements=params.elements_a_thread,
+        step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
-        before=params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0,
+        before=params.places_before,
     )
 
 

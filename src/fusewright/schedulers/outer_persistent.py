@@ -264,8 +264,8 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="columns",
         path="lparams.bdimy",
         threads=params.lparams.bdimy,
-        elements=params.batches_per_block_inner_reduction * params.blocks_per_cluster,
-        step=max(1, WARP_SIZE // params.lparams.bdimx),
+        elements=params.elements_a_thread,
+        step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
         in_turns=True,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
@@ -16,7 +16,14 @@ from fusewright.schedulers.params.heuristic import (
     WIDTHS,
     HeuristicParams,
 )
-from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import (
+    TRIED_EXTENTS,
+    UNSET,
+    Extent,
+    LaunchParams,
+    launch,
+    threads_to_hold,
+)
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
@@ -207,6 +214,30 @@ class ReductionParams(HeuristicParams):
         threads = self.lparams.bdimx
         is_part = 0 < threads < WARP_SIZE and threads & (threads - 1) == 0
         return threads if is_part else WARP_SIZE
+
+    @property
+    def elements_a_thread(self) -> int:
+        """Of a row, or a column, those that a thread holds; where several blocks do, one in each of them."""
+        vector = self.unroll_factor_inner_reduction if self.fastest_dim else 1
+        blocks = max(self.blocks_per_cluster, self.lparams.gdimy)
+        return vector * self.batches_per_block_inner_reduction * blocks
+
+    @property
+    def threads_step(self) -> int:
+        """What the threads that hold a row, or a column, are a multiple of: blocks are whole warps."""
+        return self.padded_threads if self.fastest_dim else max(1, WARP_SIZE // self.lparams.bdimx)
+
+    @property
+    def places_before(self) -> int:
+        """Places that the first vector of a row may have before the row."""
+        return self.unroll_factor_inner_reduction - 1 if self.shift_rows else 0
+
+    def for_length(self, length: int) -> ReductionParams:
+        name = "bdimx" if self.fastest_dim else "bdimy"
+        if not self.holds_batches or self.circular_stages or getattr(self.lparams, name) < 1:
+            return self
+        needed = threads_to_hold(length + self.places_before, self.elements_a_thread, self.threads_step)
+        return replace(self, lparams=replace(self.lparams, **{name: needed}))
 
     @property
     def _is_bound(self) -> bool:
