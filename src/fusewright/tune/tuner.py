@@ -192,7 +192,7 @@ class Tuner:
     ) -> ProblemSearch:
         planned = Planned(problem, self._load, self._options)
         described = planned.described()
-        space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params)
+        space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
         seeds = seeds_of(described, space, self._heuristics, given)
         return ProblemSearch(described, space, seeds, self._journal, effort, budget, self._runner.on_gpu)
 
