@@ -173,6 +173,7 @@ def test_a_policy_of_a_read_only_file_is_the_default_and_what_is_learned_goes_ov
 
 def test_what_was_best_for_near_sizes_is_a_seed():
     of = problem(512, 512)
+    assert of.facts is not None
     entry = replace(WRITTEN_ENTRY, hardware=of.hardware.name, facts=replace(of.facts, segment="another"))
     seeds = seeds_of(of, ParamsSpace(FORMULA, H200), [NearSizes([entry])])
     assert [each.params.lparams.bdimx for each in seeds.seeds] == [32]
