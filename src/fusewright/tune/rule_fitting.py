@@ -1,8 +1,8 @@
 """Fits rules to measurements: of each change the range of a feature in which it gains most, greedily.
 
-What a change does to each problem is looked up once. A range is then the interval of the problems, in the order
-of a feature, whose gains have the greatest sum (Kadane's algorithm, for all changes at a time). Problems that a
-change makes slow, or of which nobody knows, end an interval.
+What a change does to each problem is looked up once. A range is then the interval of the problems, in the
+order of a feature, whose gains have the greatest sum (Kadane's algorithm, for all changes at a time). Problems
+that a change makes slow, or of which nobody knows, end an interval.
 """
 
 from __future__ import annotations
