@@ -1,7 +1,7 @@
 """Fits rules to measurements: of each change the range of a feature in which it gains most, greedily.
 
 What a change does to each problem is looked up once. A range is then the interval of the problems, in the
-order of a feature, whose gains have the greatest sum (Kadane's algorithm, for all changes at a time). Problems
+order of a feature, whose gains have the greatest sum (Kadane's algorithm, for all changes at once). Problems
 that a change makes slow, or of which nobody knows, end an interval.
 """
 
