@@ -16,6 +16,7 @@ from fusewright.kernel.ir import (
     Bind,
     Combine,
     Compute,
+    Convert,
     Copy,
     Covering,
     For,
@@ -150,9 +151,9 @@ def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
 
 def run_copy(machine: Machine, stmt: Copy) -> None:
     dst, width = stmt.dst, stmt.width
-    if stmt.asynchronous:
-        machine.on_their_way.add(dst.buffer)
     reading = machine.active.narrow(machine.index(stmt.pred))
+    if stmt.asynchronous and reading is not None:
+        machine.start_copy(dst, width, reading)
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
     if reading is not None:
@@ -195,6 +196,13 @@ def run_window(machine: Machine, stmt: Window) -> None:
             src = Ref(stmt.src.buffer, stmt.src.index + first)
             filled = machine.filled(src, stmt.width, active)
             store(machine, stmt.dst, machine.load(src, stmt.width, active), filled, active)
+
+
+def run_convert(machine: Machine, stmt: Convert) -> None:
+    filled = machine.filled(stmt.src, stmt.width, machine.active)
+    values = machine.load(stmt.src, stmt.width, machine.active)
+    dtype = stmt.dst.buffer.dtype
+    store(machine, stmt.dst, [converted(value, dtype) for value in values], filled, machine.active)
 
 
 def run_scatter(machine: Machine, stmt: Scatter) -> None:

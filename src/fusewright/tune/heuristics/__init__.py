@@ -1,4 +1,4 @@
-"""The autotuner's own heuristics, one a file. Users add theirs with `register_autotuner_heuristic`."""
+"""The autotuner's own heuristics, one a file. Users add theirs to `default_heuristics()`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fusewright.tune.heuristics.broadcasts import Broadcasts
 from fusewright.tune.heuristics.built_in import BuiltIn
 from fusewright.tune.heuristics.few_columns import FewColumns
 from fusewright.tune.heuristics.held_columns import HeldColumns
+from fusewright.tune.heuristics.near_sizes import NearSizes
 from fusewright.tune.heuristics.odd_sizes import OddSizes
 from fusewright.tune.heuristics.persistent_rows import PersistentRows
 from fusewright.tune.heuristics.row_and_column_sums import RowAndColumnSums
@@ -21,6 +22,7 @@ __all__ = [
     "FewColumns",
     "HeldColumns",
     "OddSizes",
+    "NearSizes",
     "PersistentRows",
     "RowAndColumnSums",
     "RowGradients",
