@@ -14,8 +14,8 @@ from fusewright.tune.problem import Problem
 REGISTER_BYTES = 4
 # Bytes that a thread may spill: more is traffic of its own.
 MOST_SPILLED = 128
-# Copies of an access in a thread's code: of 1,100 recorded points of an H200 that had more, none was within 3%
-# of the best of its problem, and they took 1 to 20 s to compile.
+# Copies of an access in a thread's code: of 1,100 points that an H200 ran and that had more, none was within
+# 3% of the best of its problem, and they took 1 to 20 s to compile.
 MOST_COPIES = 32
 
 

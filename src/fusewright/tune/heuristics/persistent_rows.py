@@ -35,7 +35,7 @@ class PersistentRows(AutotunerHeuristic):
         return replace(formula, project_persistent_buffers=True)
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """As many threads as the row has vectors, in no whole warps: with as many vectors a thread, with twice
+        """As many threads as the row has vectors, in no whole warps: with as many vectors each, with twice
         and half as many, and with fewer rows a block.
         """
         exact = replace(params, pad_inner_reduction_to_warp=False)
