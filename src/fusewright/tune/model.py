@@ -23,8 +23,8 @@ def refusal(problem: Problem, params: Any) -> str:
     """Why a configuration is not worth compiling; "" where nothing is known against it.
 
     Vectors (`vector_widths` of the params) are at most one access; what a thread holds at once
-    (`elements_held`) has to fit into its registers; and code with many copies of an access (`copies`) compiles
-    for long and is not fast. The formula's own params are never refused.
+    (`elements_held`) has to fit into its registers; and code with many copies of an access (`copies`) takes
+    long to compile and is not fast. The formula's own params are never refused.
     """
     if params == problem.formula:
         return ""
