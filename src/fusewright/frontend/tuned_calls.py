@@ -196,6 +196,8 @@ class TuningSession:
     def tune(self, problems: Sequence[Problem], effort: Effort) -> list[Tuned]:
         """Tunes problems that share an effort, and has the policy know of them. See `Tuner.tune`."""
         distinct = list({problem.key: problem for problem in problems}.values())
+        if not distinct:
+            return []
         options = replace(Options.from_environment(), policy=None)
         if self._runner is None:
             self._runner = Runner(load, options, COMPILERS, torch.cuda.is_available(), keeps_code=True)

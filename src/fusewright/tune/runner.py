@@ -133,8 +133,6 @@ class Runner:
         """
         self._begin()
         self._sources = {source.problem.key: source for source in sources}
-        if self.on_gpu:
-            self._running.begin()
         end: float | None = None
         try:
             while True:
@@ -176,6 +174,8 @@ class Runner:
                 attempt = source.ask()
                 if attempt is not None:
                     self._making.submit(attempt)
+                    if self.on_gpu:
+                        self._running.begin()
                     break
             else:
                 return

@@ -270,11 +270,19 @@ class Running:
                     runners[problem.key] = Runner(problem, self.load, self.options, clock, turn)
             return runners[problem.key]
 
+        def done(job: Attempt | RaceOf) -> Ran | Race:
+            if isinstance(job, RaceOf):
+                return runner(job.problem).race(job.params)
+            return runner(job.problem).run(job)
+
         def run(job: Attempt | RaceOf) -> Ran | Race:
             try:
-                if isinstance(job, RaceOf):
-                    return runner(job.problem).race(job.params)
-                return runner(job.problem).run(job)
+                try:
+                    return done(job)
+                except torch.OutOfMemoryError:  # other problems' inputs may be what is too much
+                    runners.clear()
+                    torch.cuda.empty_cache()
+                return done(job)
             except ScheduleError as error:
                 return Ran(Status.REJECTED, detail=_line(error))
             except Exception as error:
