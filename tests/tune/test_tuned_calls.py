@@ -29,8 +29,8 @@ def timed(tmp_path, monkeypatch):
     here.install(monkeypatch)
     made = tuned_calls.Runner
 
-    def runner(load, options, compilers, on_gpu, keeps_code):
-        return made(load, options, 1, True, keeps_code)
+    def runner(load, options, compilers, on_gpu, keeps_code, device):
+        return made(load, options, 1, True, keeps_code, device)
 
     monkeypatch.setattr(tuned_calls, "Runner", runner)
     monkeypatch.setattr(ACTIVE, "learned", None)

@@ -126,8 +126,7 @@ class Race:
 
 
 def _mode(path: Path) -> str:
-    """How sqlite opens a journal for reading: where a process was killed in the middle of a row, the file has
-    to be brought back to what it was before. The same goes for a log beside it."""
+    """How sqlite opens a journal for reading: what a killed process left beside it is worked in first."""
     left = any(path.with_name(path.name + suffix).exists() for suffix in ("-journal", "-wal"))
     return "rw" if left and os.access(path, os.W_OK) else "ro"
 
@@ -176,8 +175,10 @@ class Journal:
                 db.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _write_ahead(self) -> None:
-        """Rows go to a log beside the file, which survives a process that is killed, and nothing waits for the
-        disk. Where the file system has none of what that takes, rows go to the file, and wait for it."""
+        """Has rows go to a log beside the file, which outlives a killed process, so that none waits for the disk.
+
+        Where the file system cannot do that they go to the file, and wait.
+        """
         with suppress(sqlite3.Error):  # another process is writing
             self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")

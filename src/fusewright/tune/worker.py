@@ -248,18 +248,20 @@ class Runner:
 class Running:
     """Set up in the processes that run kernels: one uses the GPU at a time, the others prepare what is next.
 
-    turns: the file by which they take turns.
+    turns: a folder of files by which they take turns, one for each GPU. device: the number of theirs.
     """
 
     load: Load
     options: Options
-    turns: Path | None = None
+    turns: Path
+    device: int = 0
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         torch.set_num_threads(1)
-        turn = Turn(self.turns)
+        torch.cuda.set_device(self.device)
+        turn = Turn(self.turns / f"turns-{torch.cuda.get_device_properties(self.device).uuid}")
         with turn.taken(untimed):
-            clock = Clock(torch.device("cuda", torch.cuda.current_device()))
+            clock = Clock(torch.device("cuda", self.device))
         runners: dict[str, Runner] = {}
 
         def runner(problem: Problem) -> Runner:
