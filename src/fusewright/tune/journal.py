@@ -175,7 +175,7 @@ class Journal:
                 db.execute(f"PRAGMA user_version = {SCHEMA}")
 
     def _write_ahead(self) -> None:
-        """Has rows go to a log beside the file, which outlives a killed process, so that none waits for the disk.
+        """Has rows go to a log beside the file, which outlives a killed process: none waits for the disk.
 
         Where the file system cannot do that they go to the file, and wait.
         """
