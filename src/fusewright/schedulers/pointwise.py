@@ -59,6 +59,7 @@ from fusewright.schedulers.pointwise_space import (
 )
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -185,6 +186,18 @@ class _Planner:
         return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
 
     @cached_property
+    def _flat(self) -> ShiftedRows | None:
+        """The vectors through all dimensions as through one row of the reference, whatever their sizes."""
+        reference = self.space.reference
+        inner = _innermost(reference)
+        if reference.is_placed or inner is None:
+            return None
+        stores = [access for access in self._concrete if access.tensor is reference]
+        aligned = stores[0] if stores else None
+        flat = ShiftedRows(self.fusion, reference.shape, inner, self._concrete, aligned, as_one=True)
+        return flat if flat.are_all else None
+
+    @cached_property
     def _loads(self) -> list[Sequence[bool]]:
         """For each load, along which of the dimensions it has all of their points."""
         reads = (access.concrete for access in self._accesses if self.fusion.is_input(access.tensor))
@@ -213,6 +226,10 @@ class _Planner:
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
         vectors, dim = self._vector(break_point, facts)
+        flat = self._flat.vectors(facts) if self._flat is not None and not break_point else None
+        shifted = flat is not None and flat.cost < vectors.cost and is_narrow(vectors.width, flat)
+        if flat is not None and shifted:
+            vectors, dim = flat, -1
         width = vectors.width
         unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
@@ -227,8 +244,10 @@ class _Planner:
             assumed_sizes=assumed,
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
+            shift_rows=shifted,
             lparams=_LAUNCH,
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
+            + ("; the last of them in part" if shifted else "")
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
