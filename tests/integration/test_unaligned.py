@@ -66,11 +66,6 @@ PIECES: dict[str, tuple[Define, Callable[[], list[torch.Tensor]], Callable[..., 
         lambda: [torch.randn(3, LONG).to(BF)],
         lambda x: torch.nn.functional.pad(x, (1, 3, 0, 1)),
     ),
-    "join": (
-        lambda fd, t: fd.ops.cat(t, 1),
-        lambda: [torch.randn(3, LONG).to(BF), torch.randn(3, LONG + 11).to(BF)[:, 3:]],
-        lambda x, y: torch.cat([x, y], 1),
-    ),
     "repeat": (
         lambda fd, t: fd.ops.repeat(t[0], [2, 2]),
         lambda: [torch.randn(3, LONG).to(torch.half)],

@@ -8,8 +8,8 @@ from fusewright.lower.straight_runs import straightened
 from fusewright.sym import evaluate, floordiv, lt, mod, symbol
 
 WIDTH = 4
-I, LANE, N = symbol("i", lo=0), symbol("lane", lo=0, hi=WIDTH - 1), symbol("n", lo=1)
-AT = I + LANE
+FIRST, LANE, N = symbol("i", lo=0), symbol("lane", lo=0, hi=WIDTH - 1), symbol("n", lo=1)
+AT = FIRST + LANE
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,18 @@ def test_whole_vectors_go_up_by_one(index):
     wholes = 0
     for n in (1, 3, 4, 5, 11):
         for i in range(40):
-            if not evaluate(found.whole, {I: i, N: n}):
+            if not evaluate(found.whole, {FIRST: i, N: n}):
                 continue
             wholes += 1
             for lane in range(WIDTH):
-                at = {I: i, N: n, LANE: lane}
+                at = {FIRST: i, N: n, LANE: lane}
                 assert evaluate(straight, at) == evaluate(index, at)
                 assert evaluate(condition, at) == evaluate(pred, at)
     assert wholes > 10
 
 
 def test_what_goes_up_by_more_stays_as_it_is():
-    index = mod(LANE * 2 + I, N)
+    index = mod(LANE * 2 + FIRST, N)
     found = straightened([index], LANE, WIDTH)
     assert found.expressions == (index,)
     assert evaluate(found.whole, {}) == 1

@@ -246,9 +246,7 @@ def _vector_items(
         return [_item(ctx, node, order, loops[:-1], work.statements([*named, each]))]
     move = Move(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
     if straight is not None:
-        move = replace(
-            move, pred=straight.expressions[1], whole=straight.whole, scattered=(src, work.pred)
-        )
+        move = replace(move, pred=straight.expressions[1], whole=straight.whole, scattered=(src, work.pred))
     if not out.unaligned:
         _check_aligned(node, move)
     if dst.buffer.space is not k.Space.LOCAL:

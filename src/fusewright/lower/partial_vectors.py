@@ -61,7 +61,7 @@ class Move:
         dst, src: the references of the first lane; the others stand side by side from there on.
         pred: under which an element of lane `lane` is moved.
         whole: that the vector is in one piece in memory: `src` and `pred` are those of such a vector.
-        scattered: the reference of lane `lane` in any vector, and the predicate there; None: as of a whole one.
+        scattered: of a vector that may not be whole, the reference of lane `lane`, and the predicate there.
         fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
     """
 

@@ -99,7 +99,8 @@ def inline(
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
     So the loads of a whole unrolled stretch are in flight together, and with them those of vectors that start
-    at any element, which take two each. `columns`: reductions of columns that loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results of
+    at any element, which take two each. `columns`: reductions of columns that loads feed as well. `placed`:
+    tensors that are inlined already. `side_by_side`: the partial results of
     that stretch are made before one collective combines them all.
     """
     lead = partials[0]
