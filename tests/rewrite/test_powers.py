@@ -1,4 +1,4 @@
-"""Powers by small constants are products, and right."""
+"""Powers by small constants are products or roots, and right."""
 
 from __future__ import annotations
 
@@ -25,10 +25,22 @@ def test_small_powers_are_products(exponent: float, products: int, target: torch
     assert fd.last_scheduled_fusion_ir().count("\n   * ") == products
 
 
+@pytest.mark.parametrize("exponent", [0.5, -0.5, -1, 1.0])
+def test_roots_and_the_first_power_are_no_pow(exponent: float, target: torch.device) -> None:
+    x = torch.rand(4, 64, device=target) + 0.5
+    with FusionDefinition() as fd:
+        given = fd.from_pytorch(x)
+        fd.add_output(fd.ops.pow(given, exponent))
+        fd.add_output(fd.ops.pow(given + 1.0, exponent) * 2.0)
+    for found, base, scale in zip(fd.execute([x]), (x, x + 1), (1, 2)):
+        torch.testing.assert_close(found, scale * base**exponent)
+    assert "pow(" not in fd.last_cuda_code()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32, torch.bool, torch.complex64])
 def test_products_are_right_in_other_types(dtype: torch.dtype, target: torch.device) -> None:
     x = torch.randn(4, 64, device=target).mul(5).to(dtype)
-    for exponent in (2, 3):
+    for exponent in (1, 2, 3):
         out = definition(dtype, exponent).execute([x])[0]
         # Reduced floats compute in Float, which is their result's type.
         torch.testing.assert_close(out, x.to(out.dtype) ** exponent)

@@ -16,6 +16,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import described
 from fusewright.cuda.nvrtc import Resources
 from fusewright.ir import Fusion
+from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.rewrite import canonicalize
@@ -79,15 +80,23 @@ def params_of(
     )
 
 
+def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
+    """Whether the rows' loop reads the weights, which are input 4, from shared memory alone."""
+    loops = [stmt for stmt in k.walk(body) if isinstance(stmt, k.For) and not stmt.unroll]
+    reads = [ref.buffer for loop in loops for stmt in k.walk(loop.body) for ref in access.read_refs(stmt)]
+    return not any(buffer.space is k.Space.GLOBAL and buffer.name == "T4" for buffer in reads)
+
+
 @pytest.mark.parametrize(
     "shape, params",
     [
         ((11, 120), params_of(1, 4, 3, 1, 2)),
         ((7, 300), params_of(2, 4, 3, 2, 1, project_persistent_buffers=True, prefetch_rows=True)),
         ((9, 201), params_of(2, 1, 2, -1, 4, prefetch_rows=True)),
-        ((3, 5, 264), params_of(1, 4, 70, 3, 1)),
+        ((3, 5, 264), params_of(1, 4, 70, 3, 1, columns_in_shared_memory=True)),
+        ((11, 200), params_of(1, 4, 2, 2, 2, columns_in_shared_memory=True, columns_a_thread=2)),
     ],
-    ids=["rows at a time", "ahead", "odd", "more blocks than rows"],
+    ids=["rows at a time", "ahead", "odd", "more blocks than rows", "weights in shared memory"],
 )
 def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
     """One kernel, in which blocks wait for each other once."""
@@ -99,6 +108,7 @@ def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -
         torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
     kernel = lowered(schedule).kernel
     assert sum(isinstance(stmt, k.GridBarrier) for stmt in k.walk(kernel.body)) == 1
+    assert _reads_weights_once(kernel.body) == params.columns_in_shared_memory
     again = lowered(replay(fusion, schedule.trace()))
     assert kernel_text(again.kernel) == kernel_text(kernel)
 

@@ -42,6 +42,7 @@ from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import ProxyFence as ProxyFence
 from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
@@ -212,6 +213,17 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Convert:
+    """dst[index + k] = src[index + k], as dst's type, for k < width, both in registers: from Float to one of
+    `PACKED_TYPES`, of which the GPU makes two at a time.
+    """
+
+    dst: Ref
+    src: Ref
+    width: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Scatter:
     """Changes elements in global memory that other threads may change in the same way meanwhile.
 
@@ -262,7 +274,8 @@ class Combine:
     """dst = combine(dst, src) within a thread, one Ref a state of `op`.
 
     `src` holds one operand a state, or a single input value that `op` lifts to its states. With width > 1 it
-    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run. Where `pred`
+    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run: of the type
+    that `op` reduces, or one of `PACKED_OPERANDS` in place of Float. Where `pred`
     is 0, dst stays as it is, and a source in memory is not touched.
     """
 
@@ -300,9 +313,8 @@ class ClusterReduce:
     """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
 
     All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
-    each warp of each block of the cluster, or for each thread of them where the threads that differ in `axes`
-    are no whole warps. The other blocks store to it. It may serve several cluster reductions in turn, and
-    nothing else.
+    each sender (`exchange.senders`) of each block of the cluster. The other blocks store to it. It may serve
+    several cluster reductions in turn, and nothing else.
     """
 
     op: ReductionOp
@@ -402,6 +414,7 @@ Stmt = (
     | Bind
     | Copy
     | Window
+    | Convert
     | Scatter
     | Compute
     | Init
@@ -416,12 +429,17 @@ Stmt = (
     | InitMbarriers
     | BulkCopy
     | Arrive
+    | ProxyFence
     | Wait
     | WaitForCopies
     | Roles
     | Role
 )
 
+#: What a `Combine` takes runs of as they are, where the result is one of them.
+PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
+#: What `Convert` makes.
+PACKED_TYPES = frozenset({DataType.Float8_e4m3fn})
 #: The classes of statements that have a body.
 NESTING = (For, If, Bind, Roles, Role)
 

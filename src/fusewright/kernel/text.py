@@ -35,6 +35,7 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     Combine,
     Compute,
+    Convert,
     Copy,
     For,
     GridBarrier,
@@ -61,7 +62,16 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
-from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait, WaitForCopies
+from fusewright.kernel.waits import (
+    Arrive,
+    BulkCopy,
+    InitMbarriers,
+    ProxyFence,
+    Role,
+    Roles,
+    Wait,
+    WaitForCopies,
+)
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -219,6 +229,11 @@ def _window(stmt: Window) -> str:
     return f"{dst} = {src} from {to_text(stmt.offset)} on"
 
 
+def _convert(stmt: Convert) -> str:
+    dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
+    return f"{dst} = {stmt.dst.buffer.dtype.name}({src})"
+
+
 def _scatter(stmt: Scatter) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
@@ -303,6 +318,10 @@ def _arrive(stmt: Arrive) -> str:
     return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
 
 
+def _proxy_fence(stmt: ProxyFence) -> str:
+    return "fence for copies"
+
+
 def _wait_for_copies(stmt: WaitForCopies) -> str:
     return "wait for copies"
 
@@ -331,6 +350,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Bind: _bind,
     Copy: _copy,
     Window: _window,
+    Convert: _convert,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,
@@ -345,6 +365,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     InitMbarriers: _init_mbarriers,
     BulkCopy: _bulk_copy,
     Arrive: _arrive,
+    ProxyFence: _proxy_fence,
     Wait: _wait,
     WaitForCopies: _wait_for_copies,
     Roles: _roles,

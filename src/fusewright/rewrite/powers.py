@@ -1,25 +1,32 @@
-"""Powers by small constants as products: `pow` in general takes tens of instructions."""
+"""Powers by small constants as products or roots: `pow` in general takes a hundred instructions."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise
+from fusewright.ir.node import Copy, Node, Pointwise
 from fusewright.ir.value import Scalar, TensorView
 from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
+
+# Exponents that have a row of their own.
+ROWS = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
 def expand_powers(fusion: Fusion) -> Fusion:
-    """x**2 becomes x*x, and x**3 becomes x*x*x, as torch computes them.
+    """x**1 becomes x, x**2 becomes x*x, x**3 x*x*x and x**0.5 a root, as torch computes them.
 
     A cube of a type that each step would round to is left as it is.
     """
+    outputs = set(fusion.output_tensors())
     for node in list(fusion.nodes):
         if isinstance(node, Pointwise) and node.op is ELEMENTWISE["pow"]:
-            _expand(fusion, node)
+            _expand(fusion, node, outputs)
     return fusion
 
 
-def _expand(fusion: Fusion, node: Pointwise) -> None:
+def _expand(fusion: Fusion, node: Pointwise, outputs: Collection[TensorView]) -> None:
     base, exponent = node.inputs
     out = node.output
     if not isinstance(exponent, Scalar) or not isinstance(exponent.value, (int, float)):
@@ -29,7 +36,15 @@ def _expand(fusion: Fusion, node: Pointwise) -> None:
     value = exponent.value
     if out.dtype.is_bool:
         return
-    if value == 2:
+    if value == 1:
+        reads_base = not is_in_memory_of_its_own(out, outputs) and shape_of(out) == shape_of(base)
+        if reads_base and read_instead(fusion, out, base):
+            fusion.remove_node(node)
+        else:
+            _replace(fusion, node, Copy(base, out))
+    elif value in ROWS and out.dtype.is_floating:
+        _replace(fusion, node, Pointwise(ELEMENTWISE[ROWS[value]], (base,), out))
+    elif value == 2:
         _replace(fusion, node, Pointwise(ELEMENTWISE["mul"], (base, base), out))
     elif value == 3 and not out.dtype.is_reduced_float:
         square = fusion.new_tensor([fusion.copy_axis(axis) for axis in base.shape], out.dtype)

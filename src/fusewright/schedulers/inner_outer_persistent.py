@@ -183,6 +183,9 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
         targets = {*partials, *(each.partial for each in sums)}
         rings = [_through_ring(schedule, load, targets, params) for load in streamed]
+        held = []
+        if params.columns_in_shared_memory:
+            held = [_hold_columns(schedule, source, space, width) for source in space.column_inputs]
         for each in sums:
             each.store(schedule, width)
         reduced = {state for each in sums for state in _siblings(each.total)}
@@ -193,10 +196,13 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
             following = [tensor for tensor in following if tensor is not end]
             schedule.transform_like(end, selected=following)
             schedule.parallelize_like(end, selected=following)
-            for read in each.reads if params.columns_a_thread > 1 else ():
-                schedule.parallelize(read, -1, ParallelType.vectorize)
+            if params.columns_a_thread > 1:
+                for tensor in _siblings(each.total):  # one exchange for all of them
+                    schedule.parallelize(tensor, -1, ParallelType.unroll)
+                for read in each.reads:
+                    schedule.parallelize(read, -1, ParallelType.vectorize)
             schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=each.reads)
-        placed = [read for each in sums for read in each.reads]
+        placed = [*held, *(read for each in sums for read in each.reads)]
         if rings:
             schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=rings)
             placed += rings
@@ -232,6 +238,22 @@ def _through_ring(
     schedule.set_memory_type(ring, MemoryType.shared)
     schedule.circular_buffer(ring, params.circular_stages)
     return ring
+
+
+def _hold_columns(
+    schedule: Schedule, source: TensorView, space: InnerOuterPersistentSpace, width: int
+) -> TensorView:
+    """Has an input that is the same for all rows read from shared memory. Returns what blocks copy it to."""
+    loads = find_loads(schedule.fusion)
+    uses = [use.output for use in source.uses if use.output in loads and use.output not in space.of_columns]
+    held = schedule.cache_after(source, cached_uses=uses)
+    # [R threads y, R threads x, R batches, R vector]
+    schedule.parallelize(held, 0, ParallelType.block_y)
+    schedule.parallelize(held, 1, ParallelType.block_x)
+    vectorize_ports(schedule, Ports((held,), ()), width)
+    schedule.set_memory_type(held, MemoryType.shared)
+    schedule.store_along(held, [2, 0, 1, 3])
+    return held
 
 
 def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
@@ -334,9 +356,6 @@ class _Exchange:
         of_thread = schedule.rfactor(total, [_LAST_STEPS, _LAST_STEPS + 1])
         for position, kind in _LAST_BINDINGS.items():
             schedule.parallelize(of_thread, position, kind)
-        if params.columns_a_thread > 1:
-            for tensor in _siblings(total):
-                schedule.parallelize(tensor, -1, ParallelType.unroll)
         return of_thread
 
 

@@ -40,6 +40,17 @@ class InnerOuterPersistentSpace:
     column_reductions: tuple[TensorView, ...]
     of_columns: frozenset[TensorView]
 
+    @property
+    def column_inputs(self) -> tuple[TensorView, ...]:
+        """The inputs that rows are computed with and that have one element for each column."""
+        columns = {axis for axis in self.rows.reduction if not axis.is_broadcast}
+        fits: dict[TensorView, bool] = {}
+        for access in self.rows.loads:
+            if access.node is not None and access.node.output not in self.of_columns:
+                own = not access.by_index and access.concrete == columns
+                fits[access.tensor] = own and fits.get(access.tensor, True)
+        return tuple(tensor for tensor, fit in fits.items() if fit)
+
 
 @kept
 def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | str:

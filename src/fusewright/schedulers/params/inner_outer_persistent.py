@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch, threads_to_hold
 from fusewright.schedulers.params.legal import counts, each
 
 # Threads x of a row: a warp or a part of it.
@@ -26,6 +26,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
     circular_stages: rows are copied ahead into shared memory, which has room for so many; 0: they are loaded
     into registers.
+    columns_in_shared_memory: what is the same for all rows is copied there once, and not loaded for each row.
     columns_a_thread: those whose sums a thread finishes at a time.
     assumed_reduction_sizes: as of ReductionParams.
     """
@@ -42,6 +43,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     project_persistent_buffers: bool = False
     prefetch_rows: bool = False
     columns_a_thread: int = choice(1, WIDTHS)
+    columns_in_shared_memory: bool = False
     circular_stages: int = choice(0, counts(0, tried=(0,)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
@@ -49,6 +51,12 @@ class InnerOuterPersistentParams(HeuristicParams):
     def elements_a_warp(self) -> int:
         """Of a row, those that the threads x hold."""
         return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
+
+    def for_length(self, length: int) -> InnerOuterPersistentParams:
+        if self.lparams.bdimy < 1:
+            return self
+        needed = threads_to_hold(length, self.elements_a_warp, 1)
+        return replace(self, lparams=replace(self.lparams, bdimy=needed))
 
     @property
     def vector_widths(self) -> tuple[int, ...]:
