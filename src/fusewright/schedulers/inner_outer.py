@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
@@ -84,6 +85,7 @@ class InnerOuterScheduler(BuiltInScheduler):
 
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
         original = accepted(self, inner_outer_space(schedule.fusion))
+        _assume_sizes(schedule, original, params)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, inner_outer_space(schedule.fusion))
         _cut(schedule, space, params)
@@ -113,9 +115,21 @@ class InnerOuterScheduler(BuiltInScheduler):
         vectorize_ports(schedule, Ports(loads, stores), params.vectorization_factor)
         if loads:
             schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=loads)
+            for load in loads if params.prefetch_rows else ():
+                schedule.prefetch(load)
         if early:
             schedule.inline_at(lead, _UNROLL, best_effort=True, selected=_all_outputs(early))
         inline_rest(schedule, {*loads, *_all_outputs(early)})
+
+
+def _assume_sizes(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
+    """The sizes that the params assume. ParamsError where the kernel cannot assume as many."""
+    axes = (*space.rows, *space.columns)
+    if len(params.assumed_sizes) not in (0, len(axes)):
+        expected = f"() or ({', '.join(str(axis.extent) for axis in axes)})"
+        raise ParamsError(path="assumed_sizes", expected=expected, given=params.assumed_sizes)
+    for axis, size in zip(axes, params.assumed_sizes):
+        schedule.assume(space.reference, space.reference.logical.index(axis), size, size)
 
 
 def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:

@@ -9,7 +9,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
-from fusewright.schedulers.params.legal import counts
+from fusewright.schedulers.params.legal import counts, each
 
 # Rows whose results a block holds in shared memory, of the widest states there are.
 MAX_ROWS_PER_BLOCK = 4096
@@ -31,7 +31,9 @@ class InnerOuterParams(HeuristicParams):
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
     streams_inputs: bool = choice(False)
+    prefetch_rows: bool = False
     rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
+    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property
     def rows_per_thread(self) -> int:
