@@ -21,7 +21,9 @@ from fusewright.sym import ZERO, const
 
 # Reductions that share an exchange, at most: each takes registers and room in the workspace.
 MAX_JOINED = 4
-_ORDERS = (k.Barrier, k.GridBarrier, k.GridReduce, k.BlockScan, k.Alloc)
+
+# What a reduction may come after as well as before, if it needs no result of it and no other thread sees it.
+_PRIVATE = (k.Copy, k.Window, k.Compute, k.Init, k.Combine, k.For, k.If, k.Let, k.LetValue, k.LetMisalignment)
 
 
 def join_reductions(kernel: k.Kernel) -> k.Kernel:
@@ -32,12 +34,9 @@ def join_reductions(kernel: k.Kernel) -> k.Kernel:
     if body is kernel.body:
         return kernel
     used = {buffer for stmt in k.walk(body) for buffer in access.scratch_buffers(stmt)}
-    kept = [stmt for stmt in body if not (_declares_workspace(stmt, joiner.left) and stmt.buffer not in used)]  # type: ignore[union-attr]
+    idle = joiner.left - used
+    kept = [stmt for stmt in body if not (isinstance(stmt, k.Alloc) and stmt.buffer in idle)]
     return k.with_body(kernel, (*map(k.Alloc, joiner.made), *kept))
-
-
-def _declares_workspace(stmt: k.Stmt, left: set[k.Buffer]) -> bool:
-    return isinstance(stmt, k.Alloc) and stmt.buffer in left
 
 
 def _may_join(stmt: k.Stmt) -> bool:
@@ -65,22 +64,19 @@ class _Joiner:
     def __init__(self) -> None:
         self.made: list[k.Buffer] = []
         self.left: set[k.Buffer] = set()
-        self._by_kind: dict[tuple[k.Buffer, int], k.Buffer] = {}
+        self._rooms: dict[tuple[k.Buffer, int], k.Buffer] = {}
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         result: list[k.Stmt] = []
         pending: list[_Pending] = []
         for stmt in body:
             stmt = k.with_children(stmt, self.body)
-            if _may_join(stmt):
-                assert isinstance(stmt, k.BlockReduce)
-                if pending and (len(pending) == MAX_JOINED or not _are_alike(pending[0].stmt, stmt)):
-                    self._flush(pending, result)
-                elif any(_needs(stmt, each.stmt) for each in pending):
+            if isinstance(stmt, k.BlockReduce) and _may_join(stmt):
+                if pending and not _joins(stmt, pending):
                     self._flush(pending, result)
                 pending.append(_Pending(stmt, len(result)))
                 continue
-            if pending and (_orders(stmt) or any(_needs(stmt, each.stmt) for each in pending)):
+            if pending and not _may_precede(stmt, pending):
                 self._flush(pending, result)
             result.append(stmt)
         self._flush(pending, result)
@@ -96,27 +92,28 @@ class _Joiner:
     def _joined(self, reductions: Sequence[k.BlockReduce]) -> list[k.Stmt]:
         """One reduction of all their values side by side, with the statements that bring them there and away."""
         first, count = reductions[0], len(reductions)
-        given = [self._register(ref, "given", count) for ref in first.dst]
-        found = [self._register(ref, "found", count) for ref in first.dst]
-        into = tuple(k.Ref(buffer, ZERO) for buffer in found)
+        given = [self._registers(ref, "given", count) for ref in first.dst]
+        found = [self._registers(ref, "found", count) for ref in first.dst]
         body: list[k.Stmt] = []
         for i, each in enumerate(reductions):
             body += [k.Copy(k.Ref(buffer, const(i)), src) for buffer, src in zip(given, each.src)]
-        body.append(k.Init(first.op, into, count))
-        self.left.update(buffer for each in reductions for buffer in each.workspace if buffer is not None)
+        into = tuple(k.Ref(buffer, ZERO) for buffer in found)
+        self.left.update(buffer for buffer in first.workspace if buffer is not None)
         joined = dataclasses.replace(
             first,
             dst=into,
             src=tuple(k.Ref(buffer, ZERO) for buffer in given),
-            workspace=tuple(self._room(buffer, count) for buffer in first.workspace),
+            workspace=tuple(
+                None if buffer is None else self._room(buffer, count) for buffer in first.workspace
+            ),
             width=count,
         )
-        body.append(joined)
+        body += [k.Init(first.op, into, count), joined]
         for i, each in enumerate(reductions):
             body.append(k.Combine(each.op, each.dst, tuple(k.Ref(buffer, const(i)) for buffer in found)))
         return body
 
-    def _register(self, ref: k.Ref, what: str, count: int) -> k.Buffer:
+    def _registers(self, ref: k.Ref, what: str, count: int) -> k.Buffer:
         name = f"{ref.buffer.name}_{what}{len(self.made)}"
         self.made.append(k.Buffer(name, ref.buffer.dtype, k.Space.LOCAL, const(count)))
         return self.made[-1]
@@ -124,16 +121,35 @@ class _Joiner:
     def _room(self, workspace: k.Buffer, count: int) -> k.Buffer:
         """A workspace for `count` times as many values; the same for all reductions that had the same."""
         key = workspace, count
-        if key not in self._by_kind:
+        if key not in self._rooms:
             name, size = f"{workspace.name}_of{count}", workspace.size * count
-            self._by_kind[key] = dataclasses.replace(workspace, name=name, size=size)
-            self.made.append(self._by_kind[key])
-        return self._by_kind[key]
+            self._rooms[key] = dataclasses.replace(workspace, name=name, size=size)
+            self.made.append(self._rooms[key])
+        return self._rooms[key]
 
 
-def _are_alike(a: k.BlockReduce, b: k.BlockReduce) -> bool:
-    same_types = [ref.buffer.dtype for ref in a.dst] == [ref.buffer.dtype for ref in b.dst]
-    return a.op is b.op and a.axes == b.axes and a.pred is b.pred and a.workspace == b.workspace and same_types
+def _joins(stmt: k.BlockReduce, pending: Sequence[_Pending]) -> bool:
+    """Whether a reduction can be one with those that wait, which are alike."""
+    first = pending[0].stmt
+    types = [ref.buffer.dtype for ref in stmt.dst]
+    return (
+        len(pending) < MAX_JOINED
+        and stmt.op is first.op
+        and stmt.axes == first.axes
+        and stmt.pred is first.pred
+        and stmt.workspace == first.workspace
+        and types == [ref.buffer.dtype for ref in first.dst]
+        and not any(_needs(stmt, each.stmt) for each in pending)
+    )
+
+
+def _may_precede(stmt: k.Stmt, pending: Sequence[_Pending]) -> bool:
+    """Whether a statement that follows the reductions may as well come before them."""
+    return not any(_needs(stmt, each.stmt) for each in pending) and all(
+        isinstance(inner, _PRIVATE)
+        and not any(buffer.space is k.Space.SHARED for buffer in access.written_buffers(inner))
+        for inner in k.walk((stmt,))
+    )
 
 
 def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
@@ -145,12 +161,3 @@ def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
         if not results.isdisjoint((*access.read_buffers(inner), *written)) or not sources.isdisjoint(written):
             return True
     return False
-
-
-def _orders(stmt: k.Stmt) -> bool:
-    """Whether it synchronises threads, or stores where others may read."""
-    return any(
-        isinstance(inner, (*_ORDERS, k.BlockReduce))
-        or any(buffer.space is k.Space.SHARED for buffer in access.written_buffers(inner))
-        for inner in k.walk((stmt,))
-    )
