@@ -2351,7 +2351,9 @@ class EditableInnerOuterParams:
     vectorization_factor: int
     unroll_factor: int
     streams_inputs: bool
+    prefetch_rows: bool
     rows_per_block: int
+    assumed_sizes: tuple[int, ...]
     @property
     def columns_per_block(self) -> int: ...
     @property

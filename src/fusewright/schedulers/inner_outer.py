@@ -35,6 +35,7 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.sym import as_int
 
 # Threads of a block: eight warps, of which an SM holds enough blocks to be full.
 BLOCK = 256
@@ -241,9 +242,19 @@ class _Planner:
         stores = any(self.space.is_full(access) for access in self.space.stores)
         if not stores and self._cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
+        if self._are_stable(facts):
+            axes = (*self.space.rows, *self.space.columns)
+            sizes = tuple(facts.value(axis.extent) for axis in axes)
+            params = replace(params, assumed_sizes=sizes, reason=f"{params.reason}; for these sizes only")
         blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
+
+    def _are_stable(self, facts: Facts) -> bool:
+        """Whether to take the sizes as constants: half of a loop's instructions are guards and addresses else."""
+        extents = [axis.extent for axis in (*self.space.rows, *self.space.columns)]
+        unknown = {size for size in extents if as_int(size) is None}
+        return bool(unknown) and facts.stable.issuperset(unknown) and all(map(facts.value, extents))
 
     def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
         vectors = max(1, ceil_div(columns, width))

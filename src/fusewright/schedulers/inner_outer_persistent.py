@@ -441,6 +441,11 @@ class _Planner:
         return sum(out.dtype.size for node in nodes if node is not None for out in node.outputs)
 
     @cached_property
+    def _column_bytes(self) -> int:
+        """Of an element of each input that is the same for all rows."""
+        return sum(tensor.dtype.size for tensor in self.space.column_inputs)
+
+    @cached_property
     def _loaded_bytes(self) -> int:
         """Of all loads of an element of a row."""
         rows = self.space.rows

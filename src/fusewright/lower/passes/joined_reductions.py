@@ -90,7 +90,7 @@ class _Joiner:
         pending.clear()
 
     def _joined(self, reductions: Sequence[k.BlockReduce]) -> list[k.Stmt]:
-        """One reduction of all their values side by side, with the statements that bring them there and away."""
+        """One reduction of all their values side by side, and what brings these there and away."""
         first, count = reductions[0], len(reductions)
         given = [self._registers(ref, "given", count) for ref in first.dst]
         found = [self._registers(ref, "found", count) for ref in first.dst]
@@ -153,7 +153,7 @@ def _may_precede(stmt: k.Stmt, pending: Sequence[_Pending]) -> bool:
 
 
 def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
-    """Whether a statement has to come after a reduction: it touches the result, or changes what is reduced."""
+    """Whether a statement has to come after a reduction: it touches the result, or what is reduced."""
     results = {ref.buffer for ref in reduction.dst}
     sources = {src.buffer for src in reduction.src if isinstance(src, k.Ref)}
     for inner in k.walk((stmt,)):
