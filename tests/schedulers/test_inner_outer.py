@@ -160,12 +160,14 @@ def test_sizes_as_constants(prefetch: bool) -> None:
     params, _ = p.propose(InnerOuterScheduler(), fusion, stable)
     assert params.assumed_sizes == (64, 512)
     schedule = Schedule(fusion)
-    apply(InnerOuterScheduler(), schedule, dataclasses.replace(params, prefetch_rows=prefetch), p.H200)
+    params = dataclasses.replace(params, rows_per_block=32, unroll_factor=2, prefetch_rows=prefetch)
+    apply(InnerOuterScheduler(), schedule, params, p.H200)
     for out, dim in zip(run(schedule, [x]), (1, 0)):
         assert_close(out, x.double().sum(dim), 512)
     body = lowered(schedule).kernel.body
     guards = [stmt for stmt in k.walk(body) if isinstance(stmt, k.Copy) and stmt.pred is not k.TRUE]
     assert bool(guards) == prefetch  # but for the rows after the last
-    with pytest.raises(ParamsError, match="assumed_sizes"):
-        wrong = dataclasses.replace(params, assumed_sizes=(64,))
-        apply(InnerOuterScheduler(), Schedule(fusion), wrong, p.H200)
+    for field, wrong in (("assumed_sizes", (64,)), ("rows_per_block", 16)):
+        changed = dataclasses.replace(params, prefetch_rows=True, **{field: wrong})
+        with pytest.raises(ParamsError, match="assumed_sizes|prefetch_rows"):
+            apply(InnerOuterScheduler(), Schedule(fusion), changed, p.H200)

@@ -251,7 +251,7 @@ class _Planner:
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
 
     def _are_stable(self, facts: Facts) -> bool:
-        """Whether to take the sizes as constants: half of a loop's instructions are guards and addresses else."""
+        """Whether to take the sizes as constants: else half of the instructions are guards and addresses."""
         extents = [axis.extent for axis in (*self.space.rows, *self.space.columns)]
         unknown = {size for size in extents if as_int(size) is None}
         return bool(unknown) and facts.stable.issuperset(unknown) and all(map(facts.value, extents))

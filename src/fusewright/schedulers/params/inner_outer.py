@@ -63,3 +63,7 @@ class InnerOuterParams(HeuristicParams):
                 expected=f"a multiple of lparams.bdimy * unroll_factor ({step})",
                 given=self.rows_per_block,
             )
+        if self.prefetch_rows and self.rows_per_block == step:
+            raise ParamsError(
+                path="prefetch_rows", expected=f"False where rows_per_block is {step}", given=True
+            )
