@@ -169,5 +169,5 @@ def test_sizes_as_constants(prefetch: bool) -> None:
     assert bool(guards) == prefetch  # but for the rows after the last
     for field, wrong in (("assumed_sizes", (64,)), ("rows_per_block", 16)):
         changed = dataclasses.replace(params, prefetch_rows=True, **{field: wrong})
-        with pytest.raises(ParamsError, match="assumed_sizes|prefetch_rows"):
+        with pytest.raises(ParamsError, match=r"assumed_sizes|prefetch_rows"):
             apply(InnerOuterScheduler(), Schedule(fusion), changed, p.H200)

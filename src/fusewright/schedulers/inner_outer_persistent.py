@@ -79,7 +79,7 @@ MAX_COLUMNS_A_THREAD = 4
 # From so many bytes a column on, all rows of an SM are one block's, as each block passes on its partial
 # results (an H200: layer norm backward of 16384 x 4096 takes 0.95 of the time, RMS norm backward more).
 STATES_OF_ONE_BLOCK = 8
-# Shared memory of reductions of a block, and of what waits for copies.
+# Shared memory of the reductions of rows, and of what waits for copies.
 SHARED_SLACK = 8 * 1024
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
@@ -501,13 +501,16 @@ class _Planner:
         blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
         groups = ceil_div(length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and rows > blocks * at_once
+        stages = chosen.choice.stages if ahead else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
-            project_persistent_buffers=self._projects or (ahead and chosen.choice.stages > 0),
+            project_persistent_buffers=self._projects or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
-            circular_stages=chosen.choice.stages if ahead else 0,
+            columns_in_shared_memory=rows > blocks * at_once
+            and self._holds_columns(length, stages, threads, resident, hardware),
+            circular_stages=stages,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
             reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, "
@@ -528,7 +531,8 @@ class _Planner:
         lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
         along = ceil_div(vectors, lanes * batches)
-        if choice.stages and not self._may_be_streamed(length, width, choice.stages, hardware):
+        threads = lanes * along
+        if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
         of_element = self._state_bytes
         if not choice.stages:
@@ -536,7 +540,6 @@ class _Planner:
             of_element += self._loaded_bytes if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK + (REGISTERS_TO_PREFETCH if choice.prefetches else 0)
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
-        threads = lanes * along
         room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
         if threads > hardware.max_threads_per_block or registers > room:
             return None
@@ -545,11 +548,28 @@ class _Planner:
         resident = 1 if choice.stages else _resident(threads * at_once, registers, hardware)
         return _Tile(choice, lanes, along, batches, at_once, resident)
 
-    def _may_be_streamed(self, length: int, width: int, stages: int, hardware: HardwareInfo) -> bool:
+    def _exchanged(self, threads: int) -> int:
+        """Bytes of shared memory that reductions take in a block of so many threads."""
+        nodes = {tensor.definition for tensor in self.space.column_reductions}
+        kinds = {tuple(out.dtype for out in node.outputs) for node in nodes if node is not None}
+        a_column = sum(dtype.size for kind in kinds for dtype in kind)
+        return threads * MAX_COLUMNS_A_THREAD * a_column + SHARED_SLACK
+
+    def _holds_columns(
+        self, length: int, stages: int, threads: int, resident: int, hardware: HardwareInfo
+    ) -> bool:
+        """Whether what is the same for all rows fits into shared memory, beside so many rows."""
+        needed = length * (self._column_bytes + stages * self._loaded_bytes) + self._exchanged(threads)
+        room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
+        return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
+
+    def _may_be_streamed(
+        self, length: int, width: int, stages: int, threads: int, hardware: HardwareInfo
+    ) -> bool:
         """Whether rows can be copied ahead into shared memory, with room for so many."""
         rows = self.space.rows
         full = [access for access in rows.loads if rows.is_full(access)]
-        needed = stages * length * self._loaded_bytes + SHARED_SLACK
+        needed = stages * length * self._loaded_bytes + self._exchanged(threads)
         return (
             is_one_size(rows)
             and all(isinstance(access.node, (Pointwise, Reduction)) for access in full)
