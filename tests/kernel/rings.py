@@ -18,6 +18,7 @@ from fusewright.kernel.ir import (
     Init,
     InitMbarriers,
     Kernel,
+    ProxyFence,
     Role,
     Roles,
     Space,
@@ -56,11 +57,12 @@ class Ring:
         self.full_wait = Wait(at(self.full, mod(n, STAGES)), floordiv(n, STAGES))
         self.read = Copy(at(self.r), at(self.stage, mod(n, STAGES) * WARP + self.thread))
         self.release = Arrive(at(self.empty, mod(n, STAGES)), by_warp=True)
+        self.fence = ProxyFence()
         self.reduce = BlockReduce(SUM, (at(self.total),), (at(self.r),), (BX,), TRUE, ())
         self.add = BlockReduce(SUM, (at(self.r),), (at(self.total),), (BX,), eq(self.thread, 0), ())
         self.store = Copy(at(self.y.buffer, (block * ROWS + n) * WARP + self.thread), at(self.r))
         self.consume: list[Stmt] = [
-            self.full_wait, self.read, self.release,
+            self.full_wait, self.read, self.fence, self.release,
             Init(SUM, (at(self.total),)), self.reduce, self.add, self.store,
         ]  # fmt: skip
         slot = mod(m, STAGES)

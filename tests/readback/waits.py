@@ -15,6 +15,7 @@ from fusewright.kernel.ir import (
     BulkCopy,
     InitMbarriers,
     Kernel,
+    ProxyFence,
     Ref,
     Role,
     Roles,
@@ -81,6 +82,10 @@ def read_bulk_copy(reader: Reader, stmt: BulkCopy, lines: Lines) -> None:
 def read_arrive(reader: Reader, stmt: Arrive, lines: Lines) -> None:
     [mbarrier] = _call(lines, "fw::arrive_by_warp" if stmt.by_warp else "fw::arrive", 1)
     check_address(reader.names, mbarrier, stmt.mbarrier)
+
+
+def read_proxy_fence(reader: Reader, stmt: ProxyFence, lines: Lines) -> None:
+    _call(lines, "fw::proxy_fence", 0)
 
 
 def read_wait(reader: Reader, stmt: Wait, lines: Lines) -> None:

@@ -163,18 +163,6 @@ def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     assert "_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
 
 
-def test_reductions_of_several_results_are_not_copied_ahead() -> None:
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], True)
-        variance, mean = fd.ops.var_mean(x, dims=[1], keepdim=True)
-        fd.add_output((x - mean) / variance)
-    fusion = fd._finished().fusion
-    canonicalize(fusion)
-    params = replace(params_of(4), lparams=LaunchParams(bdimx=32), circular_stages=3, persistent_blocks=2)
-    with pytest.raises(ParamsError, match="where a reduction has several results"):
-        SCHEDULER.apply(Schedule(fusion), params)
-
-
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
     """Rows of which a part of a warp holds each, in registers."""
     return ReductionParams(

@@ -78,12 +78,24 @@ def inputs_of(*shape: int) -> list[torch.Tensor]:
         ((0,), (22, 24), params_of(4, 8, shared=True)),
         ((0,), (22, 72), PREFETCHING),
         ((0,), (70, 40), params_of(4, 24, shared=False)),
+        ((0,), (70, 40), replace(params_of(4, 8, shared=False), blocks_per_cluster=3)),
+        ((0,), (140, 40), replace(params_of(4, 16, shared=True, sizes=(140,)), blocks_per_cluster=3)),
         ((0,), (65, 21), params_of(1, 24, shared=False)),
         ((1,), (3, 22, 8), params_of(4, 8, shared=True, sizes=(22,))),
         ((0, 2), (5, 3, 6, 12), params_of(4, -1, shared=False)),
         ((0, 2), (5, 3, 6, 12), params_of(4, 16, shared=True, sizes=(5, 6))),
     ],
-    ids=["shared", "prefetched", "registers", "odd", "middle", "two dimensions", "two constant dimensions"],
+    ids=[
+        "shared",
+        "prefetched",
+        "registers",
+        "cluster",
+        "cluster, shared",
+        "odd",
+        "middle",
+        "two dimensions",
+        "two constant dimensions",
+    ],
 )
 def test_tiles(dims: Sequence[int], shape: tuple[int, ...], params: ReductionParams) -> None:
     fusion, inputs = masked_columns(dims, len(shape)), inputs_of(*shape)

@@ -87,8 +87,9 @@ LANES = ReductionParams(
         ((7, 5, 12), (0, 2), SPLIT),
         ((9, 5, 12), (0, 2), replace(SPLIT, lparams=LaunchParams(bdimx=4, bdimy=1, gdimy=2))),
         ((5, 70, 4), (1,), LANES),
+        ((5, 70, 4), (1,), replace(LANES, blocks_per_cluster=3, lparams=LaunchParams(bdimx=8, bdimy=4))),
     ],
-    ids=["split", "split over blocks", "lanes down columns"],
+    ids=["split", "split over blocks", "lanes down columns", "over a cluster"],
 )
 def test_kernels(shape: tuple[int, ...], dims: tuple[int, ...], params: ReductionParams) -> None:
     fusion = p.reduced(dims, len(shape))
@@ -104,3 +105,10 @@ def test_kernels(shape: tuple[int, ...], dims: tuple[int, ...], params: Reductio
 def test_neighbours_in_memory_are_not_split() -> None:
     with pytest.raises(ParamsError, match=r"schedule_3d.*neighbours in memory"):
         apply(SCHEDULER, Schedule(p.reduced((1, 2), 3)), SPLIT, p.H200)
+
+
+def test_a_cluster_or_the_grid_shares_a_reduction() -> None:
+    with pytest.raises(
+        ParamsError, match=r"lparams.gdimy.*expected 1 where a cluster shares a reduction, got 2"
+    ):
+        replace(LANES, blocks_per_cluster=3).validate(p.H200)

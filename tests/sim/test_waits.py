@@ -73,6 +73,10 @@ def _early_release(ring: Ring) -> None:
     ring.consume[1:3] = ring.consume[2], ring.consume[1]
 
 
+def _without_fence(ring: Ring) -> None:
+    ring.consume.remove(ring.fence)
+
+
 def _copy_after_arrival(ring: Ring) -> None:
     ring.produce[1:] = ring.announce, ring.copy
 
@@ -88,6 +92,7 @@ def _copy_after_arrival(ring: Ring) -> None:
             r"writes element 0 of `stage`, which a copy that `full\[0\]` waits for .* wrote",
         ),
         (_early_release, "a copy of this thread writes element 0 of `stage`, which .* read"),
+        (_without_fence, "a copy of this thread writes element 0 of `stage`, which .* no proxy fence"),
         (_copy_after_arrival, "which a copy that `full.* wrote"),
     ],
 )

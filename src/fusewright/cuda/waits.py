@@ -15,6 +15,7 @@ from fusewright.kernel.ir import (
     BulkCopy,
     InitMbarriers,
     Kernel,
+    ProxyFence,
     Role,
     Roles,
     Wait,
@@ -31,6 +32,7 @@ __all__ = [
     "barrier",
     "bulk_copy",
     "init_mbarriers",
+    "proxy_fence",
     "role",
     "roles",
     "team_shape",
@@ -85,6 +87,11 @@ def arrive(printer: KernelPrinter, stmt: Arrive) -> None:
     printer.required.add("mbarrier")
     name = "fw::arrive_by_warp" if stmt.by_warp else "fw::arrive"
     printer.line(call(name, printer.address(stmt.mbarrier)) + ";")
+
+
+def proxy_fence(printer: KernelPrinter, stmt: ProxyFence) -> None:
+    printer.required.add("mbarrier")
+    printer.line("fw::proxy_fence();")
 
 
 def wait(printer: KernelPrinter, stmt: Wait) -> None:

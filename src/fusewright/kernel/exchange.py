@@ -1,4 +1,4 @@
-"""How much the threads of a block bring to shared memory to reduce together (snippets/block_reduce.cuh)."""
+"""How much threads bring to shared memory to reduce together (snippets block_reduce, cluster_reduce)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.hardware import WARP_SIZE
-from fusewright.sym import Expr, as_int
+from fusewright.kernel.ir import THREAD_AXES
+from fusewright.sym import ONE, Expr, as_int, maximum, product
 
 # Threads down a column that each adds up by itself what all of them bring.
 SERIAL_ROWS = 8
@@ -25,3 +26,12 @@ def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
         return 1
     interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * y % WARP_SIZE and y > SERIAL_ROWS
     return WARP_SIZE // x if interleaved else 1
+
+
+def senders(block: Sequence[Expr], axes: Sequence[ParallelType]) -> Expr:
+    """How many values of a block (x, y, z) the blocks of a cluster get at most of a reduction along `axes`.
+
+    One of each group of threads, or of each warp where groups are whole warps.
+    """
+    groups = product(extent for axis, extent in zip(THREAD_AXES, block) if axis not in axes)
+    return maximum(maximum(groups, ONE), product(block) // WARP_SIZE)

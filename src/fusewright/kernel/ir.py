@@ -42,6 +42,7 @@ from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers
+from fusewright.kernel.waits import ProxyFence as ProxyFence
 from fusewright.kernel.waits import Ring as Ring
 from fusewright.kernel.waits import Role as Role
 from fusewright.kernel.waits import Roles as Roles
@@ -300,9 +301,8 @@ class ClusterReduce:
     """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
 
     All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
-    each warp of each block of the cluster, or for each thread of them where the threads that differ in `axes`
-    are no whole warps. The other blocks store to it. It may serve several cluster reductions in turn, and
-    nothing else.
+    each sender (`exchange.senders`) of each block of the cluster. The other blocks store to it. It may serve
+    several cluster reductions in turn, and nothing else.
     """
 
     op: ReductionOp
@@ -416,6 +416,7 @@ Stmt = (
     | InitMbarriers
     | BulkCopy
     | Arrive
+    | ProxyFence
     | Wait
     | WaitForCopies
     | Roles

@@ -61,7 +61,16 @@ from fusewright.kernel.ir import (
     children,
     param_name,
 )
-from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait, WaitForCopies
+from fusewright.kernel.waits import (
+    Arrive,
+    BulkCopy,
+    InitMbarriers,
+    ProxyFence,
+    Role,
+    Roles,
+    Wait,
+    WaitForCopies,
+)
 from fusewright.sym import Expr, to_text
 
 _INDENT = "  "
@@ -303,6 +312,10 @@ def _arrive(stmt: Arrive) -> str:
     return f"arrive {'by warp ' if stmt.by_warp else ''}at {operand_text(stmt.mbarrier)}"
 
 
+def _proxy_fence(stmt: ProxyFence) -> str:
+    return "fence for copies"
+
+
 def _wait_for_copies(stmt: WaitForCopies) -> str:
     return "wait for copies"
 
@@ -345,6 +358,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     InitMbarriers: _init_mbarriers,
     BulkCopy: _bulk_copy,
     Arrive: _arrive,
+    ProxyFence: _proxy_fence,
     Wait: _wait,
     WaitForCopies: _wait_for_copies,
     Roles: _roles,

@@ -9,7 +9,16 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.hardware import WARP_GROUP, WARP_SIZE
 from fusewright.kernel.ir import THREAD_AXES, Ref, Space, Stmt
-from fusewright.kernel.waits import Arrive, BulkCopy, InitMbarriers, Role, Roles, Wait, WaitForCopies
+from fusewright.kernel.waits import (
+    Arrive,
+    BulkCopy,
+    InitMbarriers,
+    ProxyFence,
+    Role,
+    Roles,
+    Wait,
+    WaitForCopies,
+)
 from fusewright.sym import as_int, product, to_text
 
 if TYPE_CHECKING:
@@ -54,6 +63,10 @@ def _arrive(v: Verifier, stmt: Arrive) -> None:
     if stmt.by_warp:
         v.collective()
     _mbarrier(v, stmt.mbarrier)
+
+
+def _proxy_fence(v: Verifier, stmt: ProxyFence) -> None:
+    """Each thread orders its own accesses."""
 
 
 def _wait_for_copies(v: Verifier, stmt: WaitForCopies) -> None:
@@ -102,6 +115,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     InitMbarriers: _init_mbarriers,
     BulkCopy: _bulk_copy,
     Arrive: _arrive,
+    ProxyFence: _proxy_fence,
     Wait: _wait,
     WaitForCopies: _wait_for_copies,
     Roles: _roles,

@@ -38,7 +38,8 @@ class BulkCopy:
     """Starts dst[index + i] = src[index + i] for i < count, from global to shared memory, where `pred` is 1.
 
     Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
-    The thread has yet to arrive in that phase. Addresses and bytes are multiples of `hardware.BULK_BYTES`.
+    The thread has yet to arrive in that phase. Addresses are multiples of `hardware.BULK_BYTES`; what bytes
+    there are beyond a multiple, the thread copies itself.
     `cache`: streaming, if what is copied is to leave the caches first.
     """
 
@@ -55,11 +56,21 @@ class Arrive:
     """Each thread that executes it arrives; with `by_warp` each warp, once all its threads are here.
 
     With `by_warp`, all threads of the block, or of the role, execute it. It orders what they did before for
-    whoever waits; by thread it orders what came before the last barrier, and the thread's own copies.
+    what threads do that wait, but for what copies do only if a `ProxyFence` stands between; by thread it
+    orders what came before the last barrier, and the thread's own copies.
     """
 
     mbarrier: Ref
     by_warp: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProxyFence:
+    """Orders what a thread did, and what it knows of others, before copies that start later.
+
+    Bulk copies access memory past the path that loads and stores take ("async proxy", PTX ISA), so a load may
+    still be under way when a thread has arrived after it.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.kernel.exchange import threads_a_value
+from fusewright.kernel.exchange import senders, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -149,6 +149,9 @@ class Context:
                 found.append(lt(loop.index, loop.extent))
             elif loop.parallel in THREAD_AXES or loop.parallel in self.partly_used:
                 found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
+        part = node.output.part
+        if part is not None:
+            found.append(lt(indices.of(node.output.loop[part.position]), part.steps))
         return necessary([guard for guard in found if guard not in self.implied])
 
     def _axes_with_room(self, node: Node, indices: NodeIndices) -> frozenset[IterDomain]:
@@ -232,11 +235,10 @@ class Context:
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
     ) -> tuple[Buffer, ...]:
         """Shared memory where the blocks of a cluster find each other's results, reused by its kind."""
-        key = ("exchange", tuple(dtypes), width)
+        key = ("exchange", tuple(dtypes), tuple(axes), width)
         if key not in self.workspaces:
-            threads = product(self.dims.get(p, ONE) for p in THREAD_AXES)
-            senders = threads // WARP_SIZE if self.reduces_whole_warps(axes) else threads
-            size = senders * (width * cluster_size(self.dims))
+            extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]
+            size = senders(extents, axes) * (width * cluster_size(self.dims))
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
                 Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16)

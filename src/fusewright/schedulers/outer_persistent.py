@@ -39,6 +39,7 @@ from fusewright.schedulers.held_rows import (
     held_tensors,
     hold_in_shared,
     recompute,
+    softmax_in_one_pass,
     times_computed,
     variance_in_two_passes,
 )
@@ -47,6 +48,7 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import Const, Expr, Symbol
 
 # Bytes of a tile's row of the narrowest tensor that is read, and the share of a copy's speed that is kept
@@ -84,6 +86,9 @@ class OuterPersistentScheduler(BuiltInScheduler):
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
+        if not params.holds_batches:
+            sweep(schedule, params)
+            return
         length = _length_of(params)
         length.check(original)
         read_once = original.read_once
@@ -112,7 +117,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps."""
-        return variance_in_two_passes(part)
+        return variance_in_two_passes(part) or softmax_in_one_pass(part)
 
 
 def _copies_of_loads(
@@ -259,19 +264,23 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="columns",
         path="lparams.bdimy",
         threads=params.lparams.bdimy,
-        elements=params.batches_per_block_inner_reduction,
-        step=max(1, WARP_SIZE // params.lparams.bdimx),
+        elements=params.elements_a_thread,
+        step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
         in_turns=True,
     )
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, (I steps,) R TIDy, I TIDx | R batches | I vector]; the position of the batches."""
+    """[I, R] -> [I BIDx, (I steps,) (R cluster,) R TIDy, I TIDx | R batches | I vector].
+
+    Returns the position of the batches.
+    """
     threads = length.threads_needed(prod(length.sizes)) if length.sizes else length.threads
+    cluster = params.blocks_per_cluster
     if threads > 0:
         # All threads have a row of all batches but the last, which alone has a guard.
-        schedule.split(tensor, 1, threads)
+        schedule.split(tensor, 1, threads * cluster)
     else:
         # batches is constant, so that registers hold them; the threads follow from the size of the column
         schedule.split(tensor, 1, params.batches_per_block_inner_reduction, inner_split=False)
@@ -279,14 +288,18 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     schedule.split(tensor, 0, params.lparams.bdimx)
     # now [I blocks, I threads, I vector, R batches, R threads]
     schedule.reorder(tensor, {1: 2, 2: 4, 3: 3, 4: 1})
-    first = 0
+    first = 1
     if params.prefetches_tiles:
         schedule.split(tensor, 0, params.lparams.gdimx)
         schedule.reorder(tensor, {1: 0})
-        first = 1
+        first += 1
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
-    schedule.parallelize(tensor, first + 1, ParallelType.block_y, length.step)
-    schedule.parallelize(tensor, first + 2, ParallelType.block_x)
+    if cluster > 1:
+        schedule.split(tensor, first, cluster, inner_split=False)
+        schedule.parallelize(tensor, first, ParallelType.cluster_x)
+        first += 1
+    schedule.parallelize(tensor, first, ParallelType.block_y, length.step)
+    schedule.parallelize(tensor, first + 1, ParallelType.block_x)
     if params.unroll_factor_iter_dom > 1:
-        schedule.parallelize(tensor, first + 4, ParallelType.unroll)
-    return first + 3
+        schedule.parallelize(tensor, first + 3, ParallelType.unroll)
+    return first + 2

@@ -87,10 +87,10 @@ class ReductionScheduler(BuiltInScheduler):
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         elif params.fastest_dim:
             aligned = aligned_rows(space) if params.shift_rows else None
-            moved = _cut_inner(schedule, reference, params, bool(space.iteration), aligned)
+            moved = cut_inner(schedule, reference, params, bool(space.iteration), aligned)
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         else:
-            moved = _cut_outer(schedule, reference, params, bool(space.iteration))
+            moved = cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         inline(schedule, space, partials, width, load_position=moved[1 if params.schedule_3d else 0] + 1)
@@ -201,7 +201,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 # ---- inner ------------------------------------------------------------------------------------
 
 
-def _cut_inner(
+def cut_inner(
     schedule: Schedule,
     tensor: TensorView,
     params: ReductionParams,
@@ -276,11 +276,11 @@ def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) 
 # ---- outer ------------------------------------------------------------------------------------
 
 
-def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+def cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
     """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
 
     Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
-    places.
+    places. The blocks of a cluster may stand in for blocks y.
     """
     launch, reduction = params.lparams, 1 if has_rows else 0
     threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
@@ -292,10 +292,12 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
     schedule.parallelize(tensor, reduction, down_type)
     schedule.parallelize(tensor, reduction + 2, ParallelType.unroll)
     first = reduction + 1
-    if params.cross_grid_inner_reduction:
-        schedule.split(tensor, reduction + 1, launch.gdimy)
+    shared_by = max(launch.gdimy, params.blocks_per_cluster)
+    if shared_by > 1:
+        across = ParallelType.grid_y if params.cross_grid_inner_reduction else ParallelType.cluster_x
+        schedule.split(tensor, reduction + 1, shared_by)
         schedule.reorder(tensor, {reduction + 2: reduction})
-        schedule.parallelize(tensor, reduction, ParallelType.grid_y)
+        schedule.parallelize(tensor, reduction, across)
         first += 1
     if has_rows:
         schedule.split(tensor, 0, params.unroll_factor_iter_dom)

@@ -1,9 +1,11 @@
 """What happens before what, where roles of a block and the copy engine act by themselves.
 
 Every role has a clock, its *epoch*, which advances when it passes a barrier or arrives at an mbarrier, and
-knows up to which epoch the accesses of every agent happen before what it does now. Agents are the roles and,
-for each mbarrier, the copies that announced themselves to it, whose epoch is the mbarrier's phase. An
-mbarrier that ends a phase hands on what all that arrived in it knew (a vector clock: Mattern 1988).
+knows up to which epoch the accesses of every agent happen before what it does now, and up to which, maybe an
+earlier one, before what a copy does that it starts now (PTX ISA, memory consistency model: causality order
+between proxies takes a proxy fence). Agents are the roles and, for each mbarrier, the copies that announced
+themselves to it, whose epoch is the mbarrier's phase. An mbarrier that ends a phase hands on what all that
+arrived in it knew (a vector clock: Mattern 1988).
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ from fusewright.sim import races
 _FIRST_MBARRIER = 1024
 # Several threads of role r have the number _SEVERAL_OF_ROLE - r.
 _SEVERAL_OF_ROLE = races.SEVERAL_THREADS - 1
+# What a role knows to come before its own accesses, and before those of copies that it starts.
+_BY_THREADS, _BY_COPIES = range(2)
 
 
 class Clocks(races.Order):
     """The clocks of `blocks` blocks from `first_block` on, whose threads have the roles `roles`, (threads,).
 
     epoch: of each role, (roles, blocks).
-    known: [role, agent, block], never changed in place, so that an earlier one may be kept.
+    known: [_BY_THREADS or _BY_COPIES, role, agent, block], never changed in place, so that an earlier one may
+        be kept.
+    of_copies: the order by which what copies access is compared.
     """
 
     what = "barrier or wait"
@@ -33,7 +39,8 @@ class Clocks(races.Order):
         count = int(roles.max()) + 1
         self.count = count
         self.epoch = torch.zeros((count, blocks), dtype=torch.int64)
-        self.known = torch.full((count, count, blocks), -1, dtype=torch.int64)
+        self.known = torch.full((2, count, count, blocks), -1, dtype=torch.int64)
+        self.of_copies = _OfCopies(self)
         self._agents = torch.zeros(races.SEVERAL_THREADS + 1, dtype=torch.int64)
         self._agents[: roles.numel()] = roles
         for role in range(count):
@@ -44,9 +51,9 @@ class Clocks(races.Order):
         """Agents for the copies that `size` mbarriers wait for; returns the number of the first."""
         first = len(self._mbarriers)
         self._mbarriers += [f"{name}[{i}]" for i in range(size)]
-        agents, blocks = self.known.shape[1:]
-        new = torch.full((self.count, size, blocks), -1, dtype=torch.int64)
-        self.known = torch.cat([self.known, new], dim=1)
+        agents, blocks = self.known.shape[2:]
+        new = torch.full((2, self.count, size, blocks), -1, dtype=torch.int64)
+        self.known = torch.cat([self.known, new], dim=2)
         numbers = torch.arange(size)
         self._agents[_FIRST_MBARRIER + first + numbers] = agents + numbers
         return first
@@ -66,49 +73,63 @@ class Clocks(races.Order):
         """All threads of the role, or of the block, have met, in the blocks of a mask."""
         if role is not None:
             self.known = self.known.clone()
-            self.known[role, role] = torch.where(blocks, self.epoch[role], self.known[role, role])
+            own = self.known[_BY_THREADS, role, role]
+            self.known[_BY_THREADS, role, role] = torch.where(blocks, self.epoch[role], own)
             self.epoch[role] += blocks.long()
             return
         highest = self.epoch.amax(0)
-        together = self.known.amax(0)
-        together[: self.count] = highest
-        self.known = torch.where(blocks, together, self.known)
+        together = self.known.amax(1)
+        together[_BY_THREADS, : self.count] = highest
+        self.known = torch.where(blocks, together[:, None], self.known)
         self.epoch = torch.where(blocks, highest + 1, self.epoch)
 
     def release(self, role: int | None, everything: bool, blocks: Tensor) -> Tensor:
-        """What a role, or the block, hands on, (agents, blocks): with `everything` all that it did so far."""
-        own = slice(None) if role is None else slice(role, role + 1)
-        known = self.known[own].amax(0)
+        """What a role, or the block, hands on, (2, agents, blocks); with `everything` all it did, too."""
+        known = self.known[:, self._members(role)].amax(1)
         if everything:
             members = range(self.count) if role is None else [role]
             for member in members:
-                known[member] = self.epoch[member]
+                known[_BY_THREADS, member] = self.epoch[member]
                 self.epoch[member] += blocks.long()
         return known
 
     def acquire(self, role: int | None, known: Tensor, blocks: Tensor) -> None:
         """A role, or the block, knows from now on what was handed on, in the blocks of a mask."""
-        own = slice(None) if role is None else slice(role, role + 1)
+        own = self._members(role)
         self.known = self.known.clone()
-        self.known[own] = torch.where(blocks, torch.maximum(self.known[own], known), self.known[own])
+        before = self.known[:, own]
+        self.known[:, own] = torch.where(blocks, torch.maximum(before, known[:, None]), before)
+
+    def fence(self, role: int | None, blocks: Tensor) -> None:
+        """What a role, or the block, did and knows comes before copies that start from now on."""
+        own = self._members(role)
+        self.known = self.known.clone()
+        settled = torch.maximum(self.known[_BY_COPIES, own], self.known[_BY_THREADS, own])
+        for place, member in enumerate(range(self.count)[own]):
+            settled[place, member] = self.epoch[member]
+            self.epoch[member] += blocks.long()
+        self.known[_BY_COPIES, own] = torch.where(blocks, settled, self.known[_BY_COPIES, own])
+
+    @staticmethod
+    def _members(role: int | None) -> slice:
+        return slice(None) if role is None else slice(role, role + 1)
 
     def forget(self, known: Tensor, role: int | None) -> None:
         """What some threads of a role alone have waited for, the others do not know."""
-        own = slice(None) if role is None else slice(role, role + 1)
-        added = self.known.shape[1] - known.shape[1]
-        assert not added, "mbarriers begin where all threads are"
+        own = self._members(role)
+        assert self.known.shape == known.shape, "mbarriers begin where all threads are"
         self.known = self.known.clone()
-        self.known[own] = known[own]
+        self.known[:, own] = known[:, own]
 
     # ---- order of accesses
 
-    def conflicts(self, old: Tensor, own: Tensor) -> Tensor:
+    def conflicts(self, old: Tensor, own: Tensor, by: int = _BY_THREADS) -> Tensor:
         before, now = old & races.SEVERAL_THREADS, own & races.SEVERAL_THREADS
         block = own >> races.BLOCK_SHIFT
         local = block - self._first_block
         mine = self._agents[now]
-        known = self.known[mine, self._agents[before], local]
-        of_all = self.known[:, : self.count].amin(1)[mine, local]
+        known = self.known[by, mine, self._agents[before], local]
+        of_all = self.known[by, :, : self.count].amin(1)[mine, local]
         known = torch.where(before == races.SEVERAL_THREADS, of_all, known)
         epoch = (old >> races.THREAD_BITS) & races.MAX_EPOCH
         unordered = (before != now) & (epoch > known)
@@ -126,3 +147,21 @@ class Clocks(races.Order):
         if thread >= _FIRST_MBARRIER:
             return f"a copy that `{self._mbarriers[thread - _FIRST_MBARRIER]}` waits for"
         return thread
+
+
+class _OfCopies(races.Order):
+    """The order of clocks, as copies are ordered by it that a role starts."""
+
+    what = "proxy fence, barrier or wait"
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+
+    def conflicts(self, old: Tensor, own: Tensor) -> Tensor:
+        return self._clocks.conflicts(old, own, _BY_COPIES)
+
+    def merge(self, one: Tensor, other: Tensor) -> Tensor:
+        return self._clocks.merge(one, other)
+
+    def actor(self, thread: int) -> int | str | None:
+        return self._clocks.actor(thread)

@@ -13,9 +13,8 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
-from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.op import ReductionOp, States, converted, selected
-from fusewright.kernel.exchange import threads_a_value
+from fusewright.kernel.exchange import senders, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -34,7 +33,7 @@ from fusewright.sim.faults import Fault
 from fusewright.sim.machine import Machine
 from fusewright.sim.memory import LinearMemory, LocalMemory
 from fusewright.sim.statements import input_dtype, load_states, store_combined
-from fusewright.sym import add
+from fusewright.sym import add, as_int, const
 
 # Linear threads (and blocks) run along x fastest, so in a tensor's shape x comes last.
 THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(THREAD_AXES)}
@@ -76,11 +75,9 @@ def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
         problem = "a cluster reduction is reached by other blocks of the cluster but not this one"
         raise Fault(SimulationError, problem, int(missing.nonzero()[0]) * machine.threads)
     use_workspace(machine, stmt, stmt.axes)
-    block = dict(zip(THREAD_AXES, machine.program.launch.block))
-    reduced = math.prod(block[axis] for axis in stmt.axes)
-    # Where no warp is of one group alone, each group sends what it found.
-    senders = machine.threads // WARP_SIZE if reduced % WARP_SIZE == 0 else machine.threads
-    _use_scratch(machine, stmt.exchange, stmt.width * senders * cluster)
+    sent = as_int(senders([const(extent) for extent in machine.program.launch.block], stmt.axes))
+    assert sent is not None
+    _use_scratch(machine, stmt.exchange, stmt.width * sent * cluster)
     contributions = _contributions(machine, stmt)
     dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), _BLOCK_DIMS[ParallelType.grid_x])
     shape = (machine.blocks // cluster, cluster, *reversed(machine.program.launch.block))

@@ -38,7 +38,7 @@ class Mbarriers:
         self.ended = torch.zeros((blocks, size), dtype=torch.int64)
         self._clocks, self._arrivals = clocks, arrivals
         self._missing = arrivals[:, None].repeat(1, size)
-        # By mbarrier what those knew who arrived in its present phase, and in the last: (agents, blocks).
+        # By mbarrier what those knew who arrived in its present phase, and in the last: (2, agents, blocks).
         self._gathered: dict[int, Tensor] = {}
         self._handed_on: dict[int, Tensor] = {}
 
@@ -82,17 +82,17 @@ class Mbarriers:
         if gathered is None:
             gathered = torch.full_like(known, -1)
         gathered = gathered.clone()
-        gathered[:, blocks] = torch.maximum(gathered[:, blocks], known[:, blocks])
+        gathered[..., blocks] = torch.maximum(gathered[..., blocks], known[..., blocks])
         self._gathered[element] = gathered
 
     def _end(self, element: int, blocks: Tensor) -> None:
         gathered = self._gathered[element].clone()
         handed_on = self._handed_on.get(element, torch.full_like(gathered, -1)).clone()
-        handed_on[:, blocks] = gathered[:, blocks]
+        handed_on[..., blocks] = gathered[..., blocks]
         # The copies that announced themselves to this phase have arrived.
         agent = self._clocks.count + self.number + element
-        handed_on[agent, blocks] = self.ended[blocks, element]
-        gathered[:, blocks] = -1
+        handed_on[:, agent, blocks] = self.ended[blocks, element]
+        gathered[..., blocks] = -1
         self._gathered[element], self._handed_on[element] = gathered, handed_on
         self.ended[blocks, element] += 1
         self._missing[blocks, element] = self._arrivals[blocks]
@@ -122,11 +122,12 @@ class Mbarriers:
         return f"phase {self._phase(members, number)} has {came} of {wanted} arrivals"
 
     def handed_on(self, members: Members, blocks: int) -> Tensor:
-        """What those know who have waited for these, (agents, blocks)."""
-        result = torch.full((self._clocks.known.shape[1], blocks), -1, dtype=torch.int64)
+        """What those know who have waited for these, (2, agents, blocks)."""
+        result = torch.full((2, self._clocks.known.shape[2], blocks), -1, dtype=torch.int64)
         for element in members.elements.unique().tolist():
             known = self._handed_on.get(element)
             if known is not None:
                 here = members.blocks[members.elements == element]
-                result[: known.shape[0], here] = torch.maximum(result[: known.shape[0], here], known[:, here])
+                agents = known.shape[1]
+                result[:, :agents, here] = torch.maximum(result[:, :agents, here], known[..., here])
         return result

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fusewright.core.errors import DeadlockError, SimulationError
 from fusewright.core.hardware import WARP_SIZE
-from fusewright.kernel.ir import Arrive, BulkCopy, InitMbarriers, Ref, Roles, Space, Wait
+from fusewright.kernel.ir import Arrive, BulkCopy, InitMbarriers, ProxyFence, Ref, Roles, Space, Wait
 from fusewright.sim.activity import Activity
 from fusewright.sim.clocks import Clocks
 from fusewright.sim.faults import Fault
@@ -57,6 +57,14 @@ def run_arrive(machine: Machine, stmt: Arrive) -> None:
     mbarriers.arrive(members, known)
 
 
+def run_proxy_fence(machine: Machine, stmt: ProxyFence) -> None:
+    if machine.clocks is not None:
+        here = torch.zeros(machine.blocks, dtype=torch.bool)
+        here[machine.active.lanes // machine.threads] = True
+        machine.clocks.fence(machine.role, here)
+        machine.time_passed()
+
+
 def run_wait(machine: Machine, stmt: Wait) -> Steps:
     active = machine.active
     mbarriers, members = _named(machine, stmt.mbarrier, active)
@@ -83,13 +91,13 @@ def run_bulk_copy(machine: Machine, stmt: BulkCopy) -> None:
     which = torch.repeat_interleave(torch.arange(active.count), counts)
     first = counts.cumsum(0) - counts
     offset = torch.arange(which.numel()) - first[which]
+    clocks = _clocks(machine)
     own = machine.access(active).actors
     blocks = own.lanes // machine.threads
-    clocks = _clocks(machine)
     left = clocks.copy_stamps(
         blocks + machine.first_block, mbarriers.number + element, mbarriers.ended[blocks, element]
     )
-    actors = Actors(own.lanes[which], own.threads, own.stamps[which], own.order, left[which])
+    actors = Actors(own.lanes[which], own.threads, own.stamps[which], clocks.of_copies, left[which])
     some = counts > 0
 
     def run(ref: Ref) -> tuple[LinearMemory, Run]:

@@ -89,14 +89,12 @@ __device__ __forceinline__ void reduce_across_warps(
   warp_reduce(value, lanes, lane);
 }
 
-// Groups that are every X-th lane of `warps` whole warps, X a power of two up to 32; this thread's group starts at
-// warp `first`. Lanes of a column exchange halves of their values until each holds few, of which all warps' meet in
-// `workspace`: X * WIDTH values a warp.
-template <class Shape, bool ORDERED, class State, int X, int WIDTH>
-__device__ __forceinline__ void reduce_every_xth_lane(
-    State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
-  constexpr int columns = X * WIDTH;
-  const int lane = thread & 31, begin = first * columns;
+// Of every X-th lane of a warp, X a power of two up to 32: lanes of a column exchange halves of their values until
+// each holds few, which go to `workspace`: X * WIDTH values a warp.
+template <class State, int X, int WIDTH>
+__device__ __forceinline__ void store_columns_of_warp(
+    State (&value)[WIDTH], int thread, typename State::Memory workspace) {
+  const int lane = thread & 31;
   int held = WIDTH, from = (lane & (X - 1)) * WIDTH;
   bool writes = true;
 #pragma unroll
@@ -107,8 +105,12 @@ __device__ __forceinline__ void reduce_every_xth_lane(
 #pragma unroll
       for (int k = 0; k < WIDTH; ++k) {
         if (k >= held) break;
-        const State kept = upper ? value[k + held] : value[k];
-        const State given = upper ? value[k] : value[k + held];
+        State kept = value[k], given = value[k + held];
+        if (upper) {  // no choice between elements, whose addresses would keep them out of registers
+          const State swapped = kept;
+          kept = given;
+          given = swapped;
+        }
         value[k] = State::combine(kept, given.shuffle_xor(mask));
       }
       from += upper ? held : 0;
@@ -121,25 +123,41 @@ __device__ __forceinline__ void reduce_every_xth_lane(
       }
     }
   }
-  if (!ORDERED) Shape::sync();
   if (writes) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
-      if (k < held) workspace.store((thread >> 5) * columns + from + k, value[k]);
+      if (k < held) workspace.store((thread >> 5) * (X * WIDTH) + from + k, value[k]);
     }
   }
+}
+
+// What the warps of a group found in a column, of which the first stands at `begin` in `workspace`.
+template <class State>
+__device__ __forceinline__ State column_of_warps(
+    typename State::Memory workspace, int begin, int columns, int column, int warps) {
+  State total = workspace.load(begin + column);
+#pragma unroll 8
+  for (int warp = 1; warp < warps; ++warp) {
+    total = State::combine(total, workspace.load(begin + warp * columns + column));
+  }
+  return total;
+}
+
+// Groups that are every X-th lane of `warps` whole warps; this thread's group starts at warp `first`.
+template <class Shape, bool ORDERED, class State, int X, int WIDTH>
+__device__ __forceinline__ void reduce_every_xth_lane(
+    State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+  constexpr int columns = X * WIDTH;
+  const int begin = first * columns;
+  if (!ORDERED) Shape::sync();
+  store_columns_of_warp<State, X>(value, thread, workspace);
   Shape::sync();
   for (int column = thread - first * 32; column < columns; column += warps * 32) {
-    State total = workspace.load(begin + column);
-#pragma unroll 8
-    for (int warp = 1; warp < warps; ++warp) {
-      total = State::combine(total, workspace.load(begin + warp * columns + column));
-    }
-    workspace.store(begin + column, total);
+    workspace.store(begin + column, column_of_warps<State>(workspace, begin, columns, column, warps));
   }
   Shape::sync();
 #pragma unroll
-  for (int k = 0; k < WIDTH; ++k) value[k] = workspace.load(begin + (lane & (X - 1)) * WIDTH + k);
+  for (int k = 0; k < WIDTH; ++k) value[k] = workspace.load(begin + (thread & (X - 1)) * WIDTH + k);
 }
 
 // Any other group: all values through `workspace`, WIDTH * threads of them.

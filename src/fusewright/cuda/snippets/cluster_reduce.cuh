@@ -22,13 +22,56 @@ template <class T> __device__ __forceinline__ T* in_block(T* shared, int rank) {
   return place;
 }
 
+// Groups that are every X-th lane of `warps` whole warps; this thread's is the block's `number`-th of these. What the
+// warps of a block found in a column goes to all blocks at once.
+template <int BLOCKS, class Shape, class State, int X, int WIDTH>
+__device__ __forceinline__ void reduce_every_xth_lane_of_cluster(
+    State (&value)[WIDTH], int thread, int number, int groups, int warps, typename State::Memory workspace,
+    typename State::Memory exchange) {
+  constexpr int columns = X * WIDTH;
+  const int begin = number * warps * columns, place = number * columns;
+  const int threads = warps * 32, mine = thread - number * threads;
+  // Threads beyond those that there is a column for send it to other blocks.
+  const int apart = threads < columns ? threads : columns, parts = threads / apart;
+  cluster_wait();
+  store_columns_of_warp<State, X>(value, thread, workspace);
+  Shape::sync();
+  if (mine < parts * apart) {
+    for (int column = mine % apart; column < columns; column += apart) {
+      const State total = column_of_warps<State>(workspace, begin, columns, column, warps);
+      for (int block = mine / apart; block < BLOCKS; block += parts) {
+        exchange.in_block(block).store(cluster_rank() * groups * columns + place + column, total);
+      }
+    }
+  }
+  cluster_arrive();
+  cluster_wait();
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) value[k] = exchange.load(place + (thread & (X - 1)) * WIDTH + k);
+#pragma unroll 4
+  for (int block = 1; block < BLOCKS; ++block) {
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) {
+      const int from = block * groups * columns + place + (thread & (X - 1)) * WIDTH + k;
+      value[k] = State::combine(value[k], exchange.load(from));
+    }
+  }
+  cluster_arrive();
+}
+
 // Every thread gets the result of its group in all BLOCKS blocks. `workspace` is as of block_reduce; `exchange`
-// has room for WIDTH states for each warp, or for each group where groups are no whole warps, of each block.
-// The order of combination is that of the blocks, so they agree bit for bit.
+// has room for WIDTH states for each warp, or for each group if these are more, of each block. The order of
+// combination is that of the blocks, so they agree bit for bit.
 template <class State, int AXES, class Shape, int BLOCKS, int WIDTH>
 __device__ __forceinline__ void cluster_reduce(
     State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory exchange) {
   const block_group<AXES, Shape> group;
+  if constexpr (Shape::interleaves(AXES)) {
+    const int warps = Shape::x() * Shape::y() / 32, number = (group.thread >> 5) / warps;
+    reduce_every_xth_lane_of_cluster<BLOCKS, Shape, State, Shape::X_EXTENT>(
+        value, group.thread, number, Shape::z(), warps, workspace, exchange);
+    return;
+  }
   const bool in_warps = group.dense && group.size % 32 == 0;
   const int lane = group.thread & 31;
   // Who sends to each block: a warp what it found, or a group.

@@ -7,7 +7,7 @@
                                             arrive: it is full                   a += x[k*C + c]
                                                                              for c:
                                                                                  y = x[k*C + c] - a
-                                                                                 arrive: it is empty
+                                                                                 fence; arrive: it is empty
 
 Without a warp of its own, one thread starts the first copies before the loops, and further ones whenever a
 stage is read no more. Copies and reads of a stage stand in loops that count the stages alike, so the number
@@ -248,6 +248,7 @@ class _Reader:
         result = list(body)
         if release:
             result[last + 1 : last + 1] = [
+                k.ProxyFence(),
                 k.Arrive(k.Ref(ring.empty, number % ring.stages), by_warp=True),
                 *self._next(number),
             ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
@@ -16,11 +16,17 @@ from fusewright.schedulers.params.heuristic import (
     WIDTHS,
     HeuristicParams,
 )
-from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import (
+    TRIED_EXTENTS,
+    UNSET,
+    Extent,
+    LaunchParams,
+    launch,
+    threads_to_hold,
+)
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
-_HELD_ROWS = When(lambda params: params.holds_batches and params.fastest_dim, "where no rows are held")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
 _WHOLE = When(
@@ -39,8 +45,8 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.fastest_dim and not (params.circular_stages or params.schedule_3d),
-    "with fastest_dim False, or with schedule_3d, or where rows are copied ahead",
+    lambda params: params.fastest_dim and not params.schedule_3d,
+    "with fastest_dim False, or with schedule_3d",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
@@ -50,6 +56,23 @@ _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_s
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
+)
+_IN_TURNS = When(
+    lambda params: params.persistent_kernel and params.fastest_dim,
+    "unless a persistent kernel reduces rows",
+)
+_ROWS_IN_TURNS = When(
+    lambda params: (
+        _HOLDS_ROWS.holds(params)
+        and params.persistent_in_shared_memory
+        and params.persistent_blocks > 0
+        and not params.circular_stages
+    ),
+    "unless blocks hold several rows in shared memory, one after another",
+)
+_READS_AGAIN = When(
+    lambda params: params.persistent_kernel and not params.holds_batches,
+    "unless a persistent kernel holds no batches",
 )
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
@@ -68,12 +91,12 @@ class ReductionParams(HeuristicParams):
     whole warps by pad_inner_reduction_to_warp, or, where they are fewer than a warp, are a part of one that
     has a row for itself. A persistent kernel gives each thread batches_per_block_inner_reduction vectors to
     hold, of unroll_factor_iter_dom rows at a time; 0 batches: it holds none and reads the row again.
-    blocks_per_cluster blocks of a cluster hold a row together. persistent_in_shared_memory: held there, not
-    in registers. project_persistent_buffers: only inputs are held, what follows from them is computed again.
-    assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, where the kernel
-    has them as constants and serves no others; () where it serves all that its threads can hold. shift_rows:
-    the vectors of each row begin at aligned addresses, whatever its length and its place. unaligned_inputs:
-    positions of the inputs whose vectors may start at any element.
+    blocks_per_cluster blocks of a cluster hold a row, or a column, together. persistent_in_shared_memory:
+    held there, not in registers. project_persistent_buffers: only inputs are held, what follows from them is
+    computed again. assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first,
+    where the kernel has them as constants and serves no others; () where it serves all that its threads can
+    hold. shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
+    unaligned_inputs: positions of the inputs whose vectors may start at any element.
 
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
@@ -85,10 +108,19 @@ class ReductionParams(HeuristicParams):
 
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns. lanes_down_columns: lparams.bdimx threads go down the columns,
-    where these are neighbours in memory, and lparams.bdimy along the rows. A persistent kernel gives each
-    thread batches_per_block_inner_reduction rows of its columns to hold; with prefetches_tiles lparams.gdimx
-    blocks go through all columns, and load the next ones while they work on those that they hold.
+    lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
+    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. A persistent
+    kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
+    prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
+    they work on those that they hold.
+
+    A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
+    other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
+    steps of its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to
+    the first, and streams_last_sweep marks what the last one loads and stores to leave the caches first.
+
+    persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
+    turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
 
     streams_inputs: what is read at every point is marked to leave the caches first.
 
@@ -111,7 +143,11 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
-        gdimy=Extent(read=lambda params: not params.persistent_kernel),
+        gdimy=Extent(
+            read=lambda params: (
+                not params.holds_batches or (params.fastest_dim and not params.circular_stages)
+            )
+        ),
     )
     fastest_dim: bool = choice(False, GIVEN)
     persistent_kernel: bool = choice(False, GIVEN)
@@ -122,17 +158,21 @@ class ReductionParams(HeuristicParams):
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
     pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
-    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _HELD_ROWS)
+    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     shift_rows: bool = choice(False, when=_READS_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
+    held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
+    sweeps_backward: bool = choice(False, when=_READS_AGAIN)
+    streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
-    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
+    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
+    prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -174,6 +214,30 @@ class ReductionParams(HeuristicParams):
         threads = self.lparams.bdimx
         is_part = 0 < threads < WARP_SIZE and threads & (threads - 1) == 0
         return threads if is_part else WARP_SIZE
+
+    @property
+    def elements_a_thread(self) -> int:
+        """Of a row, or a column, those that a thread holds; where several blocks do, one in each of them."""
+        vector = self.unroll_factor_inner_reduction if self.fastest_dim else 1
+        blocks = max(self.blocks_per_cluster, self.lparams.gdimy)
+        return vector * self.batches_per_block_inner_reduction * blocks
+
+    @property
+    def threads_step(self) -> int:
+        """What the threads that hold a row, or a column, are a multiple of: blocks are whole warps."""
+        return self.padded_threads if self.fastest_dim else max(1, WARP_SIZE // self.lparams.bdimx)
+
+    @property
+    def places_before(self) -> int:
+        """Places that the first vector of a row may have before the row."""
+        return self.unroll_factor_inner_reduction - 1 if self.shift_rows else 0
+
+    def for_length(self, length: int) -> ReductionParams:
+        name = "bdimx" if self.fastest_dim else "bdimy"
+        if not self.holds_batches or self.circular_stages or getattr(self.lparams, name) < 1:
+            return self
+        needed = threads_to_hold(length + self.places_before, self.elements_a_thread, self.threads_step)
+        return replace(self, lparams=replace(self.lparams, **{name: needed}))
 
     @property
     def _is_bound(self) -> bool:
@@ -249,6 +313,12 @@ class ReductionParams(HeuristicParams):
                 given=self.blocks_per_cluster,
             )
         HeuristicParams.validate(self, hardware)
+        if self.blocks_per_cluster > 1 and self.cross_grid_inner_reduction:
+            raise ParamsError(
+                path="lparams.gdimy",
+                expected="1 where a cluster shares a reduction",
+                given=self.lparams.gdimy,
+            )
         if self.persistent_kernel:
             self._validate_persistent()
         if self.circular_stages:
@@ -268,21 +338,17 @@ class ReductionParams(HeuristicParams):
 
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
+            self.expect("lanes_down_columns", False, "where columns are read again")
+        if self.holds_batches and not self.fastest_dim:
             self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
-            self.expect("lanes_down_columns", False, "where batches of columns are held")
-            if not self.holds_batches:
-                raise ParamsError(
-                    path="batches_per_block_inner_reduction",
-                    expected="1 or more with fastest_dim False",
-                    given=0,
-                )
         if self.holds_batches:
             self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
         else:
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
-            self.expect("assumed_reduction_sizes", (), "where no batches are held")
+        if self.shift_rows:
+            self.expect("held_steps", 0, "where rows are shifted")
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"
