@@ -245,7 +245,10 @@ class _Planner:
         if self._are_stable(facts):
             axes = (*self.space.rows, *self.space.columns)
             sizes = tuple(facts.value(axis.extent) for axis in axes)
-            params = replace(params, assumed_sizes=sizes, reason=f"{params.reason}; for these sizes only")
+            reason = f"{params.reason}; for these sizes only"
+            # Registers that guards and addresses leave.
+            ahead = params.rows_per_block > params.rows_in_flight
+            params = replace(params, assumed_sizes=sizes, prefetch_rows=ahead, reason=reason)
         blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))

@@ -42,6 +42,8 @@ MAX_COLUMNS_A_THREAD = 4
 # From so many bytes a column on, all rows of an SM are one block's, as each block passes on its partial
 # results (an H200: layer norm backward of 16384 x 4096 takes 0.95 of the time, RMS norm backward more).
 STATES_OF_ONE_BLOCK = 8
+# Bytes of what it has found in its columns that a thread shares with other rows of threads at once, at most.
+EXCHANGED_BYTES = 128
 # Shared memory of the reductions of rows, and of what waits for copies.
 SHARED_SLACK = 8 * 1024
 # Threads of a block that handles several rows at a time.
@@ -216,8 +218,9 @@ class InnerOuterPersistentPlanner:
             project_persistent_buffers=self._projects or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
-            columns_in_shared_memory=rows > blocks * at_once
-            and self._holds_columns(length, stages, threads, resident, hardware),
+            columns_in_shared_memory=ahead
+            and not stages
+            and self._holds_columns(length, chosen, at_once, resident, hardware),
             circular_stages=stages,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
@@ -256,18 +259,19 @@ class InnerOuterPersistentPlanner:
         resident = 1 if choice.stages else _resident(threads * at_once, registers, hardware)
         return _Tile(choice, lanes, along, batches, at_once, resident)
 
-    def _exchanged(self, threads: int) -> int:
-        """Bytes of shared memory that reductions take in a block of so many threads."""
+    def _exchanged(self, threads: int, at_once: int) -> int:
+        """Bytes of shared memory that reductions take at most in a block of so many threads and rows."""
         nodes = {tensor.definition for tensor in self.space.column_reductions}
         kinds = {tuple(out.dtype for out in node.outputs) for node in nodes if node is not None}
         a_column = sum(dtype.size for kind in kinds for dtype in kind)
-        return threads * MAX_COLUMNS_A_THREAD * a_column + SHARED_SLACK
+        of_rows = len(kinds) * EXCHANGED_BYTES if at_once > 1 else 0
+        return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + SHARED_SLACK
 
     def _holds_columns(
-        self, length: int, stages: int, threads: int, resident: int, hardware: HardwareInfo
+        self, length: int, tile: _Tile, at_once: int, resident: int, hardware: HardwareInfo
     ) -> bool:
-        """Whether what is the same for all rows fits into shared memory, beside so many rows."""
-        needed = length * (self._column_bytes + stages * self._loaded_bytes) + self._exchanged(threads)
+        """Whether what is the same for all rows fits into shared memory."""
+        needed = length * self._column_bytes + self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
 
@@ -277,7 +281,7 @@ class InnerOuterPersistentPlanner:
         """Whether rows can be copied ahead into shared memory, with room for so many."""
         rows = self.space.rows
         full = [access for access in rows.loads if rows.is_full(access)]
-        needed = stages * length * self._loaded_bytes + self._exchanged(threads)
+        needed = stages * length * self._loaded_bytes + self._exchanged(threads, at_once=1)
         return (
             is_one_size(rows)
             and all(isinstance(access.node, (Pointwise, Reduction)) for access in full)

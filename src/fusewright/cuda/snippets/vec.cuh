@@ -17,6 +17,7 @@ template <int N, class T> using word_of = typename word<N * sizeof(T)>::type;
 
 // A store to global memory in PTX: the CUDA compiler takes most of those in C++ apart, into one for each word.
 template <class T> __device__ __forceinline__ void write_global(T* to, T bits) { *to = bits; }
+#ifdef __CUDA_ARCH__
 __device__ __forceinline__ void write_global(uint2* to, uint2 bits) {
   asm volatile("st.global.v2.u32 [%0], {%1, %2};"
                :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y) : "memory");
@@ -25,6 +26,7 @@ __device__ __forceinline__ void write_global(uint4* to, uint4 bits) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w) : "memory");
 }
+#endif
 
 #define FW_LOAD(NAME, ACCESS)                                                                                \
   template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \

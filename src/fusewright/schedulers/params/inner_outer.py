@@ -36,6 +36,11 @@ class InnerOuterParams(HeuristicParams):
     assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property
+    def rows_in_flight(self) -> int:
+        """Of a block, those that its threads load at once."""
+        return self.lparams.bdimy * self.unroll_factor
+
+    @property
     def rows_per_thread(self) -> int:
         """Rows whose results a thread combines across blocks."""
         return -(-self.rows_per_block // (self.lparams.bdimx * self.lparams.bdimy))
@@ -56,7 +61,7 @@ class InnerOuterParams(HeuristicParams):
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
-        step = self.lparams.bdimy * self.unroll_factor
+        step = self.rows_in_flight
         if self.rows_per_block % step:
             raise ParamsError(
                 path="rows_per_block",
