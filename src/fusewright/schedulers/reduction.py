@@ -38,6 +38,7 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.joined_rows import join_rows
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_heuristic import (
     SHORT_INNER,
@@ -78,6 +79,9 @@ class ReductionScheduler(BuiltInScheduler):
         check_rows(original, params)
         _check_split(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
+        if params.joined_rows > 1:
+            join_rows(schedule, params, original.read_once if params.streams_inputs else ())
+            return
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0

@@ -132,6 +132,7 @@ class ReductionParams(HeuristicParams):
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
+    joined_rows: int = choice(1, UNROLLING, _OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)

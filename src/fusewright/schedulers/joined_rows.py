@@ -1,0 +1,109 @@
+"""Sums down columns of rows that vectors do not divide: several rows of memory are read as one.
+
+Eight rows of 33 are a run of 264 elements, which vectors of 8 divide. A thread that goes on by as many rows
+finds the same columns in its vector again:
+
+    [I, R, S] -> [I BIDx, (R joined, S) TIDx, R TIDy | R serial, R unroll, (R joined, S) vector]
+
+What threads found lies in shared memory then, where each column is the sum of a few places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest, vectorize_ports
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction_loops import feeds
+from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
+
+
+def joins_rows(space: ReductionSpace) -> bool:
+    """Whether one reduced dimension has exactly one other inside of it in memory."""
+    order = memory_order(space.reference, space.main)
+    return len(order) > 1 and len(space.reduction) == 1 and order[-2] is space.reduction[0]
+
+
+def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
+    """Schedules a fusion that `reduction` takes.
+
+    Raises:
+        ParamsError: a row's elements do not follow the row before in memory.
+    """
+    ports = cache_inputs_and_outputs(schedule, read_once)
+    space = reduction_space(schedule.fusion)
+    assert isinstance(space, ReductionSpace), space
+    if not joins_rows(space):
+        params.expect("joined_rows", 1, "where rows of memory do not follow one another")
+    reference, launch, width = space.reference, params.lparams, params.unroll_factor_iter_dom
+    [reduced] = space.reduction
+    schedule.assume_multiple(reference, reference.logical.index(reduced), params.joined_rows)
+    order = [*space.iteration[:-1], *space.reduction, space.iteration[-1]]
+    schedule.reorder(reference, {reference.loop.index(axis): i for i, axis in enumerate(order)})
+    rows = len(order) - 2
+    for _ in range(rows - 1):
+        schedule.merge(reference, 0)
+    first = min(rows, 1)
+    for factor in (params.joined_rows, launch.bdimy, params.unroll_factor_inner_reduction):
+        schedule.split(reference, first, factor)
+    # now [(I,) serial, unroll, threads y, joined, S]
+    schedule.transform_like(reference)
+    reductions = list({tensor.definition: tensor for tensor in space.reductions}.values())
+    partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
+    lead = partials[0]
+    before = [t for t in schedule.tensors() if t.definition is not None and feeds(t, set(partials))]
+    held = [schedule.cache_after(partial) for partial in partials]
+    schedule.merge(lead, first + 3)
+    schedule.split(lead, first + 3, width)
+    # [(I,) serial, unroll, y, x, vector] -> [(I,) x, y, serial, unroll, vector]
+    schedule.reorder(lead, {first: first + 2, first + 1: first + 3, first + 2: first + 1, first + 3: first})
+    bound = {first: ParallelType.block_x, first + 1: ParallelType.block_y, first + 3: ParallelType.unroll}
+    if rows:
+        bound[0] = ParallelType.grid_x
+    for position, kind in bound.items():
+        schedule.parallelize(lead, position, kind)
+    schedule.parallelize(lead, first + 4, ParallelType.unroll)
+    schedule.transform_like(lead, selected=[*before, *partials[1:], *held])
+    schedule.parallelize_like(lead, selected=[*before, *partials[1:], *held])
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        schedule.parallelize(tensor, -1, ParallelType.serial)
+        schedule.split(tensor, -1, min(width, MAX_VECTOR_BYTES // tensor.dtype.size))
+        schedule.parallelize(tensor, -1, ParallelType.vectorize)
+        schedule.store_along(tensor, [first + 1, first, first + 2, first + 3])
+    loads = [load for load in find_loads(schedule.fusion) if load in before]
+    for load in loads:
+        schedule.parallelize(load, -1, ParallelType.vectorize)
+    _finish(schedule, reductions, rows)
+    schedule.inline_at(lead, first + 3, best_effort=True, selected=loads)
+    inline_rest(schedule, {*loads, *held})
+
+
+def _finish(schedule: Schedule, reductions: list[TensorView], rows: int) -> None:
+    """[(I,) y, joined, S] -> [(I BIDx,) S TIDx | y, joined]."""
+    lead, first = reductions[0], min(rows, 1)
+    after = _after(schedule.fusion, reductions)
+    schedule.reorder(lead, {first + 2: first})
+    schedule.transform_like(lead, selected=[*reductions[1:], *after])
+    if rows:
+        schedule.parallelize(lead, 0, ParallelType.grid_x)
+    schedule.parallelize(lead, first, ParallelType.block_x)
+    schedule.parallelize_like(lead, selected=[*reductions[1:], *after])
+
+
+def _after(fusion: Fusion, reductions: list[TensorView]) -> list[TensorView]:
+    found: dict[TensorView, None] = {}
+    stack = list(reductions)
+    while stack:
+        for tensor in stack.pop().consumers:
+            if tensor not in found:
+                found[tensor] = None
+                stack.append(tensor)
+    return list(found)
