@@ -58,7 +58,11 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
                     current = transform.inner
                 else:
                     current = transform.outer
-            elif isinstance(transform, Split) and current is transform.inner and divides(width, transform.factor):
+            elif (
+                isinstance(transform, Split)
+                and current is transform.inner
+                and divides(width, transform.factor)
+            ):
                 current = transform.inputs[0]
             else:
                 return lanes[::-1]

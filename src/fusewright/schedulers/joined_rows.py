@@ -13,34 +13,83 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest, vectorize_ports
-from fusewright.schedulers.params import ReductionParams
-from fusewright.schedulers.reduction_loops import feeds
+from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
 
+# Threads of a block, at least as many as a row has elements; and bytes that each has in flight.
+THREADS, MOST_THREADS = 256, 512
+BYTES_IN_FLIGHT = 64
+# Vectors that each thread adds up, at least, of a block that has a column for itself.
+LEAST_VECTORS = 4
 
-def joins_rows(space: ReductionSpace) -> bool:
-    """Whether one reduced dimension has exactly one other inside of it in memory."""
+
+def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
+    """Whether one reduced dimension has one other inside of it in memory, and all that is computed has an
+    element for each point or follows from the reductions alone.
+    """
     order = memory_order(space.reference, space.main)
-    return len(order) > 1 and len(space.reduction) == 1 and order[-2] is space.reduction[0]
+    if len(order) < 2 or len(space.reduction) > 1 or order[-2] is not space.reduction[0]:
+        return False
+    if not all(map(space.is_full, space.loads)) or any(map(space.is_full, space.stores)):
+        return False
+    results = {*space.after, *(out for node in _nodes(space) for out in node.outputs)}
+    for node in fusion.nodes:
+        if node.is_scalar or node.output not in space.after:
+            continue
+        if not results.issuperset(node.tensor_inputs):
+            return False
+    return all(
+        out in results or (isinstance(out, TensorView) and space.has_every_element(out))
+        for node in fusion.nodes
+        if not node.is_scalar
+        for out in node.outputs
+    )
+
+
+def _nodes(space: ReductionSpace) -> list[Reduction]:
+    found = {tensor.definition: None for tensor in space.reductions}
+    return [node for node in found if isinstance(node, Reduction)]
+
+
+def joined_params(
+    batches: int, length: int, row: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """How columns of `length` are summed in each of so many stretches of memory, of rows of `row` elements.
+
+    `width`: of vectors, which divides the length. None where other ways keep the GPU busier.
+    """
+    groups = length // width
+    if row > MOST_THREADS or batches < 2 * hardware.sm_count or groups < LEAST_VECTORS:
+        return None
+    down = max(1, min(THREADS // row, groups // LEAST_VECTORS))
+    unroll = max(1, min(BYTES_IN_FLIGHT // (width * element_bytes), groups // down))
+    return ReductionParams(
+        joined_rows=width,
+        unroll_factor_inner_reduction=unroll,
+        unroll_factor_iter_dom=width,
+        vectorize_iter_dom=True,
+        lparams=LaunchParams(bdimx=row, bdimy=down, gdimy=1),
+        reason=f"{batches} times {row} contiguous columns of {length}, {width} rows as one: {row} threads of "
+        f"{width} elements, {down} down the columns with {unroll} vectors in flight",
+    )
 
 
 def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
     """Schedules a fusion that `reduction` takes.
 
     Raises:
-        ParamsError: a row's elements do not follow the row before in memory.
+        ParamsError: a row's elements do not follow those of the row before in memory.
     """
     ports = cache_inputs_and_outputs(schedule, read_once)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
-    if not joins_rows(space):
+    if not joins_rows(schedule.fusion, space):
         params.expect("joined_rows", 1, "where rows of memory do not follow one another")
     reference, launch, width = space.reference, params.lparams, params.unroll_factor_iter_dom
     [reduced] = space.reduction
@@ -55,10 +104,11 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
         schedule.split(reference, first, factor)
     # now [(I,) serial, unroll, threads y, joined, S]
     schedule.transform_like(reference)
-    reductions = list({tensor.definition: tensor for tensor in space.reductions}.values())
+    reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
     lead = partials[0]
-    before = [t for t in schedule.tensors() if t.definition is not None and feeds(t, set(partials))]
+    final = {*_after(schedule.fusion, reductions), *(out for node in _nodes(space) for out in node.outputs)}
+    before = [t for t in schedule.tensors() if t.definition is not None and t not in final]
     held = [schedule.cache_after(partial) for partial in partials]
     schedule.merge(lead, first + 3)
     schedule.split(lead, first + 3, width)
@@ -70,18 +120,17 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     for position, kind in bound.items():
         schedule.parallelize(lead, position, kind)
     schedule.parallelize(lead, first + 4, ParallelType.unroll)
-    schedule.transform_like(lead, selected=[*before, *partials[1:], *held])
-    schedule.parallelize_like(lead, selected=[*before, *partials[1:], *held])
+    schedule.transform_like(lead, selected=[*before, *held])
+    schedule.parallelize_like(lead, selected=[*before, *held])
     for tensor in held:
         schedule.set_memory_type(tensor, MemoryType.shared)
         schedule.parallelize(tensor, -1, ParallelType.serial)
         schedule.split(tensor, -1, min(width, MAX_VECTOR_BYTES // tensor.dtype.size))
         schedule.parallelize(tensor, -1, ParallelType.vectorize)
         schedule.store_along(tensor, [first + 1, first, first + 2, first + 3])
-    loads = [load for load in find_loads(schedule.fusion) if load in before]
-    for load in loads:
-        schedule.parallelize(load, -1, ParallelType.vectorize)
+    vectorize_ports(schedule, ports, width, merged=2)
     _finish(schedule, reductions, rows)
+    loads = find_loads(schedule.fusion)
     schedule.inline_at(lead, first + 3, best_effort=True, selected=loads)
     inline_rest(schedule, {*loads, *held})
 
