@@ -85,8 +85,9 @@ class ReductionParams(HeuristicParams):
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
     lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
-    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. A persistent
-    kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
+    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. joined_rows:
+    so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them. A
+    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
     prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
     they work on those that they hold.
 
