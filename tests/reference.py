@@ -176,6 +176,13 @@ def _arg_extremum(largest: bool) -> Callable[[Tensor, Tensor, tuple[int, ...]], 
     return reduce
 
 
+def _max_sum_exp(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, ...]:
+    (top,) = _extremum(torch.amax, "lowest")(x, dims)[None]
+    kept = [1 if i in dims else size for i, size in enumerate(x.shape)]
+    finite = top.nan_to_num(nan=torch.nan)
+    return top, (x - finite.reshape(kept)).exp().sum(dims)
+
+
 # The reductions of several tensors, then those of one.
 ARG_EXTREMA = {"argmax": _arg_extremum(True), "argmin": _arg_extremum(False)}
 REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]] = {
@@ -184,6 +191,7 @@ REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]] =
     "max": lambda x, dims: (_extremum(torch.amax, "lowest")(x, dims),),
     "min": lambda x, dims: (_extremum(torch.amin, "highest")(x, dims),),
     "welford": _welford,
+    "max_sum_exp": _max_sum_exp,
 }
 
 

@@ -55,6 +55,7 @@ from tests.fuzz.reductions import (
     any_or_all,
     arg_extremum,
     logsumexp,
+    max_sum_exp,
     mean,
     reduction,
     softmax,
@@ -160,6 +161,7 @@ OPERATIONS: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
     **{name: _named(arg_extremum, name) for name in ("argmax", "argmin")},
     **{name: _named(softmax, name) for name in ("softmax", "log_softmax")},
     "logsumexp": logsumexp,
+    "max_sum_exp": max_sum_exp,
     **{
         function.__name__: function
         for function in (

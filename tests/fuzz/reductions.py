@@ -227,3 +227,13 @@ def logsumexp(arg: Bounded, dims: int | Sequence[int], keepdim: bool = False) ->
     out = convert(binary("add", unary("log", total), top), result)
     over = () if keepdim else dims_of(arg, dims)
     return moved(out, lambda t: t.squeeze(over))
+
+
+def max_sum_exp(arg: Bounded, dims: int | Sequence[int]) -> tuple[Bounded, Bounded]:
+    """The maximum, and the sum of exponentials of what is less than it, or than the largest number."""
+    x, over = convert(arg, up(arg.dtype)), dims_of(arg, dims)
+    top = reduction("max", x, over, True)
+    largest = torch.finfo(x.dtype).max
+    shift = Bounded(top.data.clamp(-largest, largest), top.error)
+    total = reduction("sum", unary("exp", binary("sub", x, shift)), over, True)
+    return moved(top, lambda t: t.squeeze(over)), moved(total, lambda t: t.squeeze(over))

@@ -145,6 +145,13 @@ def _welford(cell: Cell) -> None:
         cell.add("cast", Ref(average + 2), DataType.Int)
 
 
+def _max_sum_exp(cell: Cell) -> None:
+    if cell.rank:
+        for dims in ((cell.rank - 1,), tuple(range(cell.rank))):
+            top = cell.call("max_sum_exp", X, dims, results=2).index
+            cell.outputs += [Output(top), Output(top + 1)]
+
+
 def _positions(op: str) -> Row:
     def row(cell: Cell) -> None:
         if cell.rank and not cell.is_empty:
@@ -458,6 +465,7 @@ GROUPS: dict[str, dict[str, Row]] = {
         **_rows("sum prod max min any all mean logsumexp", _reductions),
         **_rows("var std var_mean", _moments),
         "welford": _welford,
+        "max_sum_exp": _max_sum_exp,
         **_rows("argmax argmin", _positions),
     },
     "along": {

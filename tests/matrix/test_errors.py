@@ -190,6 +190,7 @@ REFUSED: list[Row] = [
     ("mean", ShapeError, TWICE, lambda o, t: o.mean(t.x, [0, 0])),
     ("logsumexp", ShapeError, TWICE, lambda o, t: o.logsumexp(t.x, [0, 0])),
     ("welford", RankError, "the input of welford", lambda o, t: o.welford(t.r0, [0])),
+    ("max_sum_exp", RankError, "the input of max_sum_exp", lambda o, t: o.max_sum_exp(t.r0, [0])),
     ("var", ShapeError, "correction must not be negative", lambda o, t: o.var(t.x, [0], -1)),
     ("std", ShapeError, "correction must not be negative", lambda o, t: o.std(t.x, [0], -1)),
     ("var_mean", ShapeError, "correction must not be negative", lambda o, t: o.var_mean(t.x, [0], -1)),

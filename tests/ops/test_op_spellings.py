@@ -71,7 +71,10 @@ def test_a_snippet_stands_alone_on_what_it_requires(name):
 
 # ---- the text on the host ------------------------------------------------------------
 
-HOST_COMBINES = [(op, d) for op, d in COMBINES if not (op.name in ("max", "min") and d.is_floating)]
+# Those whose text has the machine's own maximum are compared on a GPU only.
+HOST_COMBINES = [
+    (op, d) for op, d in COMBINES if not (op.name in ("max", "min", "max_sum_exp") and d.is_floating)
+]
 HOST_CASES = [case for case in CASES if case[0].name not in NOT_ON_HOST]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.25, -7.75, 1e-3, 20.0, -20.0]
 SPECIAL = [float("inf"), -float("inf"), float("nan")]

@@ -5,7 +5,18 @@ import pytest
 import torch
 
 from fusewright.core.dtype import Category, DataType
-from fusewright.ops.reductions import ARGMAX, ARGMIN, MAX, MIN, NOWHERE, PROD, REDUCTIONS, SUM, WELFORD
+from fusewright.ops.reductions import (
+    ARGMAX,
+    ARGMIN,
+    MAX,
+    MAX_SUM_EXP,
+    MIN,
+    NOWHERE,
+    PROD,
+    REDUCTIONS,
+    SUM,
+    WELFORD,
+)
 
 D = DataType
 DTYPES = {
@@ -49,6 +60,9 @@ def expected(op, given, dims):
             count *= x.shape[dim]
         var, mean = torch.var_mean(x, dims, correction=0)
         return mean, var * count, torch.full_like(mean, count, dtype=torch.int64)
+    if op is MAX_SUM_EXP:
+        top = torch.amax(x, dims)
+        return top, torch.exp(torch.logsumexp(x, dims) - top)
     return ({SUM: torch.sum, MAX: torch.amax, MIN: torch.amin}[op](x, dims).to(x.dtype),)
 
 
@@ -97,6 +111,20 @@ def test_extrema_hand_on_nan_and_infinity():
     assert MAX.reduce((x,), (1,))[0][1] == -inf and MIN.reduce((x,), (1,))[0][2] == inf
     a, b = (torch.tensor([nan, 1.0]),), (torch.tensor([1.0, nan]),)
     assert MAX.combining(D.Float).torch(a, b)[0].isnan().all()
+
+
+def test_sums_of_exponentials_of_infinities():
+    """-inf adds nothing, in whatever order it comes, and NaN is handed on."""
+    nan, inf = float("nan"), float("inf")
+    rows = torch.tensor([[-inf, -inf, -inf], [-inf, 5.0, -inf], [inf, 5.0, -inf], [nan, 5.0, -inf]])
+    combine = MAX_SUM_EXP.combining(D.Float).torch
+    for order in itertools.permutations(range(3)):
+        state = tuple(torch.full((4,), v) for v in MAX_SUM_EXP.identity(D.Float))
+        for i in order:
+            state = combine(state, MAX_SUM_EXP.lift_torch(rows[:, i]))
+        for top, total in (state, MAX_SUM_EXP.reduce((rows,), (1,))):
+            assert str(top.tolist()) == str([-inf, 5.0, inf, nan])
+            assert str(total.tolist()) == str([0.0, 1.0, inf, nan])
 
 
 @pytest.mark.parametrize(("op", "of_infinities"), [(ARGMAX, 0), (ARGMIN, 2)], ids=["argmax", "argmin"])

@@ -134,7 +134,7 @@ def test_rows_are_held_in_registers_then_shared_memory_then_not_at_all():
     fusion = p.normalized()
 
     def place(columns: int, gpu: str = "h200") -> int:
-        params = propose(PERSISTENT, fusion, p.facts_of(fusion, [(4096, columns)]), DESCRIBED[gpu])
+        params = propose(PERSISTENT, fusion, p.facts_of(fusion, [(256, columns)]), DESCRIBED[gpu])
         if params.batches_per_block_inner_reduction == 0:
             return 2
         return int(params.persistent_in_shared_memory)

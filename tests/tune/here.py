@@ -17,6 +17,7 @@ class Pool:
     """Does the jobs of a pool in this process."""
 
     connections = ()
+    is_ready = True
 
     def __class_getitem__(cls, kind: Any) -> Any:
         return cls
@@ -25,7 +26,7 @@ class Pool:
         self._work = setup()
         self._waiting: list[Any] = []
 
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         pass
 
     def submit(self, job: Any) -> None:
@@ -42,7 +43,7 @@ class Pool:
     def abandon(self) -> None:
         self._waiting = []
 
-    forget_waiting = abandon
+    forget_waiting = begin = abandon
 
 
 class Compiling:

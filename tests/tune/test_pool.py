@@ -9,13 +9,17 @@ from collections.abc import Callable
 import pytest
 
 from fusewright.core.errors import TuneError
-from fusewright.tune.pool import Done, Fatal, Pool, wait_for
+from fusewright.tune.pool import Done, Pool, wait_for
+from fusewright.tune.process import Fatal, untimed
 
 
 def _work() -> Callable[[str], str]:
     def do(job: str) -> str:
         if job == "hang":
             time.sleep(60)
+        if job == "wait":
+            with untimed():
+                time.sleep(0.8)
         if job == "die":
             os._exit(9)
         if job == "fatal":
@@ -40,12 +44,13 @@ def _all(pool: Pool[str]) -> dict[str, Done[str]]:
 
 
 def test_a_job_that_hangs_or_dies_is_lost_alone():
-    with Pool[str](_work, 1, seconds=1.0) as pool:
-        for job in ("a", "hang", "b", "die", "fatal", "fail", "c"):
+    with Pool[str](_work, 1, seconds=0.5) as pool:
+        for job in ("a", "hang", "b", "wait", "die", "fatal", "fail", "c"):
             pool.submit(job)
         done = _all(pool)
     assert [done[job].result for job in "abc"] == ["A", "B", "C"]
-    assert done["hang"].hung and done["hang"].problem == "took longer than 1 s"
+    assert done["hang"].hung and done["hang"].problem == "took longer than 0.5 s"
+    assert done["wait"].result == "WAIT"
     assert done["die"].problem == "the process ended with exit code 9"
     assert done["fatal"].problem == "the GPU is lost"
     assert done["fail"].problem == "ValueError: no such thing"

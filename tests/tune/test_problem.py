@@ -52,6 +52,18 @@ def test_each_segment_is_a_problem_with_its_own_inputs(tmp_path):
     assert any(torch.equal(x, index) for x in loaded.inputs)
 
 
+def test_finding_problems_changes_neither_inputs_nor_later_random_numbers(tmp_path):
+    x = torch.rand(8 * 64 + 1)[1:].reshape(8, 64)
+    before, start = x.clone(), torch.get_rng_state()
+    with FusionDefinition() as fd:
+        given = fd.from_pytorch(x)
+        fd.add_output(fd.ops.sum(fd.ops.sum(fd.ops.dropout(given, 0.5)[0], dims=[0]), dims=[0]))
+        fd.add_output(given * 2.0, given)
+    problems = problems_of(fd, [x], None, "f", tmp_path)
+    assert torch.equal(x, before) and torch.equal(torch.get_rng_state(), start)
+    assert len(problems) == 2 and problems[0].inputs[0].offset == x.data_ptr() % 16 != 0
+
+
 def test_a_configuration_is_refused_measured_or_wrong(tmp_path):
     problem = column_sum(tmp_path)
     planned = Planned(problem, load, OPTIONS)

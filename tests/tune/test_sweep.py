@@ -16,6 +16,7 @@ from fusewright.frontend.problems import load
 from fusewright.tune.journal import Journal, Race, Status
 from fusewright.tune.report import outcomes
 from fusewright.tune.worker import Attempt, Made, RaceOf, Ran
+from tests.tune import here
 from tests.tune.problems import column_sum
 
 POINTS = 2
@@ -79,7 +80,7 @@ def test_configurations_that_hang_or_crash_are_recorded_once_and_stop_nothing(tm
 
 
 def test_a_limit_of_time_begins_nothing_new(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "Making", Compiling)
+    here.install(monkeypatch)
     problem = column_sum(tmp_path)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
         effort = loop.Effort(None, seconds=1e-6, compilers=1)

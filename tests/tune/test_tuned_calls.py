@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import fusewright
 import fusewright.frontend.tuned_calls as tuned_calls
 from fusewright import FusionDefinition, OptionError
 from fusewright.frontend.active_tuning import ACTIVE
-from fusewright.tune.journal import Journal
+from fusewright.torch_compile import from_fx
+from fusewright.tune.journal import Journal, Status, Trial
+from tests.torch_compile.graphs import traced
 from tests.tune import here
 
 
@@ -24,7 +33,7 @@ def timed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tuned_calls, "Runner", runner)
     monkeypatch.setattr(ACTIVE, "learned", None)
-    monkeypatch.setattr(tuned_calls, "_session", tuned_calls.TuningSession())
+    monkeypatch.setattr(tuned_calls._calls, "session", tuned_calls.TuningSession())
     monkeypatch.setenv("FUSEWRIGHT_TUNE_JOURNAL", str(tmp_path / "j.sqlite"))
     return tmp_path / "j.sqlite"
 
@@ -39,7 +48,7 @@ def test_a_call_of_two_kernels_is_tuned_once_and_both_use_what_was_found(timed):
     before = [kernel.params for kernel in fd._ran.last_program.kernels]
     torch.testing.assert_close(fd.execute([given], tune=fusewright.tune.tuner.Effort(24))[0], expected)
     after = [kernel.params for kernel in fd._ran.last_program.kernels]
-    results = tuned_calls._session.results
+    results = tuned_calls._calls.session.results
     assert len(after) == len(results) == 2
     for was, now, found in zip(before, after, results):
         assert found.best == now, (now.reason, found.stop)
@@ -54,6 +63,26 @@ def test_a_call_of_two_kernels_is_tuned_once_and_both_use_what_was_found(timed):
         assert sum(len(journal.trials(problem.key)) for problem in journal.problems()) == count
 
 
+def test_what_torch_calls_is_tuned_and_a_graph_shares_one_effort(timed):
+    x = torch.rand(8, 64)
+
+    def function(x):
+        return ((x + 1) * 8).to(torch.uint8).to(torch.float32).sum(1)
+
+    converted = from_fx(traced(function, x))
+    assert len(converted.definitions) == 2
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.from_pytorch(x)))
+    with fusewright.tuning(tuned_calls.Effort(9), journal=timed) as session:
+        for _ in range(2):
+            torch.testing.assert_close(converted(x), function(x))
+        first, second = session.results
+        assert first.tried + second.tried < 3 * 9 and first.tried != second.tried
+        with FlopCounterMode(display=False):  # makes the call one operator of torch, as torch.compile does
+            fd.execute([x])
+    assert len(session.results) == 3
+
+
 def test_a_block_tunes_what_is_new_and_bad_efforts_are_refused(timed):
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.relu(fd.define_tensor(shape=[-1, -1], contiguity=True)))
@@ -66,3 +95,61 @@ def test_a_block_tunes_what_is_new_and_bad_efforts_are_refused(timed):
     for effort in ("slow", -1, True, float("nan")):
         with pytest.raises(OptionError, match="tune: no effort"):
             fd.execute([torch.rand(8, 64)], tune=effort)
+
+
+SCRIPT = """
+import torch
+import an_op
+from fusewright import FusionDefinition
+
+print("runs")
+for rows in (8, 16):
+    x = torch.rand(rows, 64)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.an_op(fd.from_pytorch(x)))
+    print(torch.equal(fd.execute([x])[0], x.relu()))
+"""
+AN_OP = """
+import torch
+import fusewright
+from fusewright.core.dtype import Category
+from fusewright.core.op import ElementwiseOp, Rule, Spelling
+
+print("imported")
+row = ElementwiseOp("an_op", 1, Rule.FLOAT_UP, {Category.FLOAT: Spelling("fmaxf({0}, 0)", torch.relu)})
+fusewright.register_op(row)
+"""
+
+
+def test_a_script_as_it_is_has_its_operations_tuned_until_it_is_interrupted(tmp_path):
+    path = tmp_path / "j.sqlite"
+    (tmp_path / "an_op.py").write_text(AN_OP)
+    (tmp_path / "s.py").write_text(SCRIPT)
+    added = {
+        "FUSEWRIGHT_TUNE": "100",
+        "FUSEWRIGHT_TUNE_JOURNAL": str(path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "s.py"],
+        cwd=tmp_path,
+        env={**os.environ, **added},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def trials() -> list[Trial]:
+        with Journal(path, tuned_calls.journal_version()) as journal:
+            return [trial for problem in journal.problems() for trial in journal.trials(problem.key)]
+
+    while sum(trial.status is Status.COMPILED for trial in trials()) < 3:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate()
+    assert (process.returncode, out.split()) == (0, ["imported", "runs", "True", "True"]), errors
+    assert "Traceback" not in errors and "tuning was interrupted" in errors
+    assert {trial.status for trial in trials()} <= {Status.COMPILED, Status.REJECTED}
+    with Journal(path, None) as journal:
+        [problem] = journal.problems()
+        assert journal.search(problem.key).stop == "interrupted"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +27,9 @@ from fusewright.core.errors import DumpError, FusewrightError, TuneError
 # Wide enough for a line of a kernel where the output goes to a file.
 FILE_WIDTH = 120
 USAGE_ERROR = 2  # what argparse exits with, and diff where it cannot compare
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+INTERRUPTED = 128 + signal.SIGINT  # what shells call the end by that signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"fusewright: the output cannot be written: {error.strerror}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        print("fusewright: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except FusewrightError as error:
         print(f"fusewright: {type(error).__name__}: {error}", file=sys.stderr)
         return USAGE_ERROR if isinstance(error, (DumpError, TuneError)) else 1

@@ -19,7 +19,7 @@ from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
 from fusewright.frontend.problems import load
 from fusewright.frontend.tuned_calls import journal_version
-from fusewright.tune.journal import Journal, Status
+from fusewright.tune.journal import FAILED, Journal, Status
 from fusewright.tune.plot import svg
 from fusewright.tune.report import Outcome, outcomes
 from fusewright.tune.sweep import Effort, Progress, sweep
@@ -114,7 +114,7 @@ class _Line:
     def show(self, progress: Progress) -> None:
         now = time.monotonic() - self._start
         of = "" if progress.total is None else f" of {progress.total}"
-        lost = sum(n for status, n in progress.counts.items() if status in _LOST)
+        lost = sum(n for status, n in progress.counts.items() if status in FAILED)
         gains = [
             progress.heuristic[key] / best for key, best in progress.best.items() if key in progress.heuristic
         ]
@@ -132,9 +132,6 @@ class _Line:
 
     def end(self) -> None:
         print(f"\r\x1b[K{self._text}" if sys.stderr.isatty() else self._text, file=sys.stderr, flush=True)
-
-
-_LOST = (Status.FAULT, Status.WRONG, Status.CRASHED, Status.HUNG)
 
 
 def _show(console: Console, found: Sequence[Outcome]) -> None:
@@ -159,12 +156,8 @@ def _show(console: Console, found: Sequence[Outcome]) -> None:
         )
     console.print(table)
     for outcome in found:
-        failed = [trial for trial in outcome.trials if trial.status in _LOST]
-        for trial in failed:
-            first = trial.detail.partition("\n")[0]
-            console.print(
-                f"{outcome.problem.name}: {trial.status.value}: {first}", soft_wrap=True, markup=False
-            )
+        for line in outcome.failures():
+            console.print(line, soft_wrap=True, markup=False)
 
 
 def _microseconds(seconds: float | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import torch
 
 from fusewright.core.once import cached_property
 from fusewright.core.options import Options, ParamsPolicy
-from fusewright.tune.policy import read_policy
+from fusewright.tune.policy import Policy, read_policy
 
 __all__ = ["ACTIVE", "TuneCall"]
 
-#: Tunes a call of a definition: its flat inputs, where they run, and how much effort: see `execute`.
+#: Tunes a call of a definition: its flat inputs, where they run, and how much effort (None: as every call).
 TuneCall = Callable[[Any, Sequence[Any], "torch.device | None", Any], None]
 
 
@@ -26,7 +27,8 @@ class ActiveTuning:
     """One for the process.
 
     Attributes:
-        tune: tunes a call that asks for it.
+        tune: tunes a call, by the effort that it asks for; None: by `every`.
+        together: a block whose calls share the effort of one.
         every: the effort that calls get which ask for none; None: they are not tuned.
         learned: the policy of what was tuned here; None: nothing was.
         has_policy: whether there may be a policy, so that a call without one asks no more than this.
@@ -34,6 +36,7 @@ class ActiveTuning:
 
     def __init__(self) -> None:
         self.tune: TuneCall | None = None
+        self.together: Callable[[], AbstractContextManager[None]] = nullcontext
         self.every: Any = os.environ.get("FUSEWRIGHT_TUNE") or None
         self._learned: ParamsPolicy | None = None
         self.has_policy = bool(os.environ.get("FUSEWRIGHT_POLICY"))
@@ -50,7 +53,7 @@ class ActiveTuning:
         self.has_policy = policy is not None or bool(os.environ.get("FUSEWRIGHT_POLICY"))
 
     @cached_property
-    def given(self) -> ParamsPolicy | None:
+    def given(self) -> Policy | None:
         """The policy that FUSEWRIGHT_POLICY names, read once. TuneError: it cannot be read."""
         name = os.environ.get("FUSEWRIGHT_POLICY")
         return read_policy(Path(name)) if name else None

@@ -426,10 +426,9 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         if save_repro_inputs or print_repro:
             self._describe_inputs(arguments, save_repro_inputs, print_repro, *call[1:])
         stream = io.StringIO() if capture_debug_output else None
-        effort = tune if tune is not None else ACTIVE.every
         try:
-            if effort is not None and ACTIVE.tune is not None and not self._is_scheduled:
-                ACTIVE.tune(self, arguments, place, effort)
+            if tune is not None or ACTIVE.every is not None:
+                self._tune(arguments, place, tune)
             return self._execute(
                 arguments,
                 place,
@@ -446,6 +445,11 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         finally:
             if stream is not None:
                 self._debug_output = stream.getvalue()
+
+    def _tune(self, arguments: Inputs, place: torch.device | None, effort: Any = None) -> None:
+        """Searches for params of a call of flat inputs; effort: None: as each call has."""
+        if ACTIVE.tune is not None:
+            ACTIVE.tune(self, arguments, place, effort)
 
     def _execute(
         self,

@@ -20,6 +20,7 @@ import torch
 
 from fusewright.core.errors import DefinitionError, InputError
 from fusewright.core.options import Options
+from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
 from fusewright.host.layout import fresh_outputs
@@ -234,6 +235,8 @@ def _run(
     fd = _definition(handle)
     operator = _operator(fd)
     inputs = operator.merged(read, written, numbers)
+    if ACTIVE.every is not None:
+        fd._tune(inputs, device)
     # What an operator of torch returns must not share memory with what it is given.
     outputs = fd._execute(inputs, device, automatic, tuple(enable), tuple(disable), views=False)
     return [outputs[i] for i in operator.fresh]

@@ -17,13 +17,22 @@ from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
 from fusewright.frontend.comparison import check_outputs
 from fusewright.frontend.definition import FusionDefinition
+from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import flattened, place_of
 from fusewright.frontend.printing import definition_text
 from fusewright.host.planning import PlannedKernels
+from fusewright.ops import REGISTERED, REGISTERED_BY
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.random_states import random_states
-from fusewright.schedulers import HeuristicParams, Registry, is_built_in, type_name
+from fusewright.schedulers import (
+    HeuristicParams,
+    Registry,
+    heuristics_of,
+    is_built_in,
+    type_name,
+    untuned,
+)
 from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.problem import SEED, Problem, TensorLike
 from fusewright.tune.worker import Loaded
@@ -64,6 +73,8 @@ def problems_of(
 ) -> list[Problem]:
     """One problem for each kernel that serves a call; those that have no params with a space are left out.
 
+    Inputs stay as they are, and the random numbers of later calls are what they would have been.
+
     Args:
         folder: takes the values of integers and bools.
 
@@ -71,9 +82,10 @@ def problems_of(
         UserError: inputs that do not fit, or a definition that no kernels serve.
     """
     twin = fd._plain_twin()
-    # Segments run, to have each one's inputs, and may write into them.
-    arguments = [x.clone() if isinstance(x, torch.Tensor) and x.device.type == "cuda" else x for x in inputs]
-    place = place_of(flattened(arguments), device)
+    arguments = list(flattened(inputs))
+    for i in _written(twin._complete()):  # segments run, to have each one's inputs
+        arguments[i] = _copy(arguments[i])
+    place = place_of(arguments, device)
     segments = twin.segment(arguments, device=device)
     if not segments:
         return _problems(twin, arguments, place, name, folder)
@@ -90,9 +102,22 @@ def problems_of(
             own_kernel = [p for p in of_segment if p.kernel == kernel_of[segment]]
             found.extend([_named_as_in_whole(p, known.get(number)) for p in own_kernel])
 
-    with recorded(observe):
+    states = random_states(place)
+    with recorded(observe), states.again(states.position()):
         twin.execute(arguments, device=device)
     return found
+
+
+def _written(leaf: FusionSchedules) -> list[int]:
+    """Positions of the inputs that a call writes into."""
+    fusion = leaf.fusion
+    return [fusion.inputs.index(output.alias) for output in fusion.outputs if output.alias is not None]
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """With the same strides and alignment."""
+    like = TensorLike.of(tensor)
+    return like.tensor(tensor.device, tensor.detach().as_strided((like.span,), (1,)))
 
 
 def _problems(
@@ -106,7 +131,7 @@ def _problems(
     planned = PlannedKernels(executor.fusion, executor.registry, flat, place, hardware, options)
     outputs = tuple(map(TensorLike.of, executor.empty_outputs(flat, place)))
     text = definition_text(leaf.records, leaf.outcomes)
-    modules = _registering_modules(executor.registry)
+    modules = _registering_modules(leaf, executor.registry)
     return [
         Problem(
             name,
@@ -151,16 +176,28 @@ def _named_as_in_whole(problem: Problem, whole: ProblemFacts | None) -> Problem:
     return replace(problem, facts=replace(own, segment=whole.segment, structure=whole.structure))
 
 
-def _registering_modules(registry: Registry) -> tuple[str, ...]:
-    """The modules that schedulers of users come from. TuneError for what no other process can import."""
-    added = [scheduler for scheduler in registry if not is_built_in(scheduler)]
-    for scheduler in added:
-        if type(scheduler).__module__ == "__main__":
+def _registering_modules(leaf: FusionSchedules, registry: Registry) -> tuple[str, ...]:
+    """The modules that a user's schedulers, heuristics and operations come from.
+
+    TuneError for a scheduler or an operation that no other process can import. A heuristic is not needed:
+    what it chooses goes to other processes as params.
+    """
+    added = [untuned(scheduler) for scheduler in registry]
+    by_what = {
+        f"the scheduler {type_name(scheduler.type)}": type(scheduler).__module__
+        for scheduler in added
+        if not is_built_in(scheduler)
+    }
+    called = {record.op for record in leaf.records} & REGISTERED_BY.keys()
+    by_what.update({f"the operation {REGISTERED[key].name}": REGISTERED_BY[key] for key in called})
+    for what, module in by_what.items():
+        if module == "__main__":
             raise TuneError(
-                f"the scheduler {type_name(scheduler.type)} is registered in the script itself",
+                f"{what} is registered in the script itself",
                 hint="register it in a module that the script imports, as worker processes do",
             )
-    return tuple(sorted({type(scheduler).__module__ for scheduler in added}))
+    heuristics = {heuristic.__module__ for scheduler in registry for heuristic in heuristics_of(scheduler)}
+    return tuple(sorted({*by_what.values(), *heuristics} - {"__main__"}))
 
 
 def _described(value: Any, folder: Path) -> Any:
@@ -199,8 +236,7 @@ def load(problem: Problem, device: torch.device) -> Loaded:
     ]
     states = random_states(device)
     start = states.position()
-    written = [leaf.fusion.inputs.index(o.alias) for o in leaf.fusion.outputs if o.alias is not None]
-    kept = [(x, x.clone()) for i in written if isinstance(x := inputs[i], torch.Tensor)]
+    kept = [(x, x.clone()) for i in _written(leaf) if isinstance(x := inputs[i], torch.Tensor)]
     with states.again(start):
         expected = evaluate_fusion(leaf.fusion, inputs, states.take)
     tolerances = fd.getValTolerances(inputs)

@@ -33,7 +33,7 @@ from fusewright.ops import build_shape as _shape  # noqa: F401
 from fusewright.ops import build_softmax as _softmax  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS
 from fusewright.ops.library import LIBRARY
-from fusewright.ops.plugins import REGISTERED, register_op, registered_op, unregister_op
+from fusewright.ops.plugins import REGISTERED, REGISTERED_BY, register_op, registered_op, unregister_op
 from fusewright.ops.registry import OPS, OpDef, Parameter, ScalarVector, describe_argument
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "LIBRARY",
     "OPS",
     "REGISTERED",
+    "REGISTERED_BY",
     "OpDef",
     "Parameter",
     "ScalarVector",

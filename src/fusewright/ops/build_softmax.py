@@ -6,12 +6,32 @@ computed in (Float for a reduced float), and the result is of the input's type.
 
 from __future__ import annotations
 
+import torch
+
 from fusewright.core.dtype import Category, DataType
+from fusewright.core.errors import RankError
 from fusewright.ir import Fusion, TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor, as_computed, convert_tensor
-from fusewright.ops.build_reduction import max_, one_dim_as_list, reduced_dims, sum_, with_kept_dims
+from fusewright.ops.build_elementwise import (
+    apply_to_tensor,
+    as_computed,
+    convert_tensor,
+    copy_tensor,
+    scalar_of_extent,
+)
+from fusewright.ops.build_reduction import (
+    max_,
+    of_copies,
+    one_dim_as_list,
+    reduce_states,
+    reduced_dims,
+    sum_,
+    with_kept_dims,
+    without_broadcasts,
+)
 from fusewright.ops.build_shape import wrap_index
+from fusewright.ops.reductions import MAX_SUM_EXP, reduction_dtypes
 from fusewright.ops.registry import Dims, op
+from fusewright.sym import product
 
 
 def _shifted(
@@ -58,3 +78,30 @@ def logsumexp(fusion: Fusion, arg: TensorView, dims: Dims, keepdim: bool = False
     total = sum_(fusion, apply_to_tensor(fusion, "exp", less), positions)
     out = apply_to_tensor(fusion, "add", apply_to_tensor(fusion, "log", total), top)
     return with_kept_dims(fusion, convert_tensor(fusion, out, source.dtype), positions, keepdim)
+
+
+@op(arrange=one_dim_as_list)
+def max_sum_exp(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView]:
+    """(top, total) over `dims`: the maximum, and the sum of exp(arg - top).
+
+    One pass; a softmax is exp(arg - top) / total. The sum is 0 where the maximum is -inf, and inf where it is
+    inf. Reduced floats give Float.
+    """
+    if not arg.ndim:
+        raise RankError(what="the input of max_sum_exp", expected="at least 1", given=0)
+    computed, _ = reduction_dtypes(MAX_SUM_EXP, arg.dtype)
+    source, left, copies = without_broadcasts(
+        fusion, convert_tensor(fusion, arg, computed), reduced_dims(arg, dims)
+    )
+    if left:
+        top, total = reduce_states(fusion, MAX_SUM_EXP, [source], left)
+    else:
+        largest = torch.finfo(computed.torch).max
+        shift = apply_to_tensor(fusion, "maximum", source, fusion.new_scalar(computed, -largest))
+        shift = apply_to_tensor(fusion, "minimum", shift, fusion.new_scalar(computed, largest))
+        top = copy_tensor(fusion, source)
+        total = apply_to_tensor(fusion, "exp", apply_to_tensor(fusion, "sub", source, shift))
+    if copies is not product(()):
+        total = apply_to_tensor(fusion, "mul", total, scalar_of_extent(fusion, copies))
+    least, none = MAX_SUM_EXP.identity(computed)
+    return of_copies(fusion, copies, top, least), of_copies(fusion, copies, total, none)

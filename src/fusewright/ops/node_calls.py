@@ -35,7 +35,7 @@ from fusewright.ir import (
 from fusewright.ir.index_map import is_size, position, position_of, positions, value_of
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import UNIFORM
-from fusewright.ops.reductions import ARGMAX, ARGMIN, SUM, WELFORD
+from fusewright.ops.reductions import ARGMAX, ARGMIN, MAX_SUM_EXP, SUM, WELFORD
 from fusewright.ops.registry import OPS
 from fusewright.sym import ONE, TRUE, ZERO, Expr, Symbol, as_int, const, le, product, substitute
 
@@ -96,8 +96,8 @@ def _pointwise(node: Pointwise) -> list[Call]:
 def _reduction(node: Reduction) -> list[Call]:
     source = node.inputs[0]
     dims = [i for i, axis in enumerate(node.output.logical) if axis.is_reduction]
-    if node.op is WELFORD and len(node.inputs) == 1:
-        return [Call("welford", (source, dims), results=node.outputs)]
+    if node.op in (WELFORD, MAX_SUM_EXP) and len(node.inputs) == 1:
+        return [Call(node.op.name, (source, dims), results=node.outputs)]
     if node.op in (ARGMAX, ARGMIN):
         dim = dims[0] if len(dims) == 1 else None
         found = Result()

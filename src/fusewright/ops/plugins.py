@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import keyword
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
 import torch
@@ -28,10 +29,12 @@ from fusewright.ops.registry import (
     register,
 )
 
-__all__ = ["REGISTERED", "register_op", "registered_op", "unregister_op"]
+__all__ = ["REGISTERED", "REGISTERED_BY", "register_op", "registered_op", "unregister_op"]
 
 #: Every operation that was ever registered, by its key: definitions outlive registrations.
 REGISTERED: dict[str, OpDef] = {}
+#: By the same keys the module that registered it: another process has the operation once it imports that.
+REGISTERED_BY: dict[str, str] = {}
 
 Row = ElementwiseOp | Callable[..., Any]
 _Given = TypeVar("_Given", bound=Row)
@@ -62,6 +65,8 @@ def register_op(operation: Any = None, *, name: str | None = None) -> Any:
         RegistrationError: there is an operation of the name, or the row or function is none.
     """
     if operation is None:
+        if name is not None:
+            _check_name(name)
         return functools.partial(register_op, name=name)
     if isinstance(operation, ElementwiseOp):
         _check_name(name or operation.name)
@@ -84,6 +89,7 @@ def register_op(operation: Any = None, *, name: str | None = None) -> Any:
             problem="expected an ElementwiseOp, or a function of a Fusion and the arguments",
         )
     REGISTERED[row.key] = row
+    REGISTERED_BY[row.key] = _calling_module()
     return operation
 
 
@@ -105,7 +111,7 @@ def unregister_op(name: str) -> None:
     remove_row(name)
 
 
-@contextmanager
+@contextlib.contextmanager
 def registered_op(operation: Row, name: str | None = None) -> Iterator[None]:
     """A block in which there is this operation; for all threads."""
     register_op(name=name)(operation)
@@ -121,6 +127,14 @@ def _new_key(name: str) -> str:
     """No two registrations have the same, so that nothing kept of a definition is served for another."""
     number = 1 + sum(key.rpartition(_SEPARATOR)[0] == name for key in REGISTERED)
     return f"{name}{_SEPARATOR}{number}"
+
+
+def _calling_module() -> str:
+    """The module whose code calls this one."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"] in (__name__, contextlib.__name__):
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"])
 
 
 def _check_name(name: str) -> None:

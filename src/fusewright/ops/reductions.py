@@ -18,6 +18,7 @@ __all__ = [
     "ARGMAX",
     "ARGMIN",
     "MAX",
+    "MAX_SUM_EXP",
     "MIN",
     "NOWHERE",
     "PROD",
@@ -50,6 +51,8 @@ def _single(
     reduce: Callable[[Tensor, Dims], Tensor],
     scan: Callable[[Tensor, int], Tensor],
     atomic: Iterable[DataType] = (),
+    packed_run: str = "",
+    over_warp: Mapping[DataType, str] = MappingProxyType({}),
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -61,6 +64,8 @@ def _single(
         lift_torch=_lift_one,
         combine=MappingProxyType(combine),
         reduce=lambda given, dims: (reduce(given[0], dims),),
+        packed_run=packed_run,
+        over_warp=over_warp,
         scan=scan,
         atomic=frozenset(atomic),
     )
@@ -147,7 +152,17 @@ def _extremum(
         values: Tensor = scan(x, dim).values if x.numel() else x.clone()  # which torch refuses
         return values
 
-    return _single(name, identity, combine, reduce_or_identity, scan_values)
+    packed = f"fw::{elementwise}_run<{{W}}>({{a0}}, {{x}})"
+    in_warp = MappingProxyType({DataType.Float: f"warp_{elementwise}"})
+    return _single(
+        name,
+        identity,
+        combine,
+        reduce_or_identity,
+        scan_values,
+        packed_run=packed,
+        over_warp=in_warp,
+    )
 
 
 def _dtype_of(x: Tensor) -> DataType:
@@ -251,9 +266,53 @@ WELFORD = ReductionOp(
     combine_run="fw::welford_combine_run<{W}>({a0}, {a1}, {a2}, {x})",
 )
 
-REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(
-    {row.name: row for row in (SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, WELFORD)}
+# ---- maximum and sum of exponentials -----------------------------------------------------------------------
+
+
+def _shift(top: Tensor) -> Tensor:
+    """What exponents are less of: finite, so that e^(-inf - shift) is 0 where all elements are -inf."""
+    largest = torch.finfo(top.dtype).max
+    return top.clamp(-largest, largest)
+
+
+def _max_sum_exp_combine(a: States, b: States) -> States:
+    """Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"."""
+    top = torch.maximum(a[0], b[0])
+    shift = _shift(top)
+    return top, a[1] * torch.exp(a[0] - shift) + b[1] * torch.exp(b[0] - shift)
+
+
+def _max_sum_exp_reduce(given: States, dims: Dims) -> States:
+    (x,) = given
+    (top,) = MAX.reduce((x,), dims)
+    kept = [1 if dim in dims else extent for dim, extent in enumerate(x.shape)]
+    return top, torch.sum(torch.exp(x - _shift(top).reshape(kept)), dims)
+
+
+#: The maximum m, and the sum of e^(x - m), in one pass; 0 where m is -inf, inf where it is inf.
+MAX_SUM_EXP = ReductionOp(
+    "max_sum_exp",
+    states=("top", "total"),
+    state_dtypes=lambda dtype: (dtype, dtype),
+    identity=lambda dtype: (*MAX.identity(dtype), 0.0),
+    lift=("{x}", "1"),
+    lift_torch=lambda x: (x, torch.ones_like(x)),
+    combine=MappingProxyType(
+        {
+            FLOAT: CombineSpelling(
+                "fw::max_sum_exp_combine({a0}, {a1}, {b0}, {b1})", _max_sum_exp_combine, ("max_sum_exp",)
+            )
+        }
+    ),
+    reduce=_max_sum_exp_reduce,
+    combine_run="fw::max_sum_exp_combine_run<{W}>({a0}, {a1}, {x})",
 )
+
+REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(
+    {row.name: row for row in (SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, WELFORD, MAX_SUM_EXP)}
+)
+# Whose results stay in the type that they are computed in.
+_STATISTICS = (WELFORD, MAX_SUM_EXP)
 
 
 def reduction_dtypes(
@@ -262,8 +321,8 @@ def reduction_dtypes(
     """The type that the input is cast to and reduced in, and the type that the first state is cast to after.
 
     Sums and products of bools and integers are Int, unless `dtype` says otherwise; reduced floats are reduced
-    in Float and cast back, but for Welford, whose result stays Float. The other states of Welford are as
-    `op.state_dtypes` of the reduced type says.
+    in Float and cast back, but for statistics (Welford, maximum and sum of exponentials), which stay Float.
+    Other states are as `op.state_dtypes` of the reduced type says.
 
     Raises:
         DtypeError: a type that the operation does not take, or a `dtype` for another one than sum and prod.
@@ -279,4 +338,4 @@ def reduction_dtypes(
     if computed is DataType.UInt64:
         raise DtypeError(what=f"the input of {op.name}", expected="a signed or floating type", given=given)
     op.combining(computed)
-    return computed, computed if op is WELFORD else result
+    return computed, computed if op in _STATISTICS else result

@@ -9,13 +9,15 @@ from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Reduction
-from fusewright.ir.value import TensorView
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction
+from fusewright.ir.value import TensorView, Val
+from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
 from fusewright.rewrite.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Part, Rewrite
 from fusewright.schedulers.io import cache_inputs_and_outputs
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.sym import Expr
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,12 @@ class Held:
     Attributes:
         at_once: the most that is held across any one reduction.
         in_all: of all tensors that are held across some reduction.
+        copied: of each of these, where all are copies of inputs of types of one size; 0 where they are not.
     """
 
     at_once: int
     in_all: int
+    copied: int = 0
 
 
 def held_bytes(fusion: Fusion, *, project: bool) -> Held:
@@ -43,7 +47,14 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held))
+    sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
+    copied = sizes.pop() if len(sizes) == 1 else 0
+    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held), copied)
+
+
+def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
+    node = tensor.definition
+    return isinstance(node, Copy) and fusion.is_input(node.inputs[0])
 
 
 def state_bytes(fusion: Fusion) -> int:
@@ -63,6 +74,44 @@ def variance_in_two_passes(part: Part) -> Rewrite | None:
 
     reason = "two sums of a row that is held cost less than Welford's steps"
     return Rewrite("variance in two passes", replace_all, reason)
+
+
+def softmax_in_one_pass(part: Part) -> Rewrite | None:
+    """One reduction for a maximum and the sum of exponentials, where nothing else needs the row again."""
+    found = list(softmax_sums(part.nodes))
+    if not found or _reads_again(part.fusion):
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for sums in found for old, new in in_one_pass(graph, sums).items()}
+
+    return Rewrite("softmax in one pass", replace_all, "a row that nothing else reads again need not be held")
+
+
+def _reads_again(fusion: Fusion) -> bool:
+    """Whether a row is read after reductions of it by more than sums of exponentials."""
+    nodes = fusion.ordered_nodes()
+    inside = {tensor for sums in softmax_sums(nodes) for tensor in sums.inside}
+    outputs = set(fusion.output_tensors())
+    if any(len(tensor.uses) > 1 or tensor in outputs for tensor in inside):
+        return True
+    reduced = {axis.extent for node in nodes if isinstance(node, Reduction) for axis in node.output.logical}
+    reduced -= {axis.extent for node in nodes if isinstance(node, Reduction) for axis in node.output.shape}
+    after: set[Val] = set()
+    for node in nodes:
+        if isinstance(node, Reduction):
+            after.update(node.outputs)
+        elif not after.isdisjoint(node.inputs):
+            after.update(node.outputs)
+            if node.outputs[0] not in inside and any(_has(out, reduced) for out in node.outputs):
+                return True
+    return False
+
+
+def _has(value: Val, extents: set[Expr]) -> bool:
+    return isinstance(value, TensorView) and any(
+        axis.extent in extents and not axis.is_broadcast for axis in value.shape
+    )
 
 
 def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:

@@ -5,8 +5,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Params may have rows
-copied ahead instead, through a ring of chunks in shared memory (`streamed_rows`).
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Long rows of one input
+are copied ahead, through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from fusewright.schedulers.held_rows import (
     held_tensors,
     hold_in_shared,
     recompute,
+    softmax_in_one_pass,
     state_bytes,
     times_computed,
     variance_in_two_passes,
@@ -68,7 +69,8 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.streamed_rows import stream_rows
+from fusewright.schedulers.streamed_rows import stream_rows, streamed
+from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -96,8 +98,9 @@ L2_READ_COST = 0.3
 ROW_SECONDS = 2e-6
 # What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
 HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
-# Of a copy's speed, what is left where a block reads its row again and again, a barrier after each.
-RELOADED_SPEED = 0.85
+# Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
+# rows are copied ahead.
+RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
 # What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
 WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
@@ -128,30 +131,41 @@ class InnerPersistentScheduler(BuiltInScheduler):
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
-        length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
-        if holds:
-            length.check(original)
+        if not params.holds_batches:
+            sweep(schedule, params)
+            return
+        length = _length_of(params)
+        length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
-        if holds:
-            length.assume(schedule, space)
+        length.assume(schedule, space)
         aligned = aligned_rows(space) if params.shift_rows else None
         moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
-        position = moved[0] if holds else moved[0] + 1
+        position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        if params.cross_grid_inner_reduction:
+            for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
+                schedule.all_reduce(tensor)
         # Once loops are bound, what is computed anew takes those of what it stands for.
-        recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
+        project = params.project_persistent_buffers
+        recompute(schedule, space, everything=project, loads=False)
+        held: list[TensorView] = []
         if params.persistent_in_shared_memory:
-            hold_in_shared(schedule, held_tensors(schedule.fusion, space))
+            held = list(held_tensors(schedule.fusion, space))
+            hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
+        if params.prefetches_rows:
+            schedule.inline_at(partials[0], position, best_effort=True, selected=held)
+            for load in held:
+                schedule.prefetch(load)
         inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
-        return variance_in_two_passes(part)
+        return variance_in_two_passes(part) or softmax_in_one_pass(part)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +208,11 @@ class _Planner:
             reason = f"{params.reason}; aligned by the start of each row"
             params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
         else:
-            clustered = self._of_clusters(rows, length, width, facts, hardware)
-            params = clustered or _params(rows, length, width, self, hardware)
+            params = (
+                self._streamed(rows, length, width, facts, hardware)
+                or self._of_clusters(rows, length, width, facts, hardware)
+                or _params(rows, length, width, self, hardware)
+            )
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -206,6 +223,24 @@ class _Planner:
         if not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params, estimate)
+
+    def _streamed(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How rows are copied ahead, if they are to: those of which registers hold one on an SM at a time."""
+        if not self.space.iteration or not is_one_size(self.space):
+            return None
+        if sum(map(self.space.is_full, self.space.loads)) != 1:
+            return None
+        found = streamed(rows, length, width, self.projected, self._shares_loads, hardware)
+        if found is None or self._resident(_params(rows, length, width, self, hardware), hardware) > 1:
+            return None
+        return found
+
+    @cached_property
+    def _shares_loads(self) -> bool:
+        """Whether all rows read something in common, such as weights, besides their own elements."""
+        return not all(map(self.space.is_full, self.space.loads))
 
     def _of_clusters(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -223,6 +258,9 @@ class _Planner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
+        if params.circular_stages:
+            speed = busy_share(rows, hardware) * STREAMED_SPEED
+            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
@@ -231,17 +269,20 @@ class _Planner:
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         blocks *= params.blocks_per_cluster
+        resident = max(1, self._resident(params, hardware))
+        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
+        return partial(self._cost_held, facts, hardware, blocks, resident, idle)
+
+    def _resident(self, params: ReductionParams, hardware: HardwareInfo) -> int:
+        """Blocks that an SM has room for, of those that hold rows; 0: where none are held."""
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
         held = _length_of(params).elements // params.blocks_per_cluster * params.rows_in_flight
         if params.persistent_in_shared_memory:
             bytes_a_block = threads * held * self.projected.in_all
-            resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
-        else:
-            buffers = self.projected if params.project_persistent_buffers else self.everything
-            registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
-            resident = hardware.registers_per_sm // (threads * registers)
-        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle)
+            return hardware.shared_memory_per_sm // max(1, bytes_a_block)
+        buffers = self.projected if params.project_persistent_buffers else self.everything
+        registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
+        return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
         self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
@@ -283,6 +324,8 @@ class _Planner:
             return False
         if params.blocks_per_cluster > 1:
             return params.persistent_in_shared_memory
+        if params.circular_stages:
+            return not self._shares_loads
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
@@ -447,12 +490,10 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="rows",
         path="lparams.bdimx",
         threads=params.lparams.bdimx,
-        elements=params.unroll_factor_inner_reduction
-        * params.batches_per_block_inner_reduction
-        * params.blocks_per_cluster,
-        step=params.padded_threads,
+        elements=params.elements_a_thread,
+        step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
-        before=params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0,
+        before=params.places_before,
     )
 
 
@@ -464,8 +505,7 @@ def _cut(
     has_rows: bool,
     aligned: TensorView | None,
 ) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
-    [.. | serial, unroll, vector] if none is held.
+    """[I, R] -> [BIDx, TIDy, cluster or BIDy, TIDx | batches, vector], without the axis of one block.
 
     `aligned`: vectors begin as those of its rows do. Returns the positions after the bar.
     """
@@ -474,26 +514,19 @@ def _cut(
     else:
         schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
-    serial = 2
-    if batches:
-        if length.sizes:
-            # All threads have an element of all batches but the last, which alone has a guard.
-            schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * cluster)
-        else:
-            # batches is constant, so that registers hold them; the threads follow from the size of the row
-            schedule.split(tensor, -2, batches, inner_split=False)
-        schedule.reorder(tensor, {-2: -3})
-        if cluster > 1:
-            schedule.split(tensor, -3, cluster, inner_split=False)
-            schedule.parallelize(tensor, -4, ParallelType.cluster_x)
+    blocks = max(cluster, params.lparams.gdimy)
+    if length.sizes:
+        # All threads have an element of all batches but the last, which alone has a guard.
+        schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * blocks)
     else:
-        schedule.split(tensor, -2, params.lparams.bdimx)
-        schedule.reorder(tensor, {-2: -3})
-        schedule.split(tensor, -2, params.unroll_factor_top_of_vectorization)
-        schedule.parallelize(tensor, -2, ParallelType.unroll)
-        serial = 3
-    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, length.step)
+        # batches is constant, so that registers hold them; the threads follow from the size of the row
+        schedule.split(tensor, -2, batches, inner_split=False)
+    schedule.reorder(tensor, {-2: -3})
+    if blocks > 1:
+        schedule.split(tensor, -3, blocks, inner_split=False)
+        schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
+    schedule.parallelize(tensor, -3, ParallelType.block_x, length.step)
     if has_rows:
-        bind_rows(schedule, tensor, params, serial)
+        bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
-    return list(range(end - serial, end))
+    return [end - 2, end - 1]

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from fusewright.core.errors import ContiguityError, InputError, InternalError
 from fusewright.core.options import Options
+from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Tensor
 from fusewright.schedulers import Registry
@@ -105,12 +106,19 @@ class ConvertedGraph:
             raise InputError(f"Expected {self._pure.arguments} arguments, but got {len(arguments)}")
         values: Environment = dict(zip(self._pure.placeholders, arguments))
         values.update(self._known)
-        for step in self._steps:
-            step.run(values)
+        if ACTIVE.every is None:
+            self._run(values)
+        else:
+            with ACTIVE.together():
+                self._run(values)
         for source, home in self._copies:
             with torch.no_grad():
                 values[home].copy_(values[source])
         return [values[r] if isinstance(r, fx.Node) else r for r in self._pure.results]
+
+    def _run(self, values: Environment) -> None:
+        for step in self._steps:
+            step.run(values)
 
     def report(self) -> Report:
         """What the definitions hold, and what torch evaluates and why."""

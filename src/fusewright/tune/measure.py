@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -80,14 +80,17 @@ class Turn:
         self._file = None if path is None else path.open("w")
 
     @contextmanager
-    def taken(self, begun: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """A block in which no other process runs anything. begun: called when it is this one's turn."""
+    def taken(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[None]:
+        """A block in which no other process runs anything.
+
+        waiting: a block in which this one waits for its turn.
+        """
         if self._file is None:
             yield
             return
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with waiting():
+            fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
-            begun()
             yield
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)

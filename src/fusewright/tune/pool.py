@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import math
 import signal
+import subprocess
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from fusewright.core.errors import TuneError
+from fusewright.tune.process import Setup, start
 
 Job = TypeVar("Job")
 # Imports, and a context on the GPU.
@@ -23,23 +23,6 @@ START_SECONDS = 180.0
 STOP_SECONDS = 2.0
 # In a row, of processes that did no job: something is wrong with all of them.
 MAX_FAILED_STARTS = 3
-
-#: Makes in a worker what does its jobs.
-Setup = Callable[[], Callable[[Any], Any]]
-
-
-#: Of a worker process: to its parent.
-_parent: list[Connection] = []
-
-
-def begin_anew() -> None:
-    """Called by a job that had to wait: the time that it may take counts from now."""
-    for connection in _parent:
-        connection.send(("begun", None))
-
-
-class Fatal(Exception):
-    """What a job raises whose process can do no other, such as one whose GPU reported an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +45,46 @@ class _Worker(Generic[Job]):
     """One process and what it does. job: what it was given; None while it starts or waits."""
 
     def __init__(self, setup: Setup) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, setup), daemon=True)
-        self.process.start()
-        theirs.close()
+        self.process, self.connection = start(setup)
         self.job: Job | None = None
         self.ready = False
-        self.deadline = time.monotonic() + START_SECONDS
+        self.allow(START_SECONDS)
+
+    def allow(self, seconds: float) -> None:
+        """From now on."""
+        self.seconds, self.deadline = seconds, time.monotonic() + seconds
 
     def give(self, job: Job, seconds: float) -> None:
-        self.job, self.deadline = job, time.monotonic() + seconds
+        self.job = job
+        self.allow(seconds)
         self.connection.send(job)
 
     @property
     def is_idle(self) -> bool:
         return self.ready and self.job is None
 
+    @property
+    def ending(self) -> str:
+        """How a process ended that closed its connection."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_SECONDS)
+        code = self.process.returncode
+        if code is not None and code < 0:
+            return f"the process was ended by {_signal_name(-code)}"
+        return f"the process ended with exit code {code}"
+
     def stop(self) -> None:
-        if not self.process.is_alive():
-            return
         self.process.kill()
-        self.process.join(STOP_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the driver has to end its kernel first
+            self.process.wait(STOP_SECONDS)
+        self.connection.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Pool(Generic[Job]):
@@ -108,8 +109,25 @@ class Pool(Generic[Job]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the processes. Jobs that come later have others."""
+        for worker in self._workers:
+            worker.process.kill()
         for worker in self._workers:
             worker.stop()
+        self._workers.clear()
+
+    def begin(self) -> None:
+        """Starts processes before there are jobs for them."""
+        while len(self._workers) < self._count:
+            self._workers.append(_Worker(self._setup))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a process has been set up."""
+        return any(worker.ready for worker in self._workers)
 
     def submit(self, job: Job) -> None:
         self._waiting.append(job)
@@ -165,18 +183,17 @@ class Pool(Generic[Job]):
                 kind, content = worker.connection.recv()
                 return self._received(worker, kind, content)
         except (EOFError, OSError):
-            worker.process.join(STOP_SECONDS)
-            return self._lost(worker, f"the process ended with exit code {worker.process.exitcode}")
+            return self._lost(worker, worker.ending)
         if not worker.is_idle and time.monotonic() > worker.deadline:
-            return self._lost(worker, f"took longer than {self._seconds:g} s", hung=True)
+            return self._lost(worker, f"took longer than {worker.seconds:g} s", hung=True)
         return None
 
     def _received(self, worker: _Worker[Job], kind: str, content: Any) -> Done[Job] | None:
         if kind == "ready":
             worker.ready, self._failed_starts = True, 0
             return None
-        if kind == "begun":
-            worker.deadline = time.monotonic() + self._seconds
+        if kind in ("waits", "goes on"):
+            worker.allow(math.inf if kind == "waits" else content or self._seconds)
             return None
         if kind == "unable":
             self._workers.remove(worker)
@@ -207,30 +224,3 @@ def wait_for(pools: list[Pool[Any]], seconds: float) -> None:
         wait(connections, seconds)
     else:
         time.sleep(seconds)
-
-
-def _serve(connection: Connection, setup: Setup) -> None:
-    """What a worker process runs. Where a user interrupts, its parent ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        _parent[:] = [connection]
-        try:
-            work = setup()
-        except Exception as error:
-            connection.send(("unable", _text(error)))
-            return
-        connection.send(("ready", None))
-        while True:
-            job = connection.recv()
-            try:
-                reply = "done", work(job)
-            except Fatal as error:
-                connection.send(("fatal", str(error)))
-                return
-            except Exception as error:
-                reply = "failed", _text(error)
-            connection.send(reply)
-
-
-def _text(error: Exception) -> str:
-    return "".join(traceback.format_exception_only(error)).strip()

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fusewright.tune.journal import Journal, Race, Trial
+from fusewright.tune.journal import FAILED, Journal, Race, Trial
+from fusewright.tune.model import roofline
 from fusewright.tune.problem import Problem
 
 
@@ -42,6 +43,18 @@ class Outcome:
     def copy_seconds(self) -> float | None:
         return None if self.race is None else self.race.copy_seconds
 
+    def failures(self) -> list[str]:
+        """What failed, a line for all trials that failed alike."""
+        said = [
+            (trial.status.value, trial.detail.partition("\n")[0])
+            for trial in self.trials
+            if trial.status in FAILED
+        ]
+        return [
+            f"{self.problem.name}: {count} {status}: {detail}"
+            for (status, detail), count in Counter(said).items()
+        ]
+
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Where the best params differ from the heuristic's: by path, the heuristic's value and theirs."""
         return {} if self.best_params is None else self.changed_by(self.best_params)
@@ -61,6 +74,7 @@ class Outcome:
             "hardware": self.problem.hardware.name,
             "bytes": self.problem.bytes,
             "counts": self.counts,
+            "failures": self.failures(),
             "heuristic_seconds": self.heuristic,
             "best_seconds": self.best,
             "copy_seconds": self.copy_seconds,
@@ -74,6 +88,11 @@ class Outcome:
 def outcomes(journal: Journal, keys: set[str] | None = None) -> list[Outcome]:
     """Of these problems, or all, in the order in which they came to the journal."""
     return [_outcome(p, journal) for p in journal.problems() if keys is None or p.key in keys]
+
+
+def roofline_of(outcome: Outcome) -> float | None:
+    """Seconds that nothing is expected to beat. None: no copy was timed."""
+    return roofline(outcome.problem, outcome.copy_seconds)
 
 
 def _outcome(problem: Problem, journal: Journal) -> Outcome:

@@ -7,6 +7,7 @@ what it was told. The source that takes the most time and has been tried the lea
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.tune.journal import Race, Status, Trial
 from fusewright.tune.pool import Done, Pool, wait_for
 from fusewright.tune.problem import Problem
 from fusewright.tune.worker import Attempt, Best, Load, Made, Making, RaceOf, Ran, Running
 
-# A kernel that takes longer to compile would be no use; one that runs longer hangs.
+# A kernel that takes longer to compile would be no use; what takes longer before it runs hangs.
 COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
+# What runs may end within so long after the time is up.
+GRACE_SECONDS = 1.0
 # Processes that run kernels: lowering for a launch takes a few times as long as to time it.
 RUNNERS = 4
 # Compilations ahead, for each process that compiles.
@@ -75,15 +79,27 @@ class Runner:
     ) -> None:
         self.on_gpu = on_gpu
         self.compilers = compilers
-        self._folder = tempfile.TemporaryDirectory(prefix="fusewright-tune-")
-        own = options
-        if not keeps_code:
-            own = replace(options, cache_dir=self._folder.name)
-        self._making = Pool[Attempt](Making(load, own), compilers, COMPILE_SECONDS)
-        running = Running(load, own, Path(self._folder.name) / "turns")
-        self._running = Pool[Any](running, min(RUNNERS, compilers), RUN_SECONDS)
+        self._load = load
+        self._options = options
+        self._keeps_code = keeps_code
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Forgets the processes; called in a child of `fork`, whose parent goes on with them."""
+        self._folder = ""
         self._made: dict[tuple[str, str], Made] = {}
         self._sources: dict[str, Source] = {}
+
+    def _begin(self) -> None:
+        """Makes what starts processes, unless it is there."""
+        if self._folder:
+            return
+        self._folder = tempfile.mkdtemp(prefix="fusewright-tune-")
+        own = self._options if self._keeps_code else replace(self._options, cache_dir=self._folder)
+        self._making = Pool[Attempt](Making(self._load, own), self.compilers, COMPILE_SECONDS)
+        running = Running(self._load, own, Path(self._folder) / "turns")
+        self._running = Pool[Any](running, min(RUNNERS, self.compilers), RUN_SECONDS)
 
     def __enter__(self) -> Runner:
         return self
@@ -91,37 +107,57 @@ class Runner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._making.__exit__(kind, error, trace)
-        self._running.__exit__(kind, error, trace)
-        self._folder.cleanup()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the processes. A later search has others."""
+        if self._folder:
+            self._making.close()
+            self._running.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
 
     def run(
-        self, sources: Sequence[Source], end: float | None, report: Callable[[], None] = lambda: None
+        self, sources: Sequence[Source], seconds: float | None, report: Callable[[], None] = lambda: None
     ) -> None:
-        """Asks sources until none has more to try, or until the time `end` of the monotonic clock.
+        """Asks sources until none has more to try, or until the time is up.
 
         Then nothing new is begun, and what compiles is abandoned.
 
         Args:
+            seconds: from when the processes are ready; None: no limit.
             report: called where something ended.
 
         Raises:
             TuneError: no processes can be started, or what a source raises.
         """
+        self._begin()
         self._sources = {source.problem.key: source for source in sources}
+        if self.on_gpu:
+            self._running.begin()
+        end: float | None = None
         try:
-            while self._step(end, report):
-                pass
+            while True:
+                if end is None and seconds is not None and self._is_ready:
+                    end = time.monotonic() + seconds
+                if not self._step(end, report):
+                    return
         finally:
             self._making.abandon()
             self._running.abandon()
             self._made.clear()
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._making.is_ready and (self._running.is_ready or not self.on_gpu)
 
     def _step(self, end: float | None, report: Callable[[], None]) -> bool:
         is_over = end is not None and time.monotonic() > end
         if is_over:
             self._making.abandon()  # what compiles for long
             self._running.forget_waiting()
+            if end is not None and time.monotonic() > end + GRACE_SECONDS:
+                self._running.abandon()
         else:
             self._submit()
         if not (self._making.pending or self._running.pending):
@@ -180,10 +216,14 @@ class Runner:
 
     def race(self, races: Sequence[RaceOf], record: Callable[[Problem, Race], None]) -> None:
         """Times configurations of problems in turns: of many trials the fastest was lucky, too."""
+        self._begin()
         for race in races:
             self._running.submit(race)
-        while self._running.pending:
-            for done in self._running.step():
-                if isinstance(done.result, Race):
-                    record(done.job.problem, done.result)
-            wait_for([self._running], POLL_SECONDS)
+        try:
+            while self._running.pending:
+                for done in self._running.step():
+                    if isinstance(done.result, Race):
+                        record(done.job.problem, done.result)
+                wait_for([self._running], POLL_SECONDS)
+        finally:
+            self._running.abandon()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,14 +92,13 @@ def sweep_with(
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """`sweep` in processes that are there."""
-    end = None if effort.seconds is None else time.monotonic() + effort.seconds
     progress = Progress(None if effort.points is None else 0)
     swept = [
         _Swept(problem, Planned(problem, load, options), journal, effort, runner.on_gpu, progress)
         for problem in {problem.key: problem for problem in problems}.values()
     ]
     report(progress)
-    runner.run(swept, end, lambda: report(progress))
+    runner.run(swept, effort.seconds, lambda: report(progress))
     if runner.on_gpu:
         races = [race for each in swept if (race := each.race()) is not None]
         runner.race(races, lambda problem, race: journal.add_race(problem.key, race))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import OptionError, ParamsError
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json
 from fusewright.tune.heuristic import Asked, AutotunerHeuristic, Seeds, seeds_of
-from fusewright.tune.journal import Journal, SearchRecord, Status, Trial
+from fusewright.tune.journal import FAILED, Journal, SearchRecord, Status, Trial
 from fusewright.tune.model import refusal, refusal_of_code, roofline
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import Runner
-from fusewright.tune.search import CLOSE, Candidate, Search, is_at_roofline
+from fusewright.tune.search import CLOSE, LAG, Candidate, Search, is_at_roofline
 from fusewright.tune.space import ParamsSpace
 from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_text
 
+#: Why a search ended that the user interrupted.
+INTERRUPTED = "interrupted"
+# Configurations that fail before a search ends of which none runs: as many as are tried at a time.
+MOST_FAILED = LAG
 # The best of the trials that race in the end, beside the formula's.
 FINALISTS = 3
 # Of an effort in configurations, what each problem may have at least.
@@ -31,7 +35,7 @@ class Effort:
 
     Attributes:
         configurations: that are compiled, for each problem on average; None: no limit.
-        seconds: for all problems; nothing new is begun after it. None: no limit.
+        seconds: for all problems, once processes are ready; nothing new is begun after it. None: no limit.
         seed: of what is drawn.
         to_roofline: whether a search ends where nothing faster is to be expected.
     """
@@ -40,6 +44,27 @@ class Effort:
     seconds: float | None = None
     seed: int = 0
     to_roofline: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value, kinds in (
+            ("configurations", self.configurations, int),
+            ("seconds", self.seconds, (int, float)),
+        ):
+            is_number = isinstance(value, kinds) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 < value < inf):
+                expected = "a whole number above 0" if kinds is int else "a finite number above 0"
+                raise OptionError(f"Effort: {name}", expected=f"{expected}, or None", given=repr(value))
+        if not isinstance(self.seed, int):
+            raise OptionError("Effort: seed", expected="an int", given=repr(self.seed))
+
+    def __str__(self) -> str:
+        """What ends it."""
+        limits = [
+            "" if self.configurations is None else f"after {self.configurations} configurations a kernel",
+            "" if self.seconds is None else f"after {self.seconds:g} s",
+            f"within {CLOSE - 1:.0%} of the roofline" if self.to_roofline else "",
+        ]
+        return ", ".join(filter(None, limits)) or "with the space"
 
 
 #: What users name efforts by.
@@ -142,23 +167,22 @@ class Tuner:
         What the journal knows is not tried again. Interrupting returns the best so far.
 
         Args:
-            seeds: params to begin with, for the problems whose class they are of.
+            seeds: params to begin with, of the problems whose scheduler has params of their class.
 
         Raises:
             TuneError: a heuristic fails, the journal cannot be written, or no processes started.
         """
-        end = None if effort.seconds is None else time.monotonic() + effort.seconds
         budget = _Budget(effort, len(problems))
         searches = [self._search(problem, effort, budget, seeds) for problem in problems]
         progress = [each.progress for each in searches]
         try:
-            self._runner.run(searches, end, lambda: report(progress))
+            self._runner.run(searches, effort.seconds, lambda: report(progress))
             if self._races:
                 races = [race for each in searches if (race := each.race()) is not None]
                 self._runner.race(races, lambda problem, race: self._journal.add_race(problem.key, race))
             reason = "the time is up"
         except KeyboardInterrupt:
-            reason = "interrupted"
+            reason = INTERRUPTED
         found = [each.ended(reason) for each in searches]
         report(progress)
         return found
@@ -168,9 +192,8 @@ class Tuner:
     ) -> ProblemSearch:
         planned = Planned(problem, self._load, self._options)
         described = planned.described()
-        space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params)
-        own = [params for params in given if isinstance(params, type(planned.heuristic))]
-        seeds = seeds_of(described, space, self._heuristics, own)
+        space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
+        seeds = seeds_of(described, space, self._heuristics, given)
         return ProblemSearch(described, space, seeds, self._journal, effort, budget, self._runner.on_gpu)
 
 
@@ -210,6 +233,7 @@ class ProblemSearch:
         self._formula = problem.formula
         self._formula_text = params_text(problem.formula)
         self._begun = 0
+        self._failed, self._failure = 0, ""
         self._waiting: dict[str, Any] = {}
         self._progression: list[float | None] = []
         journal.add_problem(self.problem)
@@ -249,7 +273,7 @@ class ProblemSearch:
                 if known.status is not Status.REJECTED:
                     self._begun += 1
                     self._budget.spend()
-                self._count(known.status)
+                self._count(known)
                 self._note(candidate.params, known)
                 continue
             problem = refusal(self.problem, candidate.params)
@@ -277,6 +301,8 @@ class ProblemSearch:
             progress.stop = f"the best is within {CLOSE - 1:.0%} of the roofline"
         elif not self._budget.allows(self._begun):
             progress.stop = "as many configurations as were allowed"
+        elif self._failed >= MOST_FAILED and self._failed == progress.tried:
+            progress.stop = f"all of {self._failed} configurations failed: {self._failure}"
         return bool(progress.stop)
 
     def refusal(self, resources: Mapping[str, Any]) -> str:
@@ -290,14 +316,17 @@ class ProblemSearch:
         if trial.status is Status.REJECTED:  # it cost little: another one may be tried
             self._begun -= 1
             self._budget.spend(-1)
-        self._count(trial.status)
+        self._count(trial)
         self._note(params, trial)
 
-    def _count(self, status: Status) -> None:
-        if status is Status.REJECTED:
+    def _count(self, trial: Trial) -> None:
+        if trial.status is Status.REJECTED:
             self.progress.refused += 1
-        else:
-            self.progress.tried += 1
+            return
+        self.progress.tried += 1
+        if trial.status in FAILED:
+            self._failed += 1
+            self._failure = trial.detail.partition("\n")[0]
 
     def _note(self, params: Any, trial: Trial) -> None:
         self._search.tell(params, trial.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from fusewright.schedulers import type_name
 from fusewright.tune.facts import facts_of
 from fusewright.tune.journal import Race, Status
 from fusewright.tune.measure import Clock, Turn
-from fusewright.tune.pool import Fatal, begin_anew
 from fusewright.tune.problem import Problem, TensorLike
+from fusewright.tune.process import Fatal, untimed
 
 # Timed runs of a configuration; of those that race in the end.
 TRIAL_REPEATS, RACE_REPEATS = 15, 50
 # Runs of either before the first that counts.
 WARM_UP = 2
+# A kernel that is not checked and timed within so long hangs: 30 passes over all memory take less.
+TURN_SECONDS = 5.0
 # Problems that a process has inputs and results of at a time.
 MAX_RUNNERS = 8
 
@@ -210,7 +213,7 @@ class Runner:
         call, best = self._call(attempt.params), attempt.best
         if best is not None and (self._rival is None or self._rival[0] != best.params):
             self._rival = best.params, self._call(best.params)
-        with self._turn.taken(begin_anew):
+        with self._turn.taken(partial(untimed, TURN_SECONDS)):
             try:
                 self._loaded.check(call)
             except AssertionError as error:
@@ -224,7 +227,7 @@ class Runner:
 
     def race(self, params: Sequence[str]) -> Race:
         calls = [self._call(each) for each in params]
-        with self._turn.taken(begin_anew):
+        with self._turn.taken(partial(untimed, TURN_SECONDS)):
             for call in calls:
                 call()
             spans = self._clock.spans(calls, RACE_REPEATS)
@@ -255,7 +258,7 @@ class Running:
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         torch.set_num_threads(1)
         turn = Turn(self.turns)
-        with turn.taken():
+        with turn.taken(untimed):
             clock = Clock(torch.device("cuda", torch.cuda.current_device()))
         runners: dict[str, Runner] = {}
 
@@ -263,7 +266,7 @@ class Running:
             if problem.key not in runners:
                 while len(runners) >= MAX_RUNNERS:  # each holds its inputs
                     del runners[next(iter(runners))]
-                with turn.taken(begin_anew):
+                with turn.taken(untimed):
                     runners[problem.key] = Runner(problem, self.load, self.options, clock, turn)
             return runners[problem.key]
 
