@@ -56,7 +56,13 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
-from fusewright.schedulers.shifted_rows import aligned_rows
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    aligned_rows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Vectors of so many bytes, and less, read memory slower than wider ones.
@@ -143,6 +149,10 @@ class _Planner:
         return self.space.vector_limits(self.fusion)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space)
+
+    @cached_property
     def _element_bytes(self) -> int:
         """Of all loads of every point."""
         return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
@@ -161,7 +171,7 @@ class _Planner:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
             else:
-                params = inner_params(rows, length, width, hardware)
+                params = self._inner(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
         joined = self._joined_rows(facts, width, hardware)
@@ -195,6 +205,28 @@ class _Planner:
             return None
         batches = self.space.iteration_size(facts) // row
         return joined_params(batches, length, row, found.width, self._element_bytes, hardware)
+
+    def _inner(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        plain = inner_params(rows, length, width, hardware)
+        if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
+            return plain
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None else None
+        for found, shifts in ((anywhere, False), (self._shifted.vectors(facts), True)):
+            if found is None or not is_narrow(width, found):
+                continue
+            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
+                wide = inner_params(rows, length, found.width, hardware)
+                how = "aligned by the start of each row" if shifts else "loaded from any element on"
+                return replace(
+                    wide,
+                    shift_rows=shifts,
+                    unaligned_inputs=found.unaligned,
+                    reason=f"{wide.reason}; {how}",
+                )
+        return plain
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
