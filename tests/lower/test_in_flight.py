@@ -45,3 +45,29 @@ def test_a_read_that_does_not_wait_is_a_race():
     verify(hasty)
     with pytest.raises(RaceError, match="copies to `T1` are on their way, and nothing has waited for them"):
         simulate(hasty, [torch.randn(768), torch.empty(768)])
+
+
+def loaded_ahead() -> Schedule:
+    """As before, by a block that holds the vectors of one iteration, and those of the next on their way."""
+    schedule = Schedule(copy_fusion([-1], copies=3))
+    shared = schedule.tensor(1)
+    schedule.set_memory_type(shared, MemoryType.shared)
+    for tensor in schedule.tensors()[1:]:
+        schedule.split(tensor, 0, 4)
+        schedule.split(tensor, 0, 64)
+        schedule.parallelize(tensor, 1, ParallelType.block_x)
+        schedule.parallelize(tensor, 2, ParallelType.vectorize)
+    schedule.inline_at(schedule.tensor(3), 1, best_effort=True, selected=[shared, schedule.tensor(2)])
+    schedule.prefetch(shared)
+    return schedule
+
+
+def test_an_iteration_waits_for_its_own_copies_and_starts_those_of_the_next():
+    schedule, x = loaded_ahead(), torch.randn(1000)
+    assert torch.equal(run(schedule, [x])[0], x)
+    kernel = lowered(schedule).kernel
+    [loop] = [stmt for stmt in kernel.body if isinstance(stmt, k.For)]
+    assert isinstance(loop.body[0], k.WaitForCopies)  # in all threads, whatever they copy
+    hasty = replace(kernel, body=tuple(k.with_body(s, s.body[1:]) if s is loop else s for s in kernel.body))
+    with pytest.raises(RaceError, match="copies to `T1` are on their way"):
+        simulate(hasty, [x, torch.empty(1000), 1000])

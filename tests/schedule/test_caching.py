@@ -188,3 +188,23 @@ def test_host_scalars_are_not_copied():
     schedule = Schedule(fusion)
     with pytest.raises(ScheduleError, match="scalar in host memory, which kernels take by value"):
         schedule.cache_after(schedule.fusion.inputs[1])
+
+
+def test_what_is_held_in_part_is_what_both_loads_bring(schedule):
+    x, a = by_name(schedule, 0, 1)
+    load = schedule.cache_after(x)
+    [again] = schedule.recompute(load) or [None]
+    with pytest.raises(ScheduleError, match="does not load again what"):
+        schedule.hold_part(load, [load], 1, 0)
+    with pytest.raises(ScheduleError, match="is not copied from an input into registers"):
+        schedule.hold_part(a, [load], 1, 0)
+    assert again is None or again.definition.held is None
+
+
+def test_set_cache_op_is_of_loads_and_stores(schedule):
+    load = schedule.cache_after(schedule.tensor(0))
+    schedule.set_cache_op(load, CacheOp.streaming)
+    assert load.definition.cache is CacheOp.streaming
+    with pytest.raises(ScheduleError, match="T2 is not copied from or to global memory"):
+        schedule.set_cache_op(schedule.tensor(2), CacheOp.streaming)
+    check(schedule)

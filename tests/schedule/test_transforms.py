@@ -180,3 +180,11 @@ def test_looking_at_a_schedule(schedule, t1):
     assert [t.name for t in schedule.tensors()] == ["T0", "T1"]
     with pytest.raises(ScheduleError, match="there is no tensor T9"):
         schedule.tensor(9)
+
+
+def test_reverse_goes_over_the_same_points(schedule, t1):
+    schedule.reverse(t1, 0)
+    assert "Reverse: " in str(t1.loop[0].definition)
+    schedule.parallelize(t1, 0, ParallelType.grid_x)
+    with pytest.raises(ScheduleError, match=r"reverse: axis 0 of .* is already parallelized"):
+        schedule.reverse(t1, 0)

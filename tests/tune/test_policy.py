@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -15,9 +14,9 @@ from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.problems import load, problems_of
 from fusewright.tune.entry import Entry
 from fusewright.tune.policy import Policy, policy_of, read_policy
-from fusewright.tune.rules import Rule, features_of
+from fusewright.tune.rules import HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
-from fusewright.tune.table import with_differences
+from fusewright.tune.table import Measurements, with_differences
 from fusewright.tune.worker import Planned
 from tests.tune.invented import FORMULA, H200, measurements, problem, seconds
 
@@ -36,7 +35,7 @@ def test_rules_beat_the_formula_on_problems_that_were_held_out_and_are_read_back
     policy = policy_of(tables(SIZES))
     [fitted] = policy.rules
     assert fitted.is_used and fitted.held_out > 1.01 and fitted.worst > 1 / 1.05, policy.rules_text()
-    assert "pointwise: used; 8 problems, each held out once" in policy.rules_text()
+    assert "pointwise on NVIDIA H200: used; 8 problems, each held out once" in policy.rules_text()
     path = tmp_path / "p.json"
     path.write_text(policy.text())
     again = read_policy(path)
@@ -69,7 +68,8 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     facts = Planned(of, load, fd._given_options).described().facts
     assert facts == of.facts
     entry = Entry("relu 64 x 96", "pointwise", DESCRIBED["h200"].name, facts, {"lparams.bdimx": 32}, 1.1)
-    monkeypatch.setattr(ACTIVE, "learned", Policy((entry,)))
+    near = HeldOut("pointwise", entry.hardware, 1.1, 1.0, 2)
+    monkeypatch.setattr(ACTIVE, "learned", Policy((entry,), near=(near,)))
 
     def threads(rows: int) -> tuple[int, str]:
         y = torch.rand(rows, 96) - 0.5
@@ -82,6 +82,9 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     assert threads(64)[0] == 32 and "measured for relu 64 x 96" in threads(64)[1]
     assert threads(72)[0] == 32  # near
     assert threads(640)[0] != 32
+    for unproved in ((), (replace(near, worst=0.9),), (replace(near, hardware="another"),)):
+        monkeypatch.setattr(ACTIVE, "learned", Policy((entry,), near=unproved))
+        assert threads(72)[0] != 32 and threads(64)[0] == 32
     # What the scheduler does not take is logged, and its own params serve.
     monkeypatch.setattr(ACTIVE, "learned", Policy((replace(entry, change={"break_point": 3}),)))
     assert threads(64)[0] != 32
@@ -89,23 +92,52 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     assert threads(64)[0] != 32
 
 
+START = '{"format": "fusewright-policy", "version": 2,'
+WRITTEN = Policy(
+    (Entry("f", "pointwise", "GPU", problem(64, 512).facts, {"lparams.bdimx": 32}, 1.1),),
+    near=(HeldOut("pointwise", "GPU", 1.1, 1.0, 2),),
+).text()
+
+
 @pytest.mark.parametrize(
     ("text", "problem_"),
     [
         ("", "cannot be read"),
         ("{}", "is no policy"),
-        ('{"format": "fusewright-policy", "version": 2}', "is no policy"),
-        ('{"format": "fusewright-policy", "version": 1, "rules": 1}', 'a list "rules"'),
-        (
-            '{"format": "fusewright-policy", "version": 1, "rules": [], "entries": [{"name": 1}]}',
-            r"entries\[0\]",
-        ),
+        ('{"format": "fusewright-policy", "version": 1}', "export it again"),
+        (f'{START} "rules": 1}}', 'a list "rules"'),
+        (f'{START} "entries": [{{"name": 1}}]}}', r"entries\[0\]"),
+        (f'{START} "rules": [], "rules": []}}', '"rules" stands twice'),
+        (f'{START} "near": [{{"held_out": NaN}}]}}', "NaN is no number"),
+        (f'{START} "near": [{{"held_out": 1e999}}]}}', "1e999 is no number"),
+        ("[" * 10**5, "cannot be read"),
+        (WRITTEN[: len(WRITTEN) // 2], "cannot be read"),
+        (WRITTEN.replace('"held_out": 1.1', '"held_out": 0'), r"near\[0\].*held_out.*above 0"),
+        (WRITTEN.replace('"lparams.bdimx": 32', '"lparams.x": 32'), r"entries\[0\].*lparams.x.*bdimx"),
+        (WRITTEN.replace('"lparams.bdimx": 32', '"break_point.x": 32'), r"entries\[0\].*break_point.x"),
+        (WRITTEN.replace('"lparams.bdimx": 32', '"lparams.bdimx": "32"'), r"entries\[0\].*bdimx.*int"),
     ],
 )
 def test_a_file_that_is_no_policy_is_refused_by_name(tmp_path, text, problem_):
     path = tmp_path / "p.json"
     path.write_text(text)
-    with pytest.raises(TuneError, match=problem_) as error:
+    with pytest.raises(TuneError, match=f"(?s){problem_}") as error:
         read_policy(path)
     assert "p.json" in str(error.value)
-    assert json.loads(Policy().text())["version"] == 1
+    path.write_text(WRITTEN)
+    assert read_policy(path).text() == WRITTEN
+
+
+def test_a_kernel_has_as_few_params_as_serve_its_sizes():
+    """Of three sizes each is fastest with params of its own; two are served as well by one."""
+    points = [replace(FORMULA, unroll_factor_outer=n) for n in (2, 3, 4)]
+    times = {64: (9.0, 9.05, 10.0), 128: (9.05, 9.0, 10.0), 256: (10.0, 10.0, 9.0)}
+    tables = []
+    for rows, row in times.items():
+        of = problem(rows, 512)
+        assert of.facts is not None
+        of = replace(of, facts=replace(of.facts, structure="one"))
+        seconds_ = dict(zip((FORMULA, *points), (10.5, *row)))
+        tables.append(Measurements(of, FORMULA, seconds_, frozenset(), None, "invented"))
+    changes = [entry.change["unroll_factor_outer"] for entry in policy_of(tables).entries]
+    assert changes == [2, 2, 4]

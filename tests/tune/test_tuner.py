@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -18,8 +19,9 @@ from fusewright.tune.heuristic import AutotunerHeuristic, HeuristicRegistry, see
 from fusewright.tune.heuristics import SeedTable, default_heuristics
 from fusewright.tune.heuristics.seed_table import TableSeed, table_text
 from fusewright.tune.journal import Journal, Status, Trial
+from fusewright.tune.report import outcomes
 from fusewright.tune.space import ParamsSpace
-from fusewright.tune.table import drive
+from fusewright.tune.table import drive, recorded
 from fusewright.tune.tuner import Effort, ProblemSearch, Tuner, _Budget
 from fusewright.tune.worker import params_text
 from tests.tune import here
@@ -152,6 +154,70 @@ def test_a_search_that_was_killed_goes_on_where_it_was_and_two_share_what_they_k
         assert replayed.best == resumed.best
 
 
+def test_tuners_of_several_processes_write_one_journal(tmp_path):
+    path = tmp_path / "j.sqlite"
+    children = []
+    for _ in range(3):
+        children.append(os.fork())
+        if children[-1] == 0:
+            with Journal(path, "a") as journal:
+                searched(journal, Effort(20)).ended("")
+            os._exit(0)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    with Journal(path, "a") as journal:
+        known = journal.trials(OF.key)
+        assert searched(journal, Effort(20)).progress.known == len(known) >= 20
+        assert len(journal.problems()) == 1 and journal.search(OF.key).tried == 20
+
+
+def test_a_journal_that_a_killed_process_left_in_the_middle_of_writing_is_read(tmp_path):
+    path = tmp_path / "j.sqlite"
+    with Journal(path, "a") as journal:
+        searched(journal, Effort(4))
+        count = len(journal.trials(OF.key))
+    child = os.fork()
+    if child == 0:
+        db = sqlite3.connect(path, isolation_level=None)
+        db.execute("PRAGMA cache_size = 2")  # so that rows are in the file before the transaction ends
+        db.execute("BEGIN")
+        db.executemany("UPDATE trials SET detail = ?", [("x" * 9999,)] * 9)
+        os.kill(os.getpid(), 9)
+    os.waitpid(child, 0)
+    assert path.with_name("j.sqlite-journal").exists()
+    with Journal(path, None) as journal:
+        trials = journal.trials(OF.key)
+    assert len(trials) == count and all(len(trial.detail) < 9999 for trial in trials)
+
+
+def test_rows_that_cannot_be_read_are_left_out(tmp_path):
+    path = tmp_path / "j.sqlite"
+    with Journal(path, "a") as journal:
+        searched(journal, Effort(9)).ended("")
+        count = len(journal.trials(OF.key))
+        db = journal._connection
+        for change in (
+            "status = 'odd'", "seconds = -1", "seconds = 'much'", "seconds = 9e999", "params = '['",
+            "params = '3'", "resources = ']'",
+        ):  # fmt: skip
+            db.execute(
+                "INSERT INTO trials SELECT NULL, problem, '{\"n\": ' || id || '}', origin, 'measured', 1.0, "
+                "detail, kernel, '{}', 1, version, created FROM trials ORDER BY id DESC LIMIT 1"
+            )
+            db.execute(f"UPDATE trials SET {change} WHERE id = (SELECT MAX(id) FROM trials)")
+        for facts in ("[", "{}", "3", json.dumps({**OF.to_dict(), "hardware": {"name": "another"}})):
+            db.execute("INSERT INTO problems VALUES (?, ?, 0)", (facts[:9], facts))
+        for seconds in ("[", "3", '{"a": "b"}', '{"a": 1}'):
+            db.execute("INSERT INTO races VALUES (NULL, ?, ?, -1, 'a', 0)", (OF.key, seconds))
+        db.execute("INSERT INTO searches VALUES (NULL, ?, '[', '', 1, 1, 'a', 0)", (OF.key,))
+    with Journal(path, None) as journal:
+        assert [each.key for each in journal.problems()] == [OF.key] and len(journal.unreadable) == 4
+        assert len(journal.trials(OF.key)) == count
+        assert journal.race(OF.key) is None and journal.search(OF.key) is None
+        [outcome] = outcomes(journal)
+        [table] = recorded(journal, {"pointwise": PointwiseParams}, "invented")
+    assert outcome.to_dict()["speedup"] and len(table.seconds) == 9
+
+
 def test_a_full_disk_loses_nothing_that_was_recorded(tmp_path):
     path = tmp_path / "j.sqlite"
     with Journal(path, "a") as journal:
@@ -191,8 +257,13 @@ def test_a_table_of_seeds_is_written_matched_and_checked(tmp_path):
         ("[]", "is no table of seeds"),
         ('{"format": "fusewright-seeds", "version": 9}', "is no table of seeds"),
         ('{"format": "fusewright-seeds", "version": 1, "seeds": 3}', 'a list "seeds"'),
-        (json.dumps({**json.loads(path.read_text()), "seeds": [{"scheduler": 3}]}), "entry 0: .*params"),
-        (table_text((replace(entry, when={"row": (0, 1)}),)), "entry 0: .*when.row"),
+        (json.dumps({**json.loads(path.read_text()), "seeds": [{"scheduler": 3}]}), r"seeds\[0\]: .*params"),
+        (table_text((replace(entry, when={"row": (0, 1)}),)), r"seeds\[0\]: .*when.row"),
+        (table_text((replace(entry, when={"bytes": (2, 1)}),)), "least and greatest"),
+        (table_text((replace(entry, when={"bytes": (0, float("nan"))}),)), "NaN is no number"),
+        (table_text((replace(entry, scheduler="pointwize"),)), "pointwise or .*'pointwize'"),
+        (table_text((replace(entry, params={"unroll": 4}),)), "unroll.*unknown"),
+        (table_text((replace(entry, params={"break_point": "1"}),)), "break_point.*int"),
     ):
         bad = tmp_path / "bad.json"
         bad.write_text(text)

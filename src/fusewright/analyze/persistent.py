@@ -45,7 +45,7 @@ class Reachability:
                 for user in out.uses:  # all outputs of a node count as one
                     descendants |= sets.descendants.get(user.output, 0)
                     candidates |= sets.same_loop_candidates.get(user.output, 0)
-            if node.output in reductions:
+            if node.output in reductions or node.output.part is not None:
                 candidates = bit
             for out in node.outputs:
                 assert isinstance(out, TensorView)

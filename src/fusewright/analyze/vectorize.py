@@ -68,6 +68,14 @@ def is_shifted(tensor: TensorView) -> bool:
     return isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
+def is_shifted_run(tensor: TensorView) -> bool:
+    """Whether the innermost loop merges what goes through such vectors, as that of a bulk copy does."""
+    axis = tensor.loop[-1]
+    while isinstance(axis.definition, Merge):
+        axis = axis.definition.inputs[-1]
+    return isinstance(axis.definition, ShiftedSplit)
+
+
 def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
     """Whether these dimensions, in this order, are the innermost of a tensor's memory, without gaps."""
     memory = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ from fusewright.core.errors import DumpError, FusewrightError, TuneError
 FILE_WIDTH = 120
 USAGE_ERROR = 2  # what argparse exits with, and diff where it cannot compare
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 128 + signal.SIGINT  # what shells call the end by that signal
 
 
@@ -60,6 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"fusewright: the output cannot be written: {error.strerror}", file=sys.stderr)
+        status = 1
     except KeyboardInterrupt:
         print("fusewright: interrupted", file=sys.stderr)
         return INTERRUPTED

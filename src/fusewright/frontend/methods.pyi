@@ -1703,9 +1703,10 @@ class SchedulingMethods:
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
     @overload
     def prefetch(self, tensor: Tensor) -> None:
-        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers.
+        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
+        memory, to which copies go on by themselves, twice that memory.
         """
     @overload
     def prefetch(self, arg: Tensor) -> None: ...
@@ -2149,9 +2150,10 @@ class TensorMethods:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
     def prefetch(self) -> Tensor:
-        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers.
+        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
+        memory, to which copies go on by themselves, twice that memory.
         """
     def accumulate_in_registers(self) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
@@ -2562,12 +2564,16 @@ class EditableReductionParams:
     shift_rows: bool
     unaligned_inputs: tuple[int, ...]
     streams_inputs: bool
+    held_steps: int
+    sweeps_backward: bool
+    streams_last_sweep: bool
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int
     schedule_3d: bool
     lanes_down_columns: bool
     prefetches_tiles: bool
+    prefetches_rows: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
@@ -2602,13 +2608,19 @@ class EditableReductionParams:
     @property
     def _reduces_x(self) -> bool: ...
     @property
+    def elements_a_thread(self) -> int: ...
+    @property
     def elements_held(self) -> int: ...
     @property
     def holds_batches(self) -> bool: ...
     @property
     def padded_threads(self) -> int: ...
     @property
+    def places_before(self) -> int: ...
+    @property
     def rows_in_flight(self) -> int: ...
+    @property
+    def threads_step(self) -> int: ...
     @property
     def vector_widths(self) -> tuple[int, ...]: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...

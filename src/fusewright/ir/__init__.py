@@ -6,7 +6,7 @@ its inputs'), `fusion` (the container), `canonical` (what a group of nodes is bu
 `text`. It may import core and sym. Start reading at `value.TensorView`, then `node`.
 """
 
-from fusewright.ir.axis import IterDomain, IterKind, Merge, ShiftedSplit, Split, Swizzle, Transform
+from fusewright.ir.axis import IterDomain, IterKind, Merge, Reverse, ShiftedSplit, Split, Swizzle, Transform
 from fusewright.ir.fusion import INDEX_HEADROOM, Fusion, Output, check_offsets
 from fusewright.ir.index_map import (
     IndexMap,
@@ -70,6 +70,7 @@ __all__ = [
     "Relabel",
     "Scalar",
     "Scan",
+    "Reverse",
     "ShiftedSplit",
     "Split",
     "Squeeze",

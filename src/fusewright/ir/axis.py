@@ -373,6 +373,34 @@ class Swizzle(Transform):
         return Swizzle(inputs[0], inputs[1], new_axis)
 
 
+class Reverse(Transform):
+    """in -> out: the same points from the last to the first."""
+
+    __slots__ = ()
+
+    def __init__(self, axis: IterDomain, new_axis: NewAxis) -> None:
+        self._link((axis,), (new_axis(axis.extent, axis.kind),))
+
+    def extents(self, ins: Sequence[Expr]) -> tuple[Expr]:
+        return (ins[0],)
+
+    def backward(self, outs: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()) -> tuple[Expr]:
+        return (ins[0] - 1 - outs[0],)
+
+    def forward(
+        self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
+    ) -> tuple[Expr]:
+        return (ins[0] - 1 - indices[0],)
+
+    def key(self) -> tuple[object, ...]:
+        return ("reverse",)
+
+    def replay(
+        self, inputs: Sequence[IterDomain], new_axis: NewAxis, reads: Sequence[IterDomain] = ()
+    ) -> Reverse:
+        return Reverse(inputs[0], new_axis)
+
+
 def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDomain]) -> list[Transform]:
     """The transforms that lead from `sources` to `targets`, each after those that it depends on."""
     stop = set(sources)

@@ -204,6 +204,7 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
         or tensor.inline_at > 0
         or tensor.unaligned
         or tensor.circular is not None
+        or tensor.part is not None
         or tensor.everywhere
         or not set(tensor.allocation) <= set(tensor.logical)
     )

@@ -213,6 +213,7 @@ class Copy(Node):
     """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`.
 
     ordered: whether the definition states the memory order of its output.
+    held: what the kernel holds of the same elements (`TensorView.part`), which is taken from there.
     """
 
     __slots__ = ("kind", "cache", "segment", "ordered")
@@ -226,12 +227,18 @@ class Copy(Node):
         cache: CacheOp = CacheOp.unspecified,
         segment: bool = False,
         ordered: bool = False,
+        held: TensorView | None = None,
     ) -> None:
-        super().__init__((source,), (output,))
+        super().__init__((source,) if held is None else (source, held), (output,))
         self.kind = kind
         self.cache = cache
         self.segment = segment
         self.ordered = ordered
+
+    @property
+    def held(self) -> TensorView | None:
+        held = self.inputs[-1] if len(self.inputs) > 1 else None
+        return held if isinstance(held, TensorView) else None
 
     def parameters(self) -> dict[str, object]:
         # The kind of copy shows only where it is no plain one; the label tells a segment boundary.

@@ -100,6 +100,8 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
             f" circular : {ring.stages} stages counted by {ring.position} loops, {ring.prefetch} ahead"
             f"{by}{registers}"
         )
+    if tensor.part is not None:
+        lines.append(f" held : {tensor.part.steps} iterations of loop {tensor.part.position}")
     if tensor.everywhere:
         lines.append(" reduced everywhere")
     return lines

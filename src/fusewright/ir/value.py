@@ -49,6 +49,14 @@ class CircularBuffer:
     registers: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """What a tensor in shared memory has room for: the first `steps` iterations of the loop at `position`."""
+
+    position: int
+    steps: int
+
+
 class TensorView:
     """A tensor and how it is iterated over and stored.
 
@@ -64,6 +72,7 @@ class TensorView:
         of the extents inside it, None for a broadcast.
     storage: the order of its elements in shared memory; None: that of the loops.
     circular: how it is filled ahead of its readers; None: where its loops stand.
+    part: which iterations it is computed and held for; None: for all.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
     everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
         the last one alone holds it.
@@ -86,6 +95,7 @@ class TensorView:
         "contiguity",
         "storage",
         "circular",
+        "part",
         "inline_at",
         "everywhere",
         "is_cpu",
@@ -122,6 +132,7 @@ class TensorView:
         )
         self.storage: Storage | None = None
         self.circular: CircularBuffer | None = None
+        self.part: HeldPart | None = None
         self.inline_at = 0
         self.everywhere = False
         self.is_cpu = is_cpu

@@ -18,7 +18,7 @@ from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan, Stored, Update
+from fusewright.ir.node import Choose, Copy, Indexed, Node, Pointwise, Reduction, Scan, Stored, Update
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr
@@ -219,7 +219,10 @@ def _check_pointwise(node: Pointwise) -> str:
 
 
 def _check_move(node: Node) -> str:
-    if len(node.inputs) != 1 or len(node.outputs) != 1:
+    held = node.held if isinstance(node, Copy) else None
+    if held is not None and (held.part is None or held.dtype is not node.outputs[0].dtype):
+        return f"a copy of what {held.name} does not hold in part"
+    if len(node.inputs) != 1 + (held is not None) or len(node.outputs) != 1:
         return f"a move from {len(node.inputs)} operands to {len(node.outputs)} outputs"
     source, out = node.inputs[0].dtype, node.outputs[0].dtype
     return "" if source is out else f"a move from {source.ir_name} to {out.ir_name}"

@@ -192,7 +192,7 @@ def defined_symbol(stmt: k.Stmt) -> Symbol | None:
 
 
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
-    """The statement with `change` applied to every expression of `expressions`."""
+    """The statement with `change` applied to all of its `expressions`, and to what is wanted of vectors."""
 
     def operand(value: k.Operand | k.Buffer | None) -> k.Operand | k.Buffer | None:
         if isinstance(value, k.Ref):
@@ -220,6 +220,10 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
                 changed[name] = values
         elif (single := operand(value)) is not value:
             changed[name] = single
+    if isinstance(stmt, k.Copy) and stmt.covering is not None:
+        covering = k.Covering(stmt.covering.lane, change(stmt.covering.wanted))
+        if covering.wanted is not stmt.covering.wanted:
+            changed["covering"] = covering
     return dataclasses.replace(stmt, **changed) if changed else stmt  # type: ignore[arg-type]
 
 

@@ -38,7 +38,8 @@ class BulkCopy:
     """Starts dst[index + i] = src[index + i] for i < count, from global to shared memory, where `pred` is 1.
 
     Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
-    The thread has yet to arrive in that phase. Addresses and bytes are multiples of `hardware.BULK_BYTES`.
+    The thread has yet to arrive in that phase. Addresses are multiples of `hardware.BULK_BYTES`; what bytes
+    there are beyond a multiple, the thread copies itself.
     `cache`: streaming, if what is copied is to leave the caches first.
     """
 

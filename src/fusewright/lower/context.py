@@ -149,6 +149,9 @@ class Context:
                 found.append(lt(loop.index, loop.extent))
             elif loop.parallel in THREAD_AXES or loop.parallel in self.partly_used:
                 found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
+        part = node.output.part
+        if part is not None:
+            found.append(lt(indices.of(node.output.loop[part.position]), part.steps))
         return necessary([guard for guard in found if guard not in self.implied])
 
     def _axes_with_room(self, node: Node, indices: NodeIndices) -> frozenset[IterDomain]:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
-from fusewright.analyze.vectorize import is_shifted, lane_axes, lane_axis, lane_run, merged_run
+from fusewright.analyze.vectorize import (
+    is_shifted,
+    is_shifted_run,
+    lane_axes,
+    lane_axis,
+    lane_run,
+    merged_run,
+)
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_PARAMETER_BYTES, MAX_THREADS_PER_BLOCK
@@ -200,6 +207,8 @@ def _bulk_facts(nodes: list[Node]) -> list[tuple[Expr, int]]:
     facts: dict[tuple[Expr, int], None] = {}
     for node in nodes:
         out = node.output
+        if is_shifted_run(out):
+            continue
         unit = elements_of_unit(out)
         axis = out.loop[-1]
         while axis not in out.maybe_root and axis.definition is not None:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fusewright.analyze.vectorize import is_shifted
+from fusewright.analyze.vectorize import is_shifted, is_shifted_run
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -41,11 +41,11 @@ from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
-from fusewright.lower.rings import elements_of_unit, run_length
+from fusewright.lower.rings import elements_of_unit, run_length, whole_units
 from fusewright.lower.scans import scan_items
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, lt, substitute, symbol
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, le, lt, substitute, symbol
 
 Rule = Callable[[Context, Node, int], list[Item]]
 
@@ -162,7 +162,10 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
     dst, work = ctx.result(node.output, indices), _work(ctx, node, indices)
-    body = work.statements(_assignment(ctx, work, dst, src, source.dtype, cache))
+    if isinstance(node, Copy) and node.held is not None and isinstance(src, k.Ref):
+        body = work.statements(_moves(ctx, node, indices, work, dst, src, 1, cache))
+    else:
+        body = work.statements(_assignment(ctx, work, dst, src, source.dtype, cache))
     return [_item(ctx, node, order, loops, body)]
 
 
@@ -190,6 +193,34 @@ def _move(work: _Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -
     if work.is_pad or not is_at_hand(src):
         return work.load(dst, src, width, cache)
     return k.Copy(dst, src, width, cache)
+
+
+def _moves(
+    ctx: Context,
+    node: Node,
+    indices: NodeIndices,
+    work: _Work,
+    dst: k.Ref,
+    src: k.Ref,
+    width: int,
+    cache: CacheOp,
+    lane: Symbol | None = None,
+) -> list[k.Stmt]:
+    """One access; of what is held in part, one of its memory in those iterations and one in the others."""
+    held = node.held if isinstance(node, Copy) else None
+    if held is None or held.part is None:
+        return [_move(work, dst, src, width, cache)]
+    [step] = indices.loops_of(1, [held.loop[held.part.position]])
+    near = ctx.operand(node, 1, indices)
+    assert isinstance(near, k.Ref)
+    if lane is not None:
+        near = k.Ref(near.buffer, substitute(near.index, {lane: 0}))
+    is_held = lt(step, held.part.steps)
+    elsewhere = replace(work, pred=land(work.pred, le(held.part.steps, step)))
+    return [
+        _move(elsewhere, dst, src, width, cache),
+        k.Copy(dst, near, width, pred=land(work.pred, is_held)),
+    ]
 
 
 def _refuse_shifted(node: Node) -> None:
@@ -248,7 +279,7 @@ def _vector_items(
     if named:  # one body knows the names
         phases = [[*named, *itertools.chain(*phases)]]
     items: list[Item] = []
-    for number, body in enumerate(phases):
+    for number, body in enumerate(filter(None, phases)):
         around = own_loops(loops[:-1], out.inline_at) if number else loops[:-1]
         items.append(_item(ctx, node, order + number, around, work.statements(body)))
     return items
@@ -319,7 +350,7 @@ def _vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
                     given=str(ref.index),
                 )
         if src.buffer.dtype is dst.buffer.dtype:
-            statements = [_move(work, first_dst, first_src, width, cache)]
+            statements = _moves(ctx, node, indices, work, first_dst, first_src, width, cache, lane)
     return _item(ctx, node, order, loops[:-1], work.statements([*named, *statements]))
 
 
@@ -335,16 +366,20 @@ def _bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) ->
     ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
     count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
     own = (guard for guard in ctx.element_guards(node, indices) if lane not in guard.free_symbols)
-    # Blocks of a cluster have as many stages each, of which the last may be beyond the end.
-    beyond = [lt(0, count)] if cluster_size(ctx.dims) > 1 else []
+    shifted = is_shifted_run(out)
+    # Blocks of a cluster have as many stages each, and rows that begin anywhere, of which the last may be
+    # beyond the end.
+    beyond = [lt(0, count)] if shifted or cluster_size(ctx.dims) > 1 else []
     pred = land(*own, *ctx.nonempty_guards(node), *beyond)
     unit = elements_of_unit(out)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    if shifted and first_src is not None:
+        count = whole_units(count, unit, first_src)
     for first, tensor in ((first_dst, out), (first_src, source)):
         if (
             first is None
             or lane in count.free_symbols
-            or not (divides(unit, first.index) and divides(unit, count))
+            or not (divides(unit, first.index) and (shifted or divides(unit, count)))
         ):
             at = (
                 "its elements are not contiguous"

@@ -96,10 +96,9 @@ def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
     lanes, fill, src, width = move.lanes(tensor), _fill(move), move.src, move.width
     if lanes.all is k.TRUE:
         return [[k.Copy(move.dst, src, width, move.cache)]]
-    if src.buffer.space is not k.Space.GLOBAL:
-        whole = k.Copy(move.dst, src, width, move.cache, lanes.all, fill, move.fill_is_value)
-        return [[whole], _edges(move, lanes, lanes.all, fill)]
-    there = land(_loaded(move, lanes), _inside(src, width))
+    there = _loaded(move, lanes)
+    if src.buffer.space is k.Space.GLOBAL:
+        there = land(there, _inside(src, width))
     covering = k.Covering(move.lane, lanes.each)
     vector = k.Copy(move.dst, src, width, move.cache, there, fill, move.fill_is_value, covering)
     return [[vector], _edges(move, lanes, there, fill)]

@@ -14,7 +14,7 @@ from fusewright.ir.value import CircularBuffer, TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.domains import Domains
 from fusewright.lower.loops import Loop, LoopMap
-from fusewright.sym import ZERO, Expr, bounds, ceildiv, const, lt, minimum, product
+from fusewright.sym import ZERO, Expr, Le, bounds, ceildiv, const, lt, minimum, product
 
 _THREADS = frozenset(map(k.index_name, k.THREAD_AXES))
 
@@ -170,9 +170,17 @@ def end_with_grid(nodes: Sequence[Node], loops: LoopMap, domains: Domains) -> fr
 
 
 def run_length(run: Loop, lane: Expr, guards: Iterable[Expr]) -> Expr:
-    """The elements of a run that guards leave, which say `base + lane < end`."""
+    """The elements of a run that guards leave, which say `base + lane < end` or `base + lane <= last`."""
     length = run.extent
     for guard in guards:
         low, high = guard.args
-        length = minimum(length, high - (low - lane))
+        length = minimum(length, high - (low - lane) + isinstance(guard, Le))
     return length
+
+
+def whole_units(count: Expr, unit: int, first: k.Ref) -> Expr:
+    """`count` elements from there on, and those beyond that complete a unit, where there is memory.
+
+    So the last unit of a row is whole, with elements of the next, but for that at the end of the tensor.
+    """
+    return minimum(ceildiv(count, unit) * unit, first.buffer.size - first.index)

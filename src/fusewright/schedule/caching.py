@@ -13,7 +13,7 @@ from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
 
 
-def _shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
+def shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
     """A local tensor of the same shape, looped over alike where nothing is reduced."""
     twins: dict[IterDomain, IterDomain] = {}
     if not any(axis.is_reduction for axis in tensor.logical) and tensor.root is None:
@@ -67,7 +67,7 @@ def cache_after(
     uses = [u for u in tensor.uses if not cached_uses or any(out in cached_uses for out in u.outputs)]
     if not uses:
         raise ScheduleError(f"cache_after: {tensor.name} is not used by any of the tensors given")
-    new = _shape_twin(fusion, tensor)
+    new = shape_twin(fusion, tensor)
     for use in uses:
         fusion.replace_inputs(use, {tensor: new})
     fusion.add_node(Copy(tensor, new, op_type, cache_op))
@@ -115,7 +115,7 @@ def recompute(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
         )
     twins: list[TensorView] = []
     for use in list(tensor.uses)[1:]:
-        twin = _shape_twin(fusion, tensor)
+        twin = shape_twin(fusion, tensor)
         fusion.replace_inputs(use, {tensor: twin})
         fusion.add_node(node.copy({tensor: twin}))
         twins.append(twin)
@@ -152,6 +152,17 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
             f"set_memory_type: {tensor.name} can be in local, shared or global memory", given=memory.name
         )
     tensor.memory = memory
+
+
+def set_cache_op(fusion: Fusion, tensor: TensorView, cache_op: CacheOp) -> None:
+    """The cache hint of a load or a store."""
+    node = tensor.definition
+    if not isinstance(node, Copy) or not (_is_in_global(node) or tensor.memory is MemoryType.global_):
+        raise ScheduleError(
+            f"set_cache_op: {tensor.name} is not copied from or to global memory",
+            hint="cache_after and cache_before make such copies",
+        )
+    node.cache = cache_op
 
 
 def allow_unaligned(fusion: Fusion, tensor: TensorView) -> None:
@@ -239,10 +250,10 @@ def prefetch(fusion: Fusion, tensor: TensorView) -> None:
         raise ScheduleError(
             f"prefetch: {tensor.name} is not copied from an input", hint="cache_after makes such a copy"
         )
-    if tensor.memory is not MemoryType.local:
+    if tensor.memory is MemoryType.global_ or tensor.circular is not None:
         raise ScheduleError(
-            f"prefetch: {tensor.name} is in {tensor.memory.name} memory",
-            expected=MemoryType.local.name,
+            f"prefetch: {tensor.name} is in {tensor.memory.name} memory, or is a circular buffer",
+            expected=f"{MemoryType.local.name} or {MemoryType.shared.name} memory",
             given=tensor.memory.name,
         )
     tensor.prefetched = True

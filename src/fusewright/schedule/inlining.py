@@ -47,6 +47,8 @@ class InlineLimits:
             if axis.is_reduction or axis.parallel in _STOPS_INLINING:
                 limit = position
                 break
+        if tensor.part is not None:  # not all of its loop computes it
+            limit = min(limit, tensor.part.position)
         if (
             isinstance(tensor.definition, Scan)
             and (meeting := collective_position(tensor.definition)) is not None

@@ -11,7 +11,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, Parallel
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
-from fusewright.schedule import caching, circular, completion, inlining, propagate, transforms
+from fusewright.schedule import caching, circular, completion, holding, inlining, propagate, transforms
 from fusewright.schedule.assume import assume, assume_multiple
 from fusewright.schedule.rfactor import rfactor
 from fusewright.schedule.text import ROLES, call_text, to_python
@@ -222,6 +222,14 @@ class Schedule:
         transforms.swizzle(self.fusion, tensor, x, y)
 
     @_primitive
+    def reverse(self, tensor: TensorView, dim: int) -> None:
+        """[.., n, ..] -> [.., n, ..] from its last point to its first.
+
+        What one loop read last is still in the L2 cache where the next loop reads it first.
+        """
+        transforms.reverse(self.fusion, tensor, dim)
+
+    @_primitive
     def parallelize(self, tensor: TensorView, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
         transforms.parallelize(tensor, axis, parallel_type, pad=pad)
@@ -292,6 +300,11 @@ class Schedule:
         caching.set_memory_type(self.fusion, tensor, memory_type)
 
     @_primitive
+    def set_cache_op(self, tensor: TensorView, cache_op: CacheOp) -> None:
+        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
+        caching.set_cache_op(self.fusion, tensor, cache_op)
+
+    @_primitive
     def allow_unaligned(self, tensor: TensorView) -> None:
         """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
 
@@ -299,6 +312,15 @@ class Schedule:
         the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
         """
         caching.allow_unaligned(self.fusion, tensor)
+
+    @_primitive
+    def hold_part(self, load: TensorView, again: Collection[TensorView], steps: int, pos: int) -> TensorView:
+        """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
+
+        What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
+        where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
+        """
+        return holding.hold_part(self.fusion, load, list(again), steps, pos)
 
     @_primitive
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:
@@ -352,9 +374,10 @@ class Schedule:
 
     @_primitive
     def prefetch(self, tensor: TensorView) -> None:
-        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers.
+        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
+        memory, to which copies go on by themselves, twice that memory.
         """
         caching.prefetch(self.fusion, tensor)
 

@@ -40,6 +40,7 @@ ROLES = {
     "cache_fork": "output",
     "recompute": "again",
     "rfactor": "partial",
+    "hold_part": "held",
 }
 
 

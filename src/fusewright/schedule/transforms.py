@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, Swizzle, ancestors
+from fusewright.ir.axis import IterDomain, Merge, Reverse, ShiftedSplit, Split, Swizzle, ancestors
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.sym import Expr, as_int, const
@@ -195,6 +195,15 @@ def swizzle(fusion: Fusion, tensor: TensorView, x: int, y: int) -> Swizzle:
         _check_free(tensor, position, "swizzle")
     transform = Swizzle(a, b, fusion.plain_axis)
     tensor.loop[x], tensor.loop[y] = transform.outputs
+    return transform
+
+
+def reverse(fusion: Fusion, tensor: TensorView, position: int) -> Reverse:
+    """Goes over an axis from its last point to its first."""
+    position = wrap(position, len(tensor.loop))
+    _check_free(tensor, position, "reverse")
+    transform = Reverse(tensor.loop[position], fusion.plain_axis)
+    tensor.loop[position] = transform.outputs[0]
     return transform
 
 

@@ -7,8 +7,8 @@ from math import prod
 
 from fusewright.core.errors import ParamsError
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.params import threads_to_hold
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const, Symbol, as_int, product
 
 
@@ -38,7 +38,7 @@ class HeldLength:
 
     def threads_needed(self, length: int) -> int:
         """To hold so many elements."""
-        return max(1, ceil_div(length + self.before, self.elements * self.step)) * self.step
+        return threads_to_hold(length + self.before, self.elements, self.step)
 
     def check(self, space: ReductionSpace) -> None:
         """Raises ParamsError unless the threads are what the length needs, as far as it is known."""

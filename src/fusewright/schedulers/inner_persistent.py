@@ -70,6 +70,7 @@ from fusewright.schedulers.shifted_rows import (
 )
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
+from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -129,25 +130,36 @@ class InnerPersistentScheduler(BuiltInScheduler):
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
-        length, holds = _length_of(params), params.batches_per_block_inner_reduction > 0
-        if holds:
-            length.check(original)
+        if not params.holds_batches:
+            sweep(schedule, params)
+            return
+        length = _length_of(params)
+        length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
-        if holds:
-            length.assume(schedule, space)
+        length.assume(schedule, space)
         aligned = aligned_rows(space) if params.shift_rows else None
         moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
-        position = moved[0] if holds else moved[0] + 1
+        position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        if params.cross_grid_inner_reduction:
+            for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
+                schedule.all_reduce(tensor)
         # Once loops are bound, what is computed anew takes those of what it stands for.
-        recompute(schedule, space, everything=params.project_persistent_buffers, loads=not holds)
+        project = params.project_persistent_buffers
+        recompute(schedule, space, everything=project, loads=False)
+        held: list[TensorView] = []
         if params.persistent_in_shared_memory:
-            hold_in_shared(schedule, held_tensors(schedule.fusion, space))
+            held = list(held_tensors(schedule.fusion, space))
+            hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
+        if params.prefetches_rows:
+            schedule.inline_at(partials[0], position, best_effort=True, selected=held)
+            for load in held:
+                schedule.prefetch(load)
         inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -448,12 +460,10 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="rows",
         path="lparams.bdimx",
         threads=params.lparams.bdimx,
-        elements=params.unroll_factor_inner_reduction
-        * params.batches_per_block_inner_reduction
-        * params.blocks_per_cluster,
-        step=params.padded_threads,
+        elements=params.elements_a_thread,
+        step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
-        before=params.unroll_factor_inner_reduction - 1 if params.shift_rows else 0,
+        before=params.places_before,
     )
 
 
@@ -465,8 +475,7 @@ def _cut(
     has_rows: bool,
     aligned: TensorView | None,
 ) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, cluster, TIDx | batches, vector], without the axis of clusters of one block; or
-    [.. | serial, unroll, vector] if none is held.
+    """[I, R] -> [BIDx, TIDy, cluster or BIDy, TIDx | batches, vector], without the axis of one block.
 
     `aligned`: vectors begin as those of its rows do. Returns the positions after the bar.
     """
@@ -475,26 +484,19 @@ def _cut(
     else:
         schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
-    serial = 2
-    if batches:
-        if length.sizes:
-            # All threads have an element of all batches but the last, which alone has a guard.
-            schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * cluster)
-        else:
-            # batches is constant, so that registers hold them; the threads follow from the size of the row
-            schedule.split(tensor, -2, batches, inner_split=False)
-        schedule.reorder(tensor, {-2: -3})
-        if cluster > 1:
-            schedule.split(tensor, -3, cluster, inner_split=False)
-            schedule.parallelize(tensor, -4, ParallelType.cluster_x)
+    blocks = max(cluster, params.lparams.gdimy)
+    if length.sizes:
+        # All threads have an element of all batches but the last, which alone has a guard.
+        schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)) * blocks)
     else:
-        schedule.split(tensor, -2, params.lparams.bdimx)
-        schedule.reorder(tensor, {-2: -3})
-        schedule.split(tensor, -2, params.unroll_factor_top_of_vectorization)
-        schedule.parallelize(tensor, -2, ParallelType.unroll)
-        serial = 3
-    schedule.parallelize(tensor, -1 - serial, ParallelType.block_x, length.step)
+        # batches is constant, so that registers hold them; the threads follow from the size of the row
+        schedule.split(tensor, -2, batches, inner_split=False)
+    schedule.reorder(tensor, {-2: -3})
+    if blocks > 1:
+        schedule.split(tensor, -3, blocks, inner_split=False)
+        schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
+    schedule.parallelize(tensor, -3, ParallelType.block_x, length.step)
     if has_rows:
-        bind_rows(schedule, tensor, params, serial)
+        bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
-    return list(range(end - serial, end))
+    return [end - 2, end - 1]

@@ -48,6 +48,7 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import Const, Expr, Symbol
 
 # Bytes of a tile's row of the narrowest tensor that is read, and the share of a copy's speed that is kept
@@ -85,6 +86,9 @@ class OuterPersistentScheduler(BuiltInScheduler):
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
+        if not params.holds_batches:
+            sweep(schedule, params)
+            return
         length = _length_of(params)
         length.check(original)
         read_once = original.read_once
@@ -260,8 +264,8 @@ def _length_of(params: ReductionParams) -> HeldLength:
         what="columns",
         path="lparams.bdimy",
         threads=params.lparams.bdimy,
-        elements=params.batches_per_block_inner_reduction * params.blocks_per_cluster,
-        step=max(1, WARP_SIZE // params.lparams.bdimx),
+        elements=params.elements_a_thread,
+        step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
         in_turns=True,
     )

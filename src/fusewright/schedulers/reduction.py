@@ -87,10 +87,10 @@ class ReductionScheduler(BuiltInScheduler):
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         elif params.fastest_dim:
             aligned = aligned_rows(space) if params.shift_rows else None
-            moved = _cut_inner(schedule, reference, params, bool(space.iteration), aligned)
+            moved = cut_inner(schedule, reference, params, bool(space.iteration), aligned)
             width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         else:
-            moved = _cut_outer(schedule, reference, params, bool(space.iteration))
+            moved = cut_outer(schedule, reference, params, bool(space.iteration))
             width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         inline(schedule, space, partials, width, load_position=moved[1 if params.schedule_3d else 0] + 1)
@@ -201,7 +201,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 # ---- inner ------------------------------------------------------------------------------------
 
 
-def _cut_inner(
+def cut_inner(
     schedule: Schedule,
     tensor: TensorView,
     params: ReductionParams,
@@ -276,7 +276,7 @@ def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) 
 # ---- outer ------------------------------------------------------------------------------------
 
 
-def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+def cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
     """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
 
     Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change

@@ -19,6 +19,7 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
     if not space.iteration:
         params.expect("fastest_dim", True, "where every dimension is reduced")
         params.expect("unroll_factor_iter_dom", 1, "where every dimension is reduced")
+        params.expect("persistent_blocks", 0, "where every dimension is reduced")
         if params.multiple_reds_per_blk:
             raise ParamsError(
                 path="lparams.bdimy",
@@ -60,7 +61,11 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams, s
         position = len(tensor.loop) - serial - 1
         schedule.reorder(tensor, {1: position})
         schedule.parallelize(tensor, position, ParallelType.unroll)
-    schedule.parallelize(tensor, 0, ParallelType.grid_x)
+    if params.persistent_blocks:
+        schedule.split(tensor, 0, params.persistent_blocks)
+        schedule.parallelize(tensor, 1, ParallelType.grid_x)
+    else:
+        schedule.parallelize(tensor, 0, ParallelType.grid_x)
 
 
 def distribute(

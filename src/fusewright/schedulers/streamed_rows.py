@@ -4,6 +4,7 @@
 
 A row's chunks are reduced as they arrive, kept until the last use of the row, and leave room then for those
 of the next row, which are on their way meanwhile. What follows from the held inputs is computed for each use.
+Rows that vectors do not divide are copied from the aligned address before their start on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inlin
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import combined_runs, distribute, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.sym import as_int
 
 
@@ -41,7 +43,11 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     reference = merge_to_rows_and_reduction(schedule, space)
     _assume_length(schedule, space, params)
     width = params.unroll_factor_inner_reduction
-    schedule.split(reference, 1, width)
+    aligned = aligned_rows(space) if params.shift_rows else None
+    if aligned is None:
+        schedule.split(reference, 1, width)
+    else:
+        schedule.shifted_split(reference, 1, width, aligned)
     schedule.split(reference, 1, params.lparams.bdimx)
     schedule.split(reference, 1, params.batches_per_block_inner_reduction)
     if params.blocks_per_cluster > 1:
@@ -52,7 +58,9 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     row = _row_position(params)
     schedule.parallelize(reference, row + 1, ParallelType.unroll)
     schedule.parallelize(reference, row + 2, ParallelType.block_x)
-    partials = distribute(schedule, space, reference, ports, [row, row + 1, row + 3], width)
+    partials = distribute(
+        schedule, space, reference, ports, [row, row + 1, row + 3], width, params.unaligned_inputs
+    )
     recompute(schedule, space, everything=True, loads=False)
     rings = list(held_tensors(schedule.fusion, space))
     _check_copied(rings, params)
@@ -63,7 +71,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
-        if load.inline_at > row:
+        if load.inline_at > row and not load.unaligned:
             schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
@@ -90,6 +98,8 @@ def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionP
         return
     stages = params.circular_stages - (not params.warp_specialized)
     low, high = 1, chunk_elements(params) * stages * params.blocks_per_cluster
+    if params.shift_rows:
+        high -= params.unroll_factor_inner_reduction - 1
     if params.assumed_reduction_sizes:
         [low] = [high] = params.assumed_reduction_sizes
     schedule.assume(space.reference, space.reference.logical.index(axis), low, high)

@@ -111,6 +111,10 @@ class Turn:
     steps: Steps | None = None
 
 
+# More than there are elements in the shared memory of a block.
+SHARED_NUMBERS = 2**32
+
+
 class Machine:
     """Runs blocks first_block .. first_block + blocks - 1 of a launch.
 
@@ -120,7 +124,7 @@ class Machine:
         index: values of index expressions. active: the lanes that execute now.
         epoch: barriers passed, an int or one number a block (blocks, 1).
         published: by scratch buffer of grid reductions, the blocks (bool) that have used it.
-        on_their_way: the buffers that asynchronous copies go to which nothing has waited for.
+        on_their_way: by buffer the elements that asynchronous copies go to which nothing has waited for.
         collectives: how many reductions and scans of the block there were, by their axes.
         scratch: for each workspace the axes of what used it last, its number, and the epoch then.
         clocks: what happens before what, where mbarriers and roles order it; None where barriers alone do.
@@ -137,7 +141,7 @@ class Machine:
             self.index.bind(symbol, value)
         self.epoch: int | Tensor = 0
         self.published: dict[Buffer, Tensor] = {}
-        self.on_their_way: set[Buffer] = set()
+        self.on_their_way: dict[Buffer, list[Tensor]] = {}
         self.collectives: Counter[tuple[ParallelType, ...]] = Counter()
         self.scratch: dict[Buffer, tuple[tuple[ParallelType, ...], int, int | Tensor]] = {}
         roles = program.usage.roles
@@ -295,8 +299,12 @@ class Machine:
         """Elements index .. index + width - 1 of the active lanes; others hold anything."""
         active = self.active if active is None else active
         if ref.buffer in self.on_their_way:
-            problem = f"copies to `{ref.buffer.name}` are on their way, and nothing has waited for them"
-            raise Fault(RaceError, problem, int(active.lanes[0]))
+            early = torch.isin(
+                self._places(ref, width, active), torch.cat(self.on_their_way[ref.buffer]).flatten()
+            )
+            if bool(early.any()):
+                problem = f"copies to `{ref.buffer.name}` are on their way, and nothing has waited for them"
+                raise Fault(RaceError, problem, int(active.lanes[early.any(dim=1)][0]))
         values = self.memory(ref.buffer).load(self.index(ref.index), width, self.access(active))
         if ref.buffer.space is not Space.LOCAL:
             traffic = self.program.report.traffic[ref.buffer.space]
@@ -304,14 +312,29 @@ class Machine:
             traffic.bytes_loaded += active.count * width * values[0].element_size()
         return values
 
-    def load_covering(self, ref: Ref, width: int, active: Activity) -> tuple[list[Tensor], list[Filled]]:
-        """The elements of a vector at an aligned address, and which of them are none of the tensor's."""
+    def start_copy(self, ref: Ref, width: int, active: Activity) -> None:
+        """Notes that elements of the block are on their way to shared memory."""
+        self.on_their_way.setdefault(ref.buffer, []).append(self._places(ref, width, active).flatten())
+
+    def _places(self, ref: Ref, width: int, active: Activity) -> Tensor:
+        """Numbers (active lanes, width) of the elements of shared memory, which differ between blocks."""
+        first = active.compress(torch.as_tensor(self.index(ref.index)))
+        block = active.lanes // self.threads
+        return (block * SHARED_NUMBERS + first)[:, None] + torch.arange(width)
+
+    def load_covering(
+        self, ref: Ref, wanted: Sequence[Tensor], active: Activity
+    ) -> tuple[list[Tensor], list[Filled]]:
+        """The elements of a vector at an aligned address, and which of them are none of the tensor's.
+
+        wanted: for each element the lanes for which it counts as read.
+        """
         memory = self.memory(ref.buffer)
         assert isinstance(memory, LinearMemory), f"{ref.buffer.name} is in no memory that threads share"
-        values, filled = memory.load_covering(self.index(ref.index), width, self.access(active))
+        values, filled = memory.load_covering(self.index(ref.index), wanted, self.access(active))
         traffic = self.program.report.traffic[ref.buffer.space]
         traffic.loads += active.count
-        traffic.bytes_loaded += active.count * width * values[0].element_size()
+        traffic.bytes_loaded += active.count * len(wanted) * values[0].element_size()
         return values, filled
 
     def store(

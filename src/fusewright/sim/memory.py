@@ -239,19 +239,28 @@ class LinearMemory:
         """How many elements the buffer's address lies beyond a multiple of `width` of them."""
         return self._unaligned // self._flat.element_size() % width
 
-    def load_covering(self, index: Lanes, width: int, access: Access) -> tuple[list[Tensor], list[Filled]]:
-        """A vector at an aligned address, and which of its elements are none of the tensor's."""
-        active = access.active
+    def load_covering(
+        self, index: Lanes, wanted: Sequence[Tensor], access: Access
+    ) -> tuple[list[Tensor], list[Filled]]:
+        """A vector at an aligned address, and which of its elements are none of the tensor's.
+
+        wanted: for each element the lanes for which it counts as read.
+        """
+        active, width = access.active, len(wanted)
         index = checked_index(self.name, self.size, index, width, active, aligned=False)
-        positions = torch.as_tensor(index).reshape(1, 1) if not isinstance(index, Tensor) else index
-        lane = active.first((positions + self.misalignment(width)) % width != 0)
+        own = torch.as_tensor(index).reshape(1, 1) if not isinstance(index, Tensor) else index
+        lane = active.first((own + self.misalignment(width)) % width != 0)
         if lane is not None:
-            problem = f"misaligned access: the address of index {_at_lane(positions, lane, active)}"
+            problem = f"misaligned access: the address of index {_at_lane(own, lane, active)}"
             raise Fault(
                 SimulationError, f"{problem} of `{self.name}` is no multiple of {width} elements", lane
             )
+        positions = self._placed(index)
         if self._region is not None:
-            self._note_read(self._region, active.compress(positions), width, access.actors)
+            for k, lanes in enumerate(wanted):
+                if (reading := active.narrow(lanes)) is not None:
+                    reader = Access(reading, access.all_stamps, access.order).actors
+                    self._note_read(self._region, reading.compress(positions + k), 1, reader)
         values = [self._flat[positions + k] for k in range(width)]
         if self._members is None:
             return values, [False] * width
@@ -337,6 +346,10 @@ class LinearMemory:
                 f"misaligned access: vectors of {vector} bytes in `{self.name}`, "
                 f"which starts {self._unaligned % vector} bytes after a multiple of that",
             )
+        return self._placed(index)
+
+    def _placed(self, index: Lanes) -> Tensor:
+        """Where checked indices lie in the memory of the chunk's blocks."""
         if isinstance(index, Tensor):
             return index + self._origin if isinstance(self._origin, Tensor) or self._origin else index
         if isinstance(self._origin, Tensor):
@@ -431,13 +444,12 @@ class LinearMemory:
         """The positions of a run's elements; a Fault where it leaves the buffer or is misaligned."""
         bytes_ = self._flat.element_size()
         starts = run.elements[run.first] * bytes_ + self._unaligned
-        for what, values in (("starts at byte", starts), ("has the bytes", run.counts * bytes_)):
-            wrong = values % BULK_BYTES != 0
-            if bool(wrong.any()):
-                number = int(wrong.nonzero()[0])
-                lane = int(run.actors.lanes[run.first[number]])
-                problem = f"misaligned copy: it {what} {int(values[number])} of `{self.name}`"
-                raise Fault(SimulationError, f"{problem}, no multiple of {BULK_BYTES}", lane)
+        wrong = starts % BULK_BYTES != 0
+        if bool(wrong.any()):
+            number = int(wrong.nonzero()[0])
+            lane = int(run.actors.lanes[run.first[number]])
+            problem = f"misaligned copy: it starts at byte {int(starts[number])} of `{self.name}`"
+            raise Fault(SimulationError, f"{problem}, no multiple of {BULK_BYTES}", lane)
         outside = (run.elements < 0) | (run.elements >= self.size)
         if bool(outside.any()):
             number = int(outside.nonzero()[0])

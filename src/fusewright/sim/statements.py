@@ -150,15 +150,16 @@ def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
 
 def run_copy(machine: Machine, stmt: Copy) -> None:
     dst, width = stmt.dst, stmt.width
-    if stmt.asynchronous:
-        machine.on_their_way.add(dst.buffer)
     reading = machine.active.narrow(machine.index(stmt.pred))
+    if stmt.asynchronous and reading is not None:
+        machine.start_copy(dst, width, reading)
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
     if reading is not None:
         if isinstance(stmt.src, Ref) and stmt.covering is not None:
-            values, filled = machine.load_covering(stmt.src, width, reading)
-            filled = [_unwanted(machine, stmt.covering, k, mark) for k, mark in enumerate(filled)]
+            wanted = [_wanted(machine, stmt.covering, number) for number in range(width)]
+            values, filled = machine.load_covering(stmt.src, wanted, reading)
+            filled = [~lanes | torch.as_tensor(mark) for lanes, mark in zip(wanted, filled)]
         elif isinstance(stmt.src, Ref):
             filled = machine.filled(stmt.src, width, reading)
             values = machine.load(stmt.src, width, reading)
@@ -179,11 +180,10 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     store(machine, dst, values, filled, machine.active)
 
 
-def _unwanted(machine: Machine, covering: Covering, number: int, filled: Filled) -> Filled:
-    """The lanes of the machine in which an element of a covering load stands for nothing."""
+def _wanted(machine: Machine, covering: Covering, number: int) -> Tensor:
+    """The lanes of the machine in which an element of a covering load stands for something."""
     condition = substitute(covering.wanted, {covering.lane: const(number)})
-    wanted = torch.as_tensor(machine.index(condition)).bool()
-    return ~wanted | torch.as_tensor(filled)
+    return torch.as_tensor(machine.index(condition)).bool()
 
 
 def run_window(machine: Machine, stmt: Window) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fusewright.tune.facts import ProblemFacts
 from fusewright.tune.table import Measurements, differences
 
-# Of the formula's time, what the best has to be below: less is what measuring again may change.
+# Of a time, what another has to be below to count as less: what measuring again may change is not.
 WORTH = 0.99
 
 
@@ -29,19 +30,52 @@ class Entry:
     speedup: float
 
 
-def entry_of(measured: Measurements) -> Entry | None:
-    """The best params of measurements. None: the formula's time, or the problem's facts, are not known."""
-    problem, formula = measured.problem, measured.seconds.get(measured.formula)
-    if problem.facts is None or formula is None:
-        return None
-    best = min(measured.seconds, key=measured.seconds.__getitem__)
-    speedup = formula / measured.seconds[best]
-    change = differences(measured.formula, best) if speedup * WORTH >= 1 else {}
+def chosen_entries(measured: Sequence[Measurements]) -> list[Entry]:
+    """An entry for each problem of which the formula's time and the facts are known.
+
+    A kernel serves all sizes, if its params are the same: so of the params that are about as fast as a
+    problem's best, those are taken that serve the most problems of an equal kernel.
+    """
+    problems = [each for each in measured if each.problem.facts is not None and each.formula in each.seconds]
+    left = {i: _good(each) for i, each in enumerate(problems)}
+    chosen: dict[int, Any] = {}
+    while left:
+        served: dict[tuple[Any, ...], list[int]] = {}
+        for i, good in left.items():
+            for params in good:
+                served.setdefault((*_kernel(problems[i]), params), []).append(i)
+        # Of those that serve as many the first, which is the fastest one of a problem.
+        most = max(served, key=lambda each: len(served[each]))
+        for i in served[most]:
+            del left[i]
+            chosen[i] = most[-1]
+    return [_entry(each, chosen[i]) for i, each in enumerate(problems)]
+
+
+def _kernel(measured: Measurements) -> tuple[str, ...]:
+    facts = measured.problem.facts
+    assert facts is not None
+    return measured.problem.hardware.name, measured.problem.scheduler, facts.structure
+
+
+def _good(measured: Measurements) -> list[Any]:
+    """The params that are about as fast as the best, fastest first; the formula's, if they are."""
+    best, formula = measured.best, measured.seconds[measured.formula]
+    if formula * WORTH < best:
+        return [measured.formula]
+    near = [
+        (seconds, i, params)
+        for i, (params, seconds) in enumerate(measured.seconds.items())
+        if seconds * WORTH <= best and seconds <= formula * WORTH
+    ]
+    return [params for _, _, params in sorted(near, key=lambda each: each[:2])]
+
+
+def _entry(measured: Measurements, params: Any) -> Entry:
+    problem = measured.problem
+    assert problem.facts is not None
+    change = differences(measured.formula, params)
+    speedup = measured.seconds[measured.formula] / measured.seconds[params]
     return Entry(
-        problem.name,
-        problem.scheduler,
-        problem.hardware.name,
-        problem.facts,
-        change,
-        round(speedup if change else 1.0, 4),
+        problem.name, problem.scheduler, problem.hardware.name, problem.facts, change, round(speedup, 4)
     )

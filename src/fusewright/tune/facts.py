@@ -21,7 +21,7 @@ WIDEST_ACCESS = 16
 
 @dataclass(frozen=True, slots=True)
 class ReductionFacts:
-    """Of the longest reduction of a kernel.
+    """Of the longest reduction of a kernel; of the longest of rows, where it reduces both rows and columns.
 
     Attributes:
         rows: results. length: elements that each is made of.
@@ -159,7 +159,7 @@ def _reduction(fusion: Fusion, facts: Facts) -> ReductionFacts | None:
         found.append(ReductionFacts(rows, length, bool(axes) and axes[-1].is_reduction, ""))
     if not found:
         return None
-    longest = max(found, key=lambda each: each.length)
+    longest = max(found, key=lambda each: (each.is_inner, each.length))
     inner = {each.is_inner for each in found}
     kinds = "both" if len(inner) > 1 else "inner" if longest.is_inner else "outer"
     return ReductionFacts(longest.rows, longest.length, longest.is_inner, kinds)

@@ -6,17 +6,19 @@ Several processes may write one. A row is never changed; of several for the same
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeGuard
 
-from fusewright.core.errors import TuneError
+from fusewright.core.errors import FusewrightError, TuneError
 from fusewright.tune.problem import Problem
 
 # Changes with the tables.
@@ -123,6 +125,12 @@ class Race:
     copy_seconds: float
 
 
+def _mode(path: Path) -> str:
+    """How sqlite opens a journal for reading: where a process was killed in the middle of a row, the file has
+    to be brought back to what it was before."""
+    return "rw" if path.with_name(f"{path.name}-journal").exists() and os.access(path, os.W_OK) else "ro"
+
+
 class Journal:
     """An open journal; a context manager.
 
@@ -132,6 +140,7 @@ class Journal:
 
     Attributes:
         version: as above; "" where there is no trial.
+        unreadable: of the problems that were read last, those that could not be, with the reason.
 
     Raises:
         TuneError: the file cannot be read or written, is no journal, or one of another version.
@@ -139,7 +148,8 @@ class Journal:
 
     def __init__(self, path: Path, version: str | None) -> None:
         self.path = path
-        name = path.absolute().as_uri() + ("?mode=ro" if version is None else "")
+        self.unreadable: list[str] = []
+        name = path.absolute().as_uri() + (f"?mode={_mode(path)}" if version is None else "")
         with self._naming_the_file():
             self._connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
             if version is not None:
@@ -174,7 +184,7 @@ class Journal:
                 f"{self.path} is a journal of another version",
                 expected=f"1 to {SCHEMA}",
                 given=self._schema,
-                hint="name another file",
+                hint="a newer Fusewright wrote it; name another file",
             )
 
     def __enter__(self) -> Journal:
@@ -219,25 +229,28 @@ class Journal:
     # ---- reading
 
     def problems(self) -> list[Problem]:
-        """In the order in which they came."""
+        """In the order in which they came. Those that other code wrote may not be readable (`unreadable`)."""
         with self._naming_the_file():
-            rows = self._connection.execute("SELECT facts FROM problems ORDER BY created, rowid").fetchall()
-        return [Problem.from_dict(json.loads(facts)) for (facts,) in rows]
+            rows = self._connection.execute(
+                "SELECT key, facts FROM problems ORDER BY created, rowid"
+            ).fetchall()
+        found, self.unreadable = [], []
+        for key, facts in rows:
+            try:
+                found.append(Problem.from_dict(json.loads(facts)))
+            except _UNREADABLE as error:
+                self.unreadable.append(f"{key}: {type(error).__name__}: {error}".partition("\n")[0])
+        return found
 
     def trials(self, key: str) -> list[Trial]:
-        """The last of each params, in the order in which params were first tried."""
+        """The last of each params, in the order in which params were first tried. Others are no trials."""
         with self._naming_the_file():
             rows = self._connection.execute(
                 "SELECT params, origin, status, seconds, detail, kernel, resources, make_seconds "
                 "FROM trials WHERE problem = ? AND version = ? ORDER BY id",
                 (key, self.version),
             ).fetchall()
-        found: dict[str, Trial] = {}
-        for params, origin, status, seconds, detail, kernel, resources, make_seconds in rows:
-            found[params] = Trial(
-                params, origin, Status(status), seconds, detail, kernel, json.loads(resources), make_seconds
-            )
-        return list(found.values())
+        return list({trial.params: trial for row in rows if (trial := _trial(*row)) is not None}.values())
 
     def race(self, key: str) -> Race | None:
         """The last one."""
@@ -247,7 +260,7 @@ class Journal:
                 "ORDER BY id DESC LIMIT 1",
                 (key, self.version),
             ).fetchone()
-        return None if row is None else Race(json.loads(row[0]), row[1])
+        return None if row is None else _race(*row)
 
     def search(self, key: str) -> SearchRecord | None:
         """The last one. None: there was none, or the journal is of a version that has none."""
@@ -259,7 +272,10 @@ class Journal:
                 "ORDER BY id DESC LIMIT 1",
                 (key, self.version),
             ).fetchone()
-        return None if row is None else SearchRecord(json.loads(row[0]), *row[1:])
+        try:
+            return None if row is None else SearchRecord(list(json.loads(row[0])), *row[1:])
+        except _UNREADABLE:
+            return None
 
     def versions(self) -> list[str]:
         """What trials were made with, the latest first."""
@@ -286,3 +302,46 @@ class Journal:
             yield
         except sqlite3.Error as error:
             raise TuneError(f"the journal {self.path}: {error}") from error
+
+
+#: What reading raises of text that other code, or nobody's, wrote.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, FusewrightError)
+
+
+def _trial(
+    params: str,
+    origin: str,
+    status: str,
+    seconds: object,
+    detail: str,
+    kernel: str,
+    resources: str,
+    make_seconds: float | None,
+) -> Trial | None:
+    """The trial of a row; None: it is none."""
+    if seconds is not None and not _is_time(seconds):
+        return None
+    try:
+        taken, is_object = json.loads(resources), isinstance(json.loads(params), dict)
+        return (
+            Trial(params, origin, Status(status), seconds, detail, kernel, taken, make_seconds)
+            if is_object
+            else None
+        )
+    except _UNREADABLE:
+        return None
+
+
+def _race(seconds: str, copy_seconds: object) -> Race | None:
+    """The race of a row; None: it is none."""
+    try:
+        times = json.loads(seconds)
+        if _is_time(copy_seconds) and all(map(_is_time, times.values())):
+            return Race(times, copy_seconds)
+    except _UNREADABLE:
+        pass
+    return None
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and 0 < value < inf

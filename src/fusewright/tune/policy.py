@@ -1,7 +1,8 @@
 """A policy: what calls without tuning use in the place of the formula's params, learned from a journal.
 
 In this order: the best params of an equal call; what the rules say, for schedulers whose rules proved
-themselves on held-out problems; what was best for an equal kernel of nearly the same sizes; the formula.
+themselves on held-out problems of this GPU; what was best for an equal kernel of nearly the same sizes, if
+that proved itself, too; the formula.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log2
+from math import log, log2
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment
-from fusewright.tune.entry import Entry, entry_of
+from fusewright.tune.document import entries_of, read_document
+from fusewright.tune.entry import Entry, chosen_entries
 from fusewright.tune.facts import ProblemFacts, facts_of
-from fusewright.tune.rules import Fitted, Rule, features_of, fit
-from fusewright.tune.table import Measurements, with_differences
+from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, fit, held_out
+from fusewright.tune.table import Measurements, check_changes, with_differences
 
-FORMAT, VERSION = "fusewright-policy", 1
+FORMAT, VERSION = "fusewright-policy", 2
 # How many times as large a number of another problem's facts may be, for it to be a neighbour.
 NEAR = 1.5
 VERSION_DIGITS = 16
@@ -36,11 +38,13 @@ class Policy:
     """See above. Immutable; equal to those of the same version.
 
     Attributes:
-        rules: of each scheduler, used or not.
+        rules: of each scheduler and GPU, used or not.
+        near: of each scheduler and GPU, what the params of another problem near by were worth; used or not.
     """
 
     entries: tuple[Entry, ...] = ()
     rules: tuple[Fitted, ...] = ()
+    near: tuple[HeldOut, ...] = ()
 
     @cached_property
     def version(self) -> str:
@@ -78,17 +82,21 @@ class Policy:
         if exact is not None:
             return exact.change, f"measured for {exact.name}"
         features = features_of(facts, hardware)
-        for rule in self._used.get(scheduler, ()):
+        for rule in self._used.get((scheduler, hardware.name), ()):
             if rule.holds(features):
                 return rule.change, f"rule: {rule}"
         near = self._neighbour(scheduler, facts, hardware)
         return None if near is None else (near.change, f"measured for {near.name}, which is near")
 
     def _neighbour(self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo) -> Entry | None:
-        same = self._by_structure.get((hardware.name, scheduler, facts.structure), ())
-        apart = [(_apart(entry.facts, facts), i) for i, entry in enumerate(same)]
-        nearest = min(apart, default=None)
-        return same[nearest[1]] if nearest is not None and nearest[0] <= log2(NEAR) else None
+        """Only where neighbours beat the formula."""
+        if (scheduler, hardware.name) not in self._trusted_neighbours:
+            return None
+        return _nearest(self._by_structure.get((hardware.name, scheduler, facts.structure), []), facts)
+
+    @cached_property
+    def _trusted_neighbours(self) -> frozenset[tuple[str, str]]:
+        return frozenset((each.scheduler, each.hardware) for each in self.near if each.beats_formula)
 
     @cached_property
     def _by_segment(self) -> dict[tuple[str, str], Entry]:
@@ -102,65 +110,96 @@ class Policy:
         return found
 
     @cached_property
-    def _used(self) -> dict[str, tuple[Rule, ...]]:
-        return {fitted.scheduler: fitted.rules for fitted in self.rules if fitted.is_used}
+    def _used(self) -> dict[tuple[str, str], tuple[Rule, ...]]:
+        return {(fitted.scheduler, fitted.hardware): fitted.rules for fitted in self.rules if fitted.is_used}
 
     # ---- as text
 
     def text(self) -> str:
         """As JSON that a person can review: an entry, or a rule, a line."""
-        lines = [f'{{"format": {json.dumps(FORMAT)}, "version": {VERSION},', '"rules": [']
-        lines.append(",\n".join(json.dumps(to_dict(fitted), sort_keys=True) for fitted in self.rules))
-        lines += ["],", '"entries": [']
-        lines.append(",\n".join(json.dumps(to_dict(entry), sort_keys=True) for entry in self.entries))
-        return "\n".join([*lines, "]}", ""])
+        lists = {"rules": self.rules, "near": self.near, "entries": self.entries}
+        parts = [f'"format": {json.dumps(FORMAT)}, "version": {VERSION}']
+        for name, items in lists.items():
+            lines = ",\n".join(json.dumps(to_dict(item), sort_keys=True) for item in items)
+            parts.append(f'"{name}": [\n{lines}\n]')
+        return "{" + ",\n".join(parts) + "}\n"
 
     def rules_text(self) -> str:
         """The rules for reading, with what they were worth where they were not fitted."""
         lines: list[str] = []
         for fitted in self.rules:
             verdict = "used" if fitted.is_used else "not used, as the formula does as well"
-            lines.append(
-                f"{fitted.scheduler}: {verdict}; {fitted.problems} problems, each held out once: "
-                f"{fitted.held_out:.3f}x the formula's speed, at worst {fitted.worst:.3f}x"
-            )
+            lines.append(f"{fitted.scheduler} on {fitted.hardware}: {verdict}; {fitted.text()}")
             lines += [f"  {rule}" for rule in fitted.rules]
+        for near in self.near:
+            verdict = "used" if near.beats_formula else "not used, as the formula does as well"
+            lines.append(
+                f"params of near sizes of {near.scheduler} on {near.hardware}: {verdict}; {near.text()}"
+            )
         return "\n".join(lines)
 
 
 def policy_of(measured: Iterable[Measurements]) -> Policy:
-    """What measurements say: an entry for each problem, and rules."""
+    """What measurements say: an entry for each problem, rules, and what neighbours are worth."""
     known = list(measured)
-    entries = [entry for each in known if (entry := entry_of(each)) is not None]
-    return Policy(tuple(entries), tuple(fit(known)))
+    return Policy(tuple(chosen_entries(known)), tuple(fit(known)), tuple(_neighbours(known)))
+
+
+def _neighbours(known: Sequence[Measurements]) -> list[HeldOut]:
+    """What the nearest other problem's params are worth, of each problem for which they were measured."""
+    results: dict[tuple[str, str], list[float]] = {}
+    for i, each in enumerate(known):
+        problem, facts, formula = each.problem, each.problem.facts, each.seconds.get(each.formula)
+        if facts is None or formula is None:
+            continue
+        others = [other for j, other in enumerate(known) if j != i and _is_same_kernel(each, other)]
+        nearest = _nearest(chosen_entries(others), facts)
+        if nearest is None:
+            continue
+        try:
+            seconds = each.seconds.get(with_differences(each.formula, nearest.change))
+        except ParamsError:  # the formula is used then
+            seconds = formula
+        if seconds is not None:
+            results.setdefault((problem.scheduler, problem.hardware.name), []).append(log(seconds / formula))
+    return [held_out(scheduler, hardware, found) for (scheduler, hardware), found in sorted(results.items())]
+
+
+def _is_same_kernel(one: Measurements, other: Measurements) -> bool:
+    a, b = one.problem, other.problem
+    return (
+        (a.hardware.name, a.scheduler) == (b.hardware.name, b.scheduler)
+        and a.facts is not None
+        and b.facts is not None
+        and a.facts.structure == b.facts.structure
+    )
 
 
 def read_policy(path: Path) -> Policy:
     """The policy of a file. TuneError for anything else than what `Policy.text` wrote."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TuneError(f"the policy {path} cannot be read: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
-        raise TuneError(
-            f"{path} is no policy",
-            expected=f'"format": "{FORMAT}", "version": {VERSION}',
-            given=json.dumps(data)[:80],
-        )
-    lists = {"rules": Fitted, "entries": Entry}
-    found: dict[str, tuple[Any, ...]] = {}
-    for name, kind in lists.items():
-        items: Sequence[Any] = data.get(name, ())
-        if not isinstance(items, list):
-            raise TuneError(f"the policy {path}", expected=f'a list "{name}"', given=repr(items)[:80])
-        read: list[Any] = []
-        for i, item in enumerate(items):
-            try:
-                read.append(from_dict(kind, item))
-            except ParamsError as error:
-                raise TuneError(f"the policy {path}, {name}[{i}]: {error}") from None
-        found[name] = tuple(read)
-    return Policy(found["entries"], found["rules"])
+    where = f"the policy {path}"
+    data = read_document(path, "policy", FORMAT, VERSION)
+    entries = entries_of(data, "entries", Entry, where)
+    rules = entries_of(data, "rules", Fitted, where)
+    near = entries_of(data, "near", HeldOut, where)
+    changes = [(f"entries[{i}]", entry.scheduler, entry.change) for i, entry in enumerate(entries)]
+    for i, fitted in enumerate(rules):
+        changes += [
+            (f"rules[{i}].rules[{j}]", rule.scheduler, rule.change) for j, rule in enumerate(fitted.rules)
+        ]
+    for place, scheduler, change in changes:
+        try:
+            check_changes(scheduler, change)
+        except ParamsError as error:
+            raise TuneError(f"{where}, {place}, change: {error}") from None
+    return Policy(tuple(entries), tuple(rules), tuple(near))
+
+
+def _nearest(entries: Sequence[Entry], facts: ProblemFacts) -> Entry | None:
+    """Of entries of a kernel the one whose sizes are nearest, and near."""
+    apart = [(_apart(entry.facts, facts), i) for i, entry in enumerate(entries)]
+    nearest = min(apart, default=None)
+    return entries[nearest[1]] if nearest is not None and nearest[0] <= log2(NEAR) else None
 
 
 def _apart(one: ProblemFacts, other: ProblemFacts) -> float:

@@ -125,6 +125,12 @@ class Problem:
         """Read and written at least."""
         return sum(t.bytes for t in (*self.inputs, *self.outputs) if isinstance(t, TensorLike))
 
+    @property
+    def length(self) -> int | None:
+        """Of the rows, or columns, that a kernel may hold. None: it reduces nothing."""
+        reduction = None if self.facts is None else self.facts.reduction
+        return None if reduction is None else reduction.length
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log
+from math import exp, inf, log
 from typing import Any
 
 from fusewright.core.errors import ParamsError
@@ -93,45 +93,73 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """The rules of one scheduler, and what they were worth on problems that were held out.
+class HeldOut:
+    """What a way to choose params was worth on problems that were held out.
 
     Attributes:
+        hardware: that they were measured on, and nothing is known of others.
         held_out: the geometric mean of how many times as fast as the formula's these were. worst: of these
             the least. problems: how many there were.
-        is_used: whether that beats the formula.
     """
 
     scheduler: str
-    rules: tuple[Rule, ...]
+    hardware: str
     held_out: float
     worst: float
     problems: int
 
+    def __post_init__(self) -> None:
+        for name, value in (("held_out", self.held_out), ("worst", self.worst)):
+            if not 0 < value < inf:
+                raise ParamsError(path=name, expected="a number above 0", given=value)
+
+    @property
+    def beats_formula(self) -> bool:
+        return log(self.held_out) >= LEAST_HELD_OUT and 1 / self.worst <= WORST_HELD_OUT
+
+    def text(self) -> str:
+        return (
+            f"{self.problems} problems, each held out once: {self.held_out:.3f}x the formula's speed, "
+            f"at worst {self.worst:.3f}x"
+        )
+
+
+def held_out(scheduler: str, hardware: str, results: Sequence[float]) -> HeldOut:
+    """results: of each problem the logarithm of its time, in multiples of the formula's."""
+    mean = exp(-sum(results) / len(results))
+    return HeldOut(scheduler, hardware, mean, exp(-max(results)), len(results))
+
+
+@dataclass(frozen=True)
+class Fitted(HeldOut):
+    """The rules of one scheduler on one GPU."""
+
+    rules: tuple[Rule, ...] = ()
+
     @property
     def is_used(self) -> bool:
-        return bool(self.rules) and log(self.held_out) >= LEAST_HELD_OUT and 1 / self.worst <= WORST_HELD_OUT
+        return bool(self.rules) and self.beats_formula
 
 
 def fit(measured: Sequence[Measurements]) -> list[Fitted]:
-    """The rules of each scheduler that something was measured for."""
-    by_scheduler: dict[str, list[_Known]] = {}
+    """The rules of each scheduler, and GPU, that something was measured for."""
+    found: dict[tuple[str, str], list[_Known]] = {}
     for each in measured:
-        facts = each.problem.facts
+        facts, hardware = each.problem.facts, each.problem.hardware
         formula = each.seconds.get(each.formula)
         if facts is not None and formula is not None:
-            known = _Known(each, formula, features_of(facts, each.problem.hardware))
-            by_scheduler.setdefault(each.problem.scheduler, []).append(known)
-    return [_fitted(name, known) for name, known in sorted(by_scheduler.items())]
+            known = _Known(each, formula, features_of(facts, hardware))
+            found.setdefault((each.problem.scheduler, hardware.name), []).append(known)
+    return [_fitted(*names, known) for names, known in sorted(found.items(), key=lambda item: item[0])]
 
 
-def _fitted(scheduler: str, known: Sequence[_Known]) -> Fitted:
+def _fitted(scheduler: str, hardware: str, known: Sequence[_Known]) -> Fitted:
     results = []
-    for i, held_out in enumerate(known):
+    for i, left_out in enumerate(known):
         others = [each for j, each in enumerate(known) if j != i]
-        results.append(held_out.after(_rules(scheduler, others)))
-    mean = exp(-sum(results) / len(results))
-    return Fitted(scheduler, _rules(scheduler, known), mean, exp(-max(results)), len(known))
+        results.append(left_out.after(_rules(scheduler, others)))
+    worth = held_out(scheduler, hardware, results)
+    return Fitted(scheduler, hardware, worth.held_out, worth.worst, worth.problems, _rules(scheduler, known))
 
 
 @dataclass(frozen=True)

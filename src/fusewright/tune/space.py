@@ -63,14 +63,20 @@ class ParamsSpace:
     Args:
         base: has the values of what the fusion decides (`HeuristicParams.space`).
         fixed: values that the scheduler needs (`Scheduler.fixed_params`).
+        length: of the rows, or columns, that a kernel may hold: params state as many threads as that takes.
     """
 
     def __init__(
-        self, base: HeuristicParams, hardware: HardwareInfo, fixed: Mapping[str, Any] | None = None
+        self,
+        base: HeuristicParams,
+        hardware: HardwareInfo,
+        fixed: Mapping[str, Any] | None = None,
+        length: int | None = None,
     ) -> None:
         self.base = replace(base, reason="")
         self.hardware = hardware
         self._fixed = dict(fixed or {})
+        self._length = length
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -95,10 +101,11 @@ class ParamsSpace:
             raise ParamsError(
                 path="params", expected=type(self.base).__name__, given=f"a {type(params).__name__}"
             )
-        params = replace(params, reason="")
+        given, params = replace(params, reason=""), self._fitted(replace(params, reason=""))
         problem = self._problem(params)
         if not problem:
-            return Legalized(params)
+            reason = "" if params == given else f"as many threads as {self._length} elements take"
+            return Legalized(params, reason)
         fixed = self._repaired(params)
         found = fixed if self.is_legal(fixed) else self._nearest(fixed)
         return Legalized(self.base if found is None else found, problem)
@@ -124,6 +131,7 @@ class ParamsSpace:
             params = self.base
             for axis in self.axes:
                 params = with_value(params, axis.path, source.choice(axis.values(params)))
+            params = self._fitted(params)
             if self.is_legal(params):
                 return params
         return None
@@ -154,7 +162,10 @@ class ParamsSpace:
             low, high = _range(values)
             if not (low is not None and high is not None and _is_number(own) and low <= own <= high):
                 params = with_value(params, axis.path, nearest)
-        return params
+        return self._fitted(params)
+
+    def _fitted(self, params: HeuristicParams) -> HeuristicParams:
+        return params if self._length is None else params.for_length(self._length)
 
     def _nearest(self, params: HeuristicParams) -> HeuristicParams | None:
         """The legal params that the fewest steps along one axis, or two, lead to."""
@@ -170,6 +181,7 @@ class ParamsSpace:
                 moved = params
                 for _, path, value in several:
                     moved = with_value(moved, path, value)
+                moved = self._fitted(moved)
                 if self.is_legal(moved):
                     return moved
         return None
@@ -204,7 +216,7 @@ class TableSpace:
 
 def _beyond(values: Sequence[Any], own: Any, direction: int) -> Iterator[Any]:
     """The values on one side of one's own, the nearest first."""
-    if own in values:
+    if own in values and not _is_number(own):
         at = values.index(own)
         yield from values[at + 1 :] if direction > 0 else values[:at][::-1]
     elif _is_number(own):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusewright.core.errors import FusewrightError, TuneError
+from fusewright.core.errors import FusewrightError, ParamsError, TuneError
 from fusewright.core.serialization import from_dict, to_dict
+from fusewright.schedulers import default_registry, type_name
 from fusewright.tune.journal import Journal, Status, Trial
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import Source
@@ -113,10 +115,14 @@ def recorded(journal: Journal, params_types: Mapping[str, type], made_by: str) -
         kind = params_types.get(problem.scheduler)
         if formula is None or kind is None:
             continue
-        read: dict[str, Any] = {t.params: from_dict(kind, json.loads(t.params)) for t in trials}
+        read: dict[str, Any] = {}
+        for trial in trials:
+            with suppress(ParamsError):  # of a class that was another then
+                read[trial.params] = from_dict(kind, json.loads(trial.params))
+        trials = [trial for trial in trials if trial.params in read]
         race = journal.race(problem.key)
         seconds = {read[t.params]: t.seconds for t in trials if t.seconds is not None}
-        if seconds:
+        if seconds and formula in read:
             yield Measurements(
                 problem,
                 read[formula],
@@ -138,11 +144,27 @@ def with_differences(base: Any, changes: Mapping[str, Any]) -> Any:
     data = to_dict(replace(base, reason=""))
     for path, value in changes.items():
         *outer, name = path.split(".")
-        inside = data
+        inside: Any = data
         for each in outer:
-            inside = inside.get(each, {})
+            inside = inside.get(each) if isinstance(inside, dict) else None
+        if not isinstance(inside, dict):
+            raise ParamsError(
+                path=path, expected=f"a field of {type(base).__name__}", given=f"the path {path!r}"
+            )
         inside[name] = value
     return from_dict(type(base), data)
+
+
+def params_types() -> dict[str, type]:
+    """The class of the params of each scheduler that is registered, by name."""
+    return {type_name(each.type): each.params_type for each in default_registry()}
+
+
+def check_changes(scheduler: str, changes: Mapping[str, Any]) -> None:
+    """Raises ParamsError for changes that the params of a scheduler cannot have, if it is registered."""
+    kind = params_types().get(scheduler)
+    if kind is not None:
+        with_differences(kind(), changes)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

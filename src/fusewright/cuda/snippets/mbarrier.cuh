@@ -46,9 +46,18 @@ __device__ __forceinline__ void wait(long long* mbarrier, int parity) {
       "}" ::"r"(shared_address(mbarrier)), "r"(parity) : "memory");
 }
 
+// How many of `count` elements are whole units of 16 bytes, which copies are made of; the others are copied here.
+template <class T> __device__ __forceinline__ int whole_units(T* to, const T* from, int count) {
+  constexpr int unit = 16 / int(sizeof(T));
+  const int whole = count / unit * unit;
+  for (int i = whole; i < count; ++i) to[i] = from[i];
+  return whole;
+}
+
 // Announces the bytes to the mbarrier and starts the copy.
 template <class T> __device__ __forceinline__ void bulk_copy(T* to, const T* from, int count, long long* mbarrier) {
-  const int bytes = count * int(sizeof(T));
+  const int bytes = whole_units(to, from, count) * int(sizeof(T));
+  if (bytes == 0) return;
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(bytes)
                : "memory");
   asm volatile(
@@ -60,7 +69,8 @@ template <class T> __device__ __forceinline__ void bulk_copy(T* to, const T* fro
 // The same, of what is to leave the L2 cache first.
 template <class T>
 __device__ __forceinline__ void bulk_copy_cs(T* to, const T* from, int count, long long* mbarrier) {
-  const int bytes = count * int(sizeof(T));
+  const int bytes = whole_units(to, from, count) * int(sizeof(T));
+  if (bytes == 0) return;
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(bytes)
                : "memory");
   unsigned long long policy;

@@ -32,6 +32,9 @@ from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 _COLLECTIVE = (k.BlockReduce, k.ClusterReduce, k.BlockScan, k.GridReduce, k.GridBarrier, k.Barrier)
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
+# What is for all statements that follow, whatever conditions these have.
+_STAY = (k.Alloc, k.Let, k.LetMisalignment, k.WaitForCopies)
+
 _NONE: Conditions = frozenset()
 
 # Steps of an unrolled iteration, counted an element each, below which predicates are cheaper than a branch,
@@ -203,7 +206,7 @@ class _Tree:
             return end, _NONE
         for start in range(end - 2, -1, -1):
             node = body[start]
-            if node.is_collective or isinstance(node.stmt, (k.Alloc, k.Let, k.LetMisalignment)):
+            if node.is_collective or isinstance(node.stmt, _STAY):
                 break
             less, group = shared, [node, *group]
             if not self._may_branch(group, less):

@@ -24,7 +24,7 @@ from fusewright.schedulers.params.heuristic import HeuristicParams
 from fusewright.schedulers.params.hyper import SchedulerHyperParameters
 from fusewright.schedulers.params.inner_outer import InnerOuterParams
 from fusewright.schedulers.params.inner_outer_persistent import InnerOuterPersistentParams
-from fusewright.schedulers.params.launch import CompileParams, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import CompileParams, Extent, LaunchParams, launch, threads_to_hold
 from fusewright.schedulers.params.legal import GIVEN, Legal, among, counts, each, powers_of_two
 from fusewright.schedulers.params.matmul import (
     CircularBufferOptions,
@@ -78,4 +78,5 @@ __all__ = [
     "launch",
     "powers_of_two",
     "unavailable",
+    "threads_to_hold",
 ]

@@ -48,6 +48,10 @@ class HeuristicParams(Decision):
             if isinstance(declared.choice, LaunchChoice):
                 declared.choice.check(self)
 
+    def for_length(self: P, length: int) -> P:
+        """The same for rows of `length`, or columns, where fields say by how many threads these are held."""
+        return self
+
     @classmethod
     def space(
         cls: type[P],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch, threads_to_hold
 from fusewright.schedulers.params.legal import counts, each
 
 # Threads x of a row: a warp or a part of it.
@@ -51,6 +51,12 @@ class InnerOuterPersistentParams(HeuristicParams):
     def elements_a_warp(self) -> int:
         """Of a row, those that the threads x hold."""
         return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
+
+    def for_length(self, length: int) -> InnerOuterPersistentParams:
+        if self.lparams.bdimy < 1:
+            return self
+        needed = threads_to_hold(length, self.elements_a_warp, 1)
+        return replace(self, lparams=replace(self.lparams, bdimy=needed))
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

@@ -111,14 +111,20 @@ class LaunchChoice(Choice):
             elif extent.required(params) and value < 1:
                 raise ParamsError(path=path, expected="the extent, 1 or more", given=value)
 
-    def values(self, name: str, params: Any, hardware: HardwareInfo) -> tuple[int, ...]:
-        """What a space tries of an extent."""
+    def values(self, name: str, params: Any, hardware: HardwareInfo, own: int = UNSET) -> tuple[int, ...]:
+        """What a space tries of an extent. own: that of the params which it begins with."""
         extent = dict(self.extents).get(name)
         if extent is None or not extent.read(params):
             return (UNSET,)
         limit = (hardware.max_grid + hardware.max_block)[EXTENTS.index(name)]
         required = extent.required(params)
-        return tuple(n for n in extent.tried if n <= limit and not (n == UNSET and required))
+        tried = tuple(n for n in extent.tried if n <= limit and not (n == UNSET and required))
+        return tried if own == UNSET or own in tried else (own, *tried)
+
+
+def threads_to_hold(length: int, elements: int, step: int) -> int:
+    """Threads, a multiple of `step`, of which each holds so many elements of `length`."""
+    return max(1, -(-length // (elements * step))) * step
 
 
 def launch(*, from_sizes: tuple[str, ...] = ("gdimx",), **extents: Extent) -> Any:

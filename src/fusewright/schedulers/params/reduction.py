@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
@@ -16,7 +16,14 @@ from fusewright.schedulers.params.heuristic import (
     WIDTHS,
     HeuristicParams,
 )
-from fusewright.schedulers.params.launch import TRIED_EXTENTS, UNSET, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import (
+    TRIED_EXTENTS,
+    UNSET,
+    Extent,
+    LaunchParams,
+    launch,
+    threads_to_hold,
+)
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
@@ -38,8 +45,8 @@ _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
 _READS_ROWS = When(
-    lambda params: params.fastest_dim and not (params.circular_stages or params.schedule_3d),
-    "with fastest_dim False, or with schedule_3d, or where rows are copied ahead",
+    lambda params: params.fastest_dim and not params.schedule_3d,
+    "with fastest_dim False, or with schedule_3d",
 )
 _READS_VECTORS = When(
     lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
@@ -49,6 +56,23 @@ _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_s
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
+)
+_IN_TURNS = When(
+    lambda params: params.persistent_kernel and params.fastest_dim,
+    "unless a persistent kernel reduces rows",
+)
+_ROWS_IN_TURNS = When(
+    lambda params: (
+        _HOLDS_ROWS.holds(params)
+        and params.persistent_in_shared_memory
+        and params.persistent_blocks > 0
+        and not params.circular_stages
+    ),
+    "unless blocks hold several rows in shared memory, one after another",
+)
+_READS_AGAIN = When(
+    lambda params: params.persistent_kernel and not params.holds_batches,
+    "unless a persistent kernel holds no batches",
 )
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
@@ -90,6 +114,14 @@ class ReductionParams(HeuristicParams):
     prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
     they work on those that they hold.
 
+    A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
+    other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
+    steps of its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to
+    the first, and streams_last_sweep marks what the last one loads and stores to leave the caches first.
+
+    persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
+    turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
+
     streams_inputs: what is read at every point is marked to leave the caches first.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
@@ -111,7 +143,11 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
-        gdimy=Extent(read=lambda params: not params.persistent_kernel),
+        gdimy=Extent(
+            read=lambda params: (
+                not params.holds_batches or (params.fastest_dim and not params.circular_stages)
+            )
+        ),
     )
     fastest_dim: bool = choice(False, GIVEN)
     persistent_kernel: bool = choice(False, GIVEN)
@@ -127,12 +163,16 @@ class ReductionParams(HeuristicParams):
     shift_rows: bool = choice(False, when=_READS_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
+    held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
+    sweeps_backward: bool = choice(False, when=_READS_AGAIN)
+    streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
-    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _STREAMS_ROWS)
+    persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
+    prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -174,6 +214,30 @@ class ReductionParams(HeuristicParams):
         threads = self.lparams.bdimx
         is_part = 0 < threads < WARP_SIZE and threads & (threads - 1) == 0
         return threads if is_part else WARP_SIZE
+
+    @property
+    def elements_a_thread(self) -> int:
+        """Of a row, or a column, those that a thread holds; where several blocks do, one in each of them."""
+        vector = self.unroll_factor_inner_reduction if self.fastest_dim else 1
+        blocks = max(self.blocks_per_cluster, self.lparams.gdimy)
+        return vector * self.batches_per_block_inner_reduction * blocks
+
+    @property
+    def threads_step(self) -> int:
+        """What the threads that hold a row, or a column, are a multiple of: blocks are whole warps."""
+        return self.padded_threads if self.fastest_dim else max(1, WARP_SIZE // self.lparams.bdimx)
+
+    @property
+    def places_before(self) -> int:
+        """Places that the first vector of a row may have before the row."""
+        return self.unroll_factor_inner_reduction - 1 if self.shift_rows else 0
+
+    def for_length(self, length: int) -> ReductionParams:
+        name = "bdimx" if self.fastest_dim else "bdimy"
+        if not self.holds_batches or self.circular_stages or getattr(self.lparams, name) < 1:
+            return self
+        needed = threads_to_hold(length + self.places_before, self.elements_a_thread, self.threads_step)
+        return replace(self, lparams=replace(self.lparams, **{name: needed}))
 
     @property
     def _is_bound(self) -> bool:
@@ -274,21 +338,17 @@ class ReductionParams(HeuristicParams):
 
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
+            self.expect("lanes_down_columns", False, "where columns are read again")
+        if self.holds_batches and not self.fastest_dim:
             self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
-            self.expect("lanes_down_columns", False, "where batches of columns are held")
-            if not self.holds_batches:
-                raise ParamsError(
-                    path="batches_per_block_inner_reduction",
-                    expected="1 or more with fastest_dim False",
-                    given=0,
-                )
         if self.holds_batches:
             self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
         else:
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
-            self.expect("assumed_reduction_sizes", (), "where no batches are held")
+        if self.shift_rows:
+            self.expect("held_steps", 0, "where rows are shifted")
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import Decision, Field, fields_of
-from fusewright.schedulers.params.launch import EXTENTS, CompileParams, LaunchChoice
+from fusewright.schedulers.params.launch import EXTENTS, CompileParams, LaunchChoice, LaunchParams
 
 P = TypeVar("P", bound=Decision)
 
@@ -83,7 +83,7 @@ def axes_of(base: Decision, hardware: HardwareInfo) -> Iterator[Axis]:
     for field in fields_of(type(base)):
         value = getattr(base, field.name)
         if isinstance(field.choice, LaunchChoice):
-            launches.extend(_launch_axis(field.choice, field.name, name, hardware) for name in EXTENTS)
+            launches.extend(_launch_axis(field.choice, field.name, name, value, hardware) for name in EXTENTS)
         elif isinstance(value, Decision):
             if not isinstance(value, CompileParams):
                 yield from (_nested(field.name, axis) for axis in axes_of(value, hardware))
@@ -100,8 +100,11 @@ def _values_of(field: Field, own: Any, hardware: HardwareInfo) -> Callable[[Any]
     return lambda params: values if when is None or when.holds(params) else (field.default,)
 
 
-def _launch_axis(declared: LaunchChoice, field: str, name: str, hardware: HardwareInfo) -> Axis:
-    return Axis((field, name), lambda params: declared.values(name, params, hardware))
+def _launch_axis(
+    declared: LaunchChoice, field: str, name: str, base: LaunchParams, hardware: HardwareInfo
+) -> Axis:
+    own = getattr(base, name)
+    return Axis((field, name), lambda params: declared.values(name, params, hardware, own))
 
 
 def _nested(name: str, axis: Axis) -> Axis:

@@ -1,4 +1,4 @@
-"""The autotuner's own heuristics, one a file. Users add theirs with `register_autotuner_heuristic`."""
+"""The autotuner's own heuristics, one a file. Users add theirs to `default_heuristics()`."""
 
 from __future__ import annotations
 

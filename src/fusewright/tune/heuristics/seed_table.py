@@ -18,10 +18,12 @@ from typing import Any
 
 from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.serialization import from_dict, to_dict
+from fusewright.tune.document import entries_of, read_document
 from fusewright.tune.entry import Entry
 from fusewright.tune.facts import ProblemFacts, ReductionFacts, TransposeFacts
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
+from fusewright.tune.table import params_types
 
 FORMAT, VERSION = "fusewright-seeds", 1
 #: Numbers of a problem that guards may limit, beside those of its reduction or transpose.
@@ -103,36 +105,35 @@ def changed(params: Any, changes: Mapping[str, Any]) -> Any:
 _FACTS = {*NUMBERS, *(f.name for part in (ReductionFacts, TransposeFacts) for f in fields(part))}
 
 
+def read_table(path: Path) -> list[TableSeed]:
+    """The entries of a table, whose schedulers, fields and limits are not checked."""
+    document = read_document(path, "table of seeds", FORMAT, VERSION)
+    return entries_of(document, "seeds", TableSeed, f"the table of seeds {path}")
+
+
 def read_seeds(path: Path) -> tuple[TableSeed, ...]:
     """The entries of a table. TuneError for anything else than that."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TuneError(f"the table of seeds {path} cannot be read: {error}") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
-        given = {key: data.get(key) for key in ("format", "version")} if isinstance(data, dict) else data
-        raise TuneError(
-            f"{path} is no table of seeds",
-            expected=f'"format": "{FORMAT}", "version": {VERSION}',
-            given=str(given)[:80],
-        )
-    seeds = data.get("seeds")
-    if not isinstance(seeds, list):
-        raise TuneError(f"the table of seeds {path}", expected='a list "seeds"', given=repr(seeds)[:80])
-    return tuple([_entry(path, i, each) for i, each in enumerate(seeds)])
+    where = f"the table of seeds {path}"
+    seeds = read_table(path)
+    for i, seed in enumerate(seeds):
+        try:
+            _check(seed)
+        except ParamsError as error:
+            raise TuneError(f"{where}, seeds[{i}]: {error}") from None
+    return tuple(seeds)
 
 
-def _entry(path: Path, position: int, data: Any) -> TableSeed:
-    try:
-        found = from_dict(TableSeed, data)
-        unknown = sorted(found.when.keys() - _FACTS)
-        if unknown:
-            raise ParamsError(
-                path=f"when.{unknown[0]}", expected=" or ".join(sorted(_FACTS)), given=unknown[0]
-            )
-    except ParamsError as error:
-        raise TuneError(f"the table of seeds {path}, entry {position}: {error}") from None
-    return found
+def _check(seed: TableSeed) -> None:
+    """Raises ParamsError for facts, limits, a scheduler or params that there are not."""
+    for name, (least, greatest) in seed.when.items():
+        if name not in _FACTS:
+            raise ParamsError(path=f"when.{name}", expected=" or ".join(sorted(_FACTS)), given=name)
+        if least > greatest:
+            raise ParamsError(path=f"when.{name}", expected="least and greatest", given=[least, greatest])
+    known = params_types()
+    if seed.scheduler not in known:
+        raise ParamsError(path="scheduler", expected=" or ".join(known), given=repr(seed.scheduler))
+    changed(known[seed.scheduler](), seed.params)
 
 
 # Entries of a table hold for sizes up to so many times as large and as small as those that were measured.

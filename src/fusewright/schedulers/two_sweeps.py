@@ -1,0 +1,141 @@
+"""Rows and columns that are read again: blocks go over them once for each reduction, and once more.
+
+    [I, R] -> [BIDx, TIDy, BIDy, TIDx | steps, unroll, vector], or with threads along columns the same
+
+Blocks y share a reduction, whose result all of them have (`Schedule.all_reduce`). A block holds in shared
+memory what its first steps load, and later sweeps take it from there. Every other sweep may go backward: what
+was read last is in the L2 cache still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.ir.node import Copy, Node
+from fusewright.ir.value import TensorView, Val
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.held_rows import recompute
+from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction import cut_inner, cut_outer
+from fusewright.schedulers.reduction_loops import (
+    combined_runs,
+    distribute,
+    feeds,
+    merge_to_rows_and_reduction,
+)
+from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.shifted_rows import aligned_rows
+from fusewright.sym import as_int
+
+
+def sweep(schedule: Schedule, params: ReductionParams) -> None:
+    """Schedules a fusion that a persistent scheduler takes, by params that hold no batches."""
+    ports = cache_inputs_and_outputs(schedule)
+    space = reduction_space(schedule.fusion)
+    assert isinstance(space, ReductionSpace), space
+    _assume_sizes(schedule, space, params)
+    reference = merge_to_rows_and_reduction(schedule, space)
+    if params.fastest_dim:
+        aligned = aligned_rows(space) if params.shift_rows else None
+        moved = cut_inner(schedule, reference, params, bool(space.iteration), aligned)
+        width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
+    else:
+        moved = cut_outer(schedule, reference, params, bool(space.iteration))
+        width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
+    step = moved[0]
+    partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+    if params.cross_grid_inner_reduction:
+        for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
+            schedule.all_reduce(tensor)
+    recompute(schedule, space, everything=True, loads=True)
+    sweeps = _sweeps(schedule, set(partials))
+    loads = _loads_of_all(schedule, space)
+    if params.held_steps:
+        _hold(schedule, loads, sweeps, params.held_steps, step)
+    if params.sweeps_backward:
+        for tensor, number in sweeps.items():
+            if number % 2 and len(tensor.loop) == len(partials[0].loop):
+                schedule.reverse(tensor, step)
+    if params.streams_last_sweep:
+        last = max(sweeps.values())
+        for tensor in (*(load for load in loads if sweeps[load] == last), *ports.stores):
+            if isinstance(tensor.definition, Copy):
+                schedule.set_cache_op(tensor, CacheOp.streaming)
+    same = _stored_for_a_row(schedule, partials[0], step)
+    if same:
+        rows = next(i for i, axis in enumerate(same[0].loop) if axis.is_broadcast)
+        schedule.inline_at(partials[0], rows, best_effort=True, selected=same)
+    early = [load for load in find_loads(schedule.fusion) if load in loads or feeds(load, set(partials))]
+    early = [load for load in early if load not in same]
+    schedule.inline_at(partials[0], step + 1, best_effort=True, selected=early)
+    runs = combined_runs(partials, early) if width > 1 else []
+    if runs:
+        schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
+    inline_rest(schedule, {*same, *early, *runs})
+
+
+def _assume_sizes(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
+    tensor, sizes = space.reference, params.assumed_reduction_sizes
+    for axis, size in zip(space.reduction, sizes):
+        if as_int(axis.extent) is None:
+            schedule.assume(tensor, tensor.logical.index(axis), size, size)
+
+
+def _stored_for_a_row(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:
+    """What becomes an output that has one element for each row, or column: not stored in the steps."""
+    outputs = schedule.fusion.output_tensors()
+    own = [t for t in outputs if len(t.loop) == len(partial.loop) and t.loop[step].is_broadcast]
+    return [tensor for output in own for tensor in output.producers if tensor.definition is not None]
+
+
+def _sweeps(schedule: Schedule, partials: Collection[TensorView]) -> dict[TensorView, int]:
+    """In which sweep each tensor is computed: after so many reductions, each of which depends on the last."""
+    nodes = [node for node in schedule.fusion.ordered_nodes() if not node.is_scalar]
+    sweeps: dict[TensorView, int] = {}
+    for node in nodes:
+        before = [sweeps.get(tensor, 0) + (tensor in partials) for tensor in node.tensor_inputs]
+        sweeps.update(dict.fromkeys(_outputs(node), max(before, default=0)))
+    for node in reversed(nodes):
+        if node.output in partials:
+            continue
+        later = [sweeps[tensor] for out in _outputs(node) for tensor in out.consumers]
+        sweeps.update((out, max(sweeps[out], min(later))) for out in _outputs(node) if later)
+    return sweeps
+
+
+def _outputs(node: Node) -> list[TensorView]:
+    return [out for out in node.outputs if isinstance(out, TensorView)]
+
+
+def _loads_of_all(schedule: Schedule, space: ReductionSpace) -> list[TensorView]:
+    """The loads of an element for each point of the space."""
+    full = {access.tensor for access in space.loads if space.is_full(access)}
+    loads = find_loads(schedule.fusion)
+    return [load for load in loads if load.definition is not None and load.definition.inputs[0] in full]
+
+
+def _hold(
+    schedule: Schedule,
+    loads: Sequence[TensorView],
+    sweeps: Mapping[TensorView, int],
+    steps: int,
+    step: int,
+) -> None:
+    """Holds what the first sweep loads in its first steps, for the later ones."""
+    by_source: dict[Val, list[TensorView]] = {}
+    for load in sorted(loads, key=lambda load: sweeps[load]):
+        if isinstance(load.definition, Copy):
+            by_source.setdefault(load.definition.inputs[0], []).append(load)
+    for first, *again in by_source.values():
+        later = [load for load in again if sweeps[load] > sweeps[first]]
+        if not later:
+            continue
+        held = schedule.hold_part(first, later, steps, step)
+        threads = [i for i, axis in enumerate(held.loop) if axis.parallel.is_block]
+        serial = list(range(step, len(held.loop)))
+        vector = [serial.pop()] if first.loop[-1].parallel is ParallelType.vectorize else []
+        if vector:
+            schedule.parallelize(held, -1, ParallelType.vectorize)
+        schedule.store_along(held, [*serial, *threads, *vector])
