@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction

@@ -340,12 +340,12 @@ class _Planner:
         side1, side2 = self._sides
         width1, width2 = side1.vectors.width(facts), side2.vectors.width(facts)
         wanted1, wanted2 = side1.wanted(width1), side2.wanted(width2)
-        if min(width1, width2) > 1:
-            wanted1 *= ALONG_OUTPUT
         if width1 == width2 == 1:
             wanted1, wanted2 = SINGLE_TILE, max(MIN_TILE, SINGLE_BYTES // side2.element_bytes)
         merged1, size1 = _fill(sizes, side1, wanted1)
         merged2, size2 = _fill(sizes, side2, wanted2)
+        if min(width1, width2) > 1:
+            wanted1 *= ALONG_OUTPUT
         tile_bytes = sum(member.tensor.dtype.size for member in self.groups.second)
         most1, most2 = (max(w, power_of_two_at_least(n)) for w, n in ((width1, size1), (width2, size2)))
         # A dimension that is smaller than its side of the tile leaves room to the other.
