@@ -27,8 +27,9 @@ from fusewright.frontend.problems import load, problems_of
 from fusewright.runtime.disk_cache import default_directory
 from fusewright.runtime.identity import generator_digest
 from fusewright.schedulers import HeuristicParams
+from fusewright.tune.entry import chosen_entries
 from fusewright.tune.heuristic import ANY, AutotunerHeuristic, HeuristicRegistry
-from fusewright.tune.heuristics import default_heuristics
+from fusewright.tune.heuristics import NearSizes, default_heuristics
 from fusewright.tune.journal import Journal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.problem import Problem
@@ -129,7 +130,9 @@ class TuningSession:
         self._together: list[Problem] | None = None
 
     def _check(self) -> None:
-        HeuristicRegistry((*default_heuristics(), *self._heuristics))  # raises for those that are none
+        HeuristicRegistry(
+            (*default_heuristics(), NearSizes(()), *self._heuristics)
+        )  # raises for those that are none
         known = (ANY, *params_types())
         for heuristic in self._heuristics:
             if heuristic.scheduler not in known:
@@ -202,10 +205,12 @@ class TuningSession:
         except OSError as error:
             raise TuneError(f"the journal {path}: its folder cannot be made: {error}") from None
         with Journal(path, journal_version()) as journal:
-            heuristics = (*default_heuristics(), *self._heuristics)
+            known = chosen_entries(list(recorded(journal, params_types(), "journal")))
+            heuristics = (*default_heuristics(), NearSizes(known), *self._heuristics)
             tuner = Tuner(self._runner, journal, load, options, heuristics)
             found = tuner.tune(distinct, effort, self._seeds, self._report)
-            ACTIVE.learned = policy_of(recorded(journal, params_types(), "journal"))
+            learned = policy_of(recorded(journal, params_types(), "journal"))
+            ACTIVE.learned = learned.over(ACTIVE.given)
         self.results += found
         if any(each.stop == INTERRUPTED for each in found):
             self.is_interrupted = True

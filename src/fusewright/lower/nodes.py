@@ -36,13 +36,14 @@ from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, necessary, zero
+from fusewright.lower.guards import guarded, lanes_of, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.rings import elements_of_unit, run_length, whole_units
 from fusewright.lower.scans import scan_items
+from fusewright.lower.straight_runs import straightened
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, le, lt, substitute, symbol
@@ -262,6 +263,10 @@ def _vector_items(
         named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
         work = _padded(ctx, node, indices, work)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    straight = None
+    if out.unaligned and (first_src is None or lanes_of(work.pred, lane, width) is None):
+        straight = straightened([src.index, work.pred], lane, width)
+        first_src = _first_lane(k.Ref(src.buffer, straight.expressions[0]), lane)
     if first_dst is None or first_src is None or src.buffer.dtype is not dst.buffer.dtype:
         body = _assignment(ctx, work, dst, src, src.buffer.dtype, cache)
         if dst.buffer.space is not k.Space.LOCAL:
@@ -271,6 +276,8 @@ def _vector_items(
         each = k.For(lane, const(width), tuple(body), unroll=True)
         return [_item(ctx, node, order, loops[:-1], work.statements([*named, each]))]
     move = Move(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
+    if straight is not None:
+        move = replace(move, pred=straight.expressions[1], whole=straight.whole, scattered=(src, work.pred))
     if not out.unaligned:
         _check_aligned(node, move)
     if dst.buffer.space is not k.Space.LOCAL:
@@ -567,12 +574,18 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     along = next((a for a in out.maybe_root if not a.is_broadcast), None)  # None: of one element
     position = k.IndexValue(ZERO if along is None else indices.of(along), dtype)
     start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
-    statements = [
+    statements: list[k.Stmt] = [
         k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
         k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
     ]
+    if dtype is out.dtype and _is_number(step, 1) and _is_number(start, 0):
+        statements = [k.Copy(dst, position)]
     body = _work(ctx, node, indices).statements(statements)
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
+
+
+def _is_number(operand: k.Operand, value: int) -> bool:
+    return isinstance(operand, k.Imm) and operand.value == value
 
 
 def _random(ctx: Context, node: Node, order: int) -> list[Item]:

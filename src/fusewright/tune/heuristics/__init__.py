@@ -6,6 +6,7 @@ from fusewright.tune.heuristic import HeuristicRegistry
 from fusewright.tune.heuristics.broadcasts import Broadcasts
 from fusewright.tune.heuristics.built_in import BuiltIn
 from fusewright.tune.heuristics.few_columns import FewColumns
+from fusewright.tune.heuristics.near_sizes import NearSizes
 from fusewright.tune.heuristics.persistent_rows import PersistentRows
 from fusewright.tune.heuristics.seed_table import SeedTable
 from fusewright.tune.heuristics.transposes import Transposes
@@ -14,6 +15,7 @@ __all__ = [
     "Broadcasts",
     "BuiltIn",
     "FewColumns",
+    "NearSizes",
     "PersistentRows",
     "SeedTable",
     "Transposes",
