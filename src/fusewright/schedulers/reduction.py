@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -290,14 +290,14 @@ def cut_inner(
         schedule.reorder(tensor, {end - 3: end - 5})
         schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
     end = len(tensor.loop)
-    pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
+    pad = params.padded_threads
     schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
     schedule.parallelize(tensor, end - 2, ParallelType.unroll)
-    moved = 3
     if has_rows:
-        bind_rows(schedule, tensor, params)
+        # What a thread has in flight of several rows is side by side: [.. | serial, rows, unroll, vector].
+        bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
-    return list(range(end - moved, end))
+    return [end - 4 if has_rows and params.rows_in_flight > 1 else end - 3, end - 2, end - 1]
 
 
 def _check_split(space: ReductionSpace, params: ReductionParams) -> None:
