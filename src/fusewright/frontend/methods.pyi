@@ -2359,13 +2359,17 @@ class EditableInnerOuterParams:
     vectorization_factor: int
     unroll_factor: int
     streams_inputs: bool
+    prefetch_rows: bool
     rows_per_block: int
+    assumed_sizes: tuple[int, ...]
     @property
     def columns_per_block(self) -> int: ...
     @property
     def copies(self) -> int: ...
     @property
     def elements_held(self) -> int: ...
+    @property
+    def rows_in_flight(self) -> int: ...
     @property
     def rows_per_thread(self) -> int: ...
     @property
@@ -2578,6 +2582,7 @@ class EditableReductionParams:
     persistent_blocks: int
     schedule_3d: bool
     lanes_down_columns: bool
+    joined_rows: int
     prefetches_tiles: bool
     prefetches_rows: bool
     unroll_factor_iter_dom: int
