@@ -107,6 +107,22 @@ def with_differences(base: Any, changes: Mapping[str, Any]) -> Any:
     return replace(base, **own)
 
 
+def with_changes(base: Any, changes: Mapping[str, Any], length: int | None) -> Any:
+    """The same with as many threads as rows, or columns, of this length take. None: nothing is reduced."""
+    changed = with_differences(base, changes)
+    return changed if length is None else changed.for_length(length)
+
+
+def changes_of(base: Any, params: Any, length: int | None) -> dict[str, Any]:
+    """The differences that do not follow from others and the length: what `with_changes` makes params of."""
+    changes = differences(base, params)
+    for path in [path for path in changes if path.startswith("lparams.")]:
+        others = {name: value for name, value in changes.items() if name != path}
+        if with_changes(base, others, length) == params:
+            return others
+    return changes
+
+
 def params_types() -> dict[str, type]:
     """The class of the params of each scheduler that is registered, by name."""
     return {type_name(each.type): each.params_type for each in default_registry()}
