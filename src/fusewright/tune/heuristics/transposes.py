@@ -35,20 +35,22 @@ class Transposes(AutotunerHeuristic):
         assert isinstance(formula, TransposeParams)
         sizes = facts.transpose.size1, facts.transpose.size2
         launch = replace(formula.lparams, bdimx=THREADS)
-        if any(size * facts.element_bytes % SECTOR_BYTES for size in sizes):
-            wide = {"tile_size1": 2 * formula.tile_size1, "tile_size2": 2 * formula.tile_size2}
-            return replace(formula, lparams=launch, **wide)
-        tall = {"tile_size1": max(1, formula.tile_size1 // 2), "tile_size2": 2 * formula.tile_size2}
-        return replace(formula, lparams=launch, **tall)
+        within = any(size * facts.element_bytes % SECTOR_BYTES for size in sizes)
+        width = 2 * formula.tile_size1 if within else max(1, formula.tile_size1 // 2)
+        return replace(formula, lparams=launch, tile_size1=width, tile_size2=2 * formula.tile_size2)
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
         """Tiles that are twice as wide, with narrower vectors across; tiles that are taller, with narrower
         vectors and more threads; the tile turned.
         """
         width1, width2, launch = params.vectorize_factor1, params.vectorize_factor2, params.lparams
-        half = {"vectorize_factor1": max(1, width1 // 2), "vectorize_factor2": max(1, width2 // 2)}
-        yield replace(params, tile_size1=2 * params.tile_size1, vectorize_factor2=half["vectorize_factor2"])
+        half1, half2 = max(1, width1 // 2), max(1, width2 // 2)
+        yield replace(params, tile_size1=2 * params.tile_size1, vectorize_factor2=half2)
         yield replace(
-            params, tile_size2=2 * params.tile_size2, lparams=replace(launch, bdimx=2 * THREADS), **half
+            params,
+            tile_size2=2 * params.tile_size2,
+            vectorize_factor1=half1,
+            vectorize_factor2=half2,
+            lparams=replace(launch, bdimx=2 * THREADS),
         )
         yield replace(params, tile_size1=params.tile_size2, tile_size2=params.tile_size1)
