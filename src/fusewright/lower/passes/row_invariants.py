@@ -1,12 +1,12 @@
-"""Keeps in registers what vectors that start at any element hold for all iterations of a loop.
+"""Takes out of loops over rows the vectors that are the same in all of them, but start at any element.
 
-    for row:                                  around = w[i - off:+16]
-      around = w[i - off:+16]                 a = around[off:off+8]
-      a = around[off:off+8]           ->      for row:
-      y[row, i:+8] = x[row, i:+8] * a           y[row, i:+8] = x[row, i:+8] * a
+    for row:                                        around = w[i - off:+16]
+      around = w[i - off:+16]                       a = around[off:off+8]
+      a = around[off:off+8]                 ->      for row:
+      y[row, i:+8] = x[row, i:+8] * a                 y[row, i:+8] = x[row, i:+8] * a
 
-The weights of rows that are shifted are such, where a block goes over rows that are shifted alike: two loads a
-vector, and the choice from them, are once a block.
+So it is with the weights of rows that are shifted, where all rows of a block are shifted alike. A vector takes
+two loads, and a choice from them. Other loads stay in their loop: they would hold registers throughout it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ def keep_invariant_vectors(kernel: k.Kernel) -> k.Kernel:
 
 
 class _Keeper:
+    """`body`: of the whole kernel."""
+
     def __init__(self, body: Sequence[k.Stmt]) -> None:
         self._written = _written(body)
 
@@ -40,9 +42,9 @@ class _Keeper:
         return k.body_of(body, result)
 
     def _invariant(self, loop: k.For) -> Collection[k.Stmt]:
-        """The statements of a loop that can stand before it: vectors, and what they are chosen from."""
+        """The statements of a loop that can stand before it: choices of vectors, and what they choose from."""
         varying = {loop.symbol, *(s for s in map(access.defined_symbol, k.walk(loop.body)) if s is not None)}
-        found = [stmt for stmt in loop.body if self._only_loads(stmt) and not _uses(stmt, varying)]
+        found = [stmt for stmt in loop.body if _only_loads(stmt) and not _uses(stmt, varying)]
         while True:
             others = _written(stmt for stmt in loop.body if stmt not in found)
             made = _written(found)
@@ -55,22 +57,24 @@ class _Keeper:
             if len(rest) == len(found):
                 break
             found = rest
-        return self._chosen_from(found)
+        return _with_choices(found)
 
-    def _chosen_from(self, found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
-        """Those of the statements that vectors are chosen by, load what they are chosen from, or the rest."""
-        windows = [stmt for stmt in found if any(isinstance(each, k.Window) for each in k.walk((stmt,)))]
-        buffers = _written(windows) | _read(windows)
-        return [stmt for stmt in found if not buffers.isdisjoint(_written([stmt]))]
 
-    def _only_loads(self, stmt: k.Stmt) -> bool:
-        """Whether a statement brings what no thread writes into registers, and does nothing else."""
-        for each in k.walk((stmt,)):
-            if isinstance(each, k.For) and not each.unroll:
-                return False
-            if not isinstance(each, (k.For, k.If, k.Copy, k.Window)):
-                return False
-        return all(buffer.space is k.Space.LOCAL for buffer in _written([stmt]))
+def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
+    """Those of the statements that choose vectors, or write the registers that these read or write."""
+    choices = [stmt for stmt in found if any(isinstance(each, k.Window) for each in k.walk((stmt,)))]
+    buffers = _written(choices) | _read(choices)
+    return [stmt for stmt in found if not buffers.isdisjoint(_written([stmt]))]
+
+
+def _only_loads(stmt: k.Stmt) -> bool:
+    """Whether a statement copies into registers, or chooses from them, and does nothing else."""
+    for each in k.walk((stmt,)):
+        if not isinstance(each, (k.For, k.If, k.Copy, k.Window)):
+            return False
+        if isinstance(each, k.For) and not each.unroll:
+            return False
+    return all(buffer.space is k.Space.LOCAL for buffer in _written([stmt]))
 
 
 def _uses(stmt: k.Stmt, symbols: Collection[Symbol]) -> bool:
