@@ -1,4 +1,4 @@
-"""Weights of shifted rows, whose vectors start at any element: chosen once for all rows that a block takes."""
+"""Weights of shifted rows, whose vectors start at any element: chosen once for all rows of a block."""
 
 from __future__ import annotations
 

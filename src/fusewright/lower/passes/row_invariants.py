@@ -5,7 +5,7 @@
       a = around[off:off+8]                 ->      for row:
       y[row, i:+8] = x[row, i:+8] * a                 y[row, i:+8] = x[row, i:+8] * a
 
-So it is with the weights of rows that are shifted, where all rows of a block are shifted alike. A vector takes
+Such are the weights of shifted rows, where all rows of a block are shifted alike. A vector takes
 two loads, and a choice from them. Other loads stay in their loop: they would hold registers throughout it.
 """
 
@@ -42,7 +42,7 @@ class _Keeper:
         return k.body_of(body, result)
 
     def _invariant(self, loop: k.For) -> Collection[k.Stmt]:
-        """The statements of a loop that can stand before it: choices of vectors, and what they choose from."""
+        """The statements of a loop that can stand before it: choices of vectors, and their loads."""
         varying = {loop.symbol, *(s for s in map(access.defined_symbol, k.walk(loop.body)) if s is not None)}
         found = [stmt for stmt in loop.body if _only_loads(stmt) and not _uses(stmt, varying)]
         while True:
