@@ -1,8 +1,8 @@
 """What an H200 measured drives searches, races, policies and reports without one.
 
 `recorded_h200.json` has 78 problems with 70 to 210 params each: the formula's with its neighbours, a
-stratified sample of what is legal, and what lies beside the best; the best of each were timed again, in turns.
-Problems of an even place were looked at when the heuristics' seeds were made; the others are held out.
+stratified sample of what is legal, and what lies beside the best; the best of each were timed again, in
+turns. Problems of an even place were looked at when the heuristics' seeds were made; the others are held out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fits rules to measurements: of each change the range of a feature in which it gains most, greedily.
 
 What a change does to each problem is looked up once. A range is then the first of the problems, or the last,
-in the order of a feature, whose gains have the greatest sum, for all changes at once; limits on both sides fit
-by chance more often. Problems that a change makes slow, or of which nobody knows, are in none.
+in the order of a feature, whose gains have the greatest sum, for all changes at once; limits on both sides
+fit by chance more often. Problems that a change makes slow, or of which nobody knows, are in none.
 """
 
 from __future__ import annotations
