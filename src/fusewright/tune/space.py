@@ -104,7 +104,7 @@ class ParamsSpace:
             raise ParamsError(
                 path="params", expected=type(self.base).__name__, given=f"a {type(params).__name__}"
             )
-        given, params = replace(params, reason=""), self._fitted(replace(params, reason=""))
+        given, params = replace(params, reason=""), self.fitted(replace(params, reason=""))
         problem = self._problem(params)
         if not problem:
             reason = "" if params == given else f"as many threads as {self._length} elements take"
@@ -138,7 +138,7 @@ class ParamsSpace:
             params = self.base
             for axis in self.axes:
                 params = with_value(params, axis.path, source.choice(axis.values(params)))
-            params = self._fitted(params)
+            params = self.fitted(params)
             if self.is_legal(params):
                 return params
         return None
@@ -169,9 +169,10 @@ class ParamsSpace:
             low, high = _range(values)
             if not (low is not None and high is not None and _is_number(own) and low <= own <= high):
                 params = with_value(params, axis.path, nearest)
-        return self._fitted(params)
+        return self.fitted(params)
 
-    def _fitted(self, params: HeuristicParams) -> HeuristicParams:
+    def fitted(self, params: HeuristicParams) -> HeuristicParams:
+        """The same with as many threads as the length takes, where they say how many."""
         return params if self._length is None else params.for_length(self._length)
 
     def _nearest(self, params: HeuristicParams) -> HeuristicParams | None:
@@ -188,7 +189,7 @@ class ParamsSpace:
                 moved = params
                 for _, path, value in several:
                     moved = with_value(moved, path, value)
-                moved = self._fitted(moved)
+                moved = self.fitted(moved)
                 if self.is_legal(moved):
                     return moved
         return None
@@ -277,8 +278,13 @@ def _is_number(value: Any) -> bool:
 
 
 def points_of(space: ParamsSpace, count: int | None, seed: int) -> Iterator[Any]:
-    """A stratified sample of a space, or None: all of it."""
-    return type(space.base).space(space.hardware, base=space.base, points=count, seed=seed)
+    """A stratified sample of a space, or None: all of it. What is the same for its length comes once."""
+    seen: set[Any] = set()
+    for point in type(space.base).space(space.hardware, base=space.base, points=count, seed=seed):
+        fitted = space.fitted(point)
+        if fitted not in seen and (fitted == point or space.is_legal(fitted)):
+            seen.add(fitted)
+            yield fitted
 
 
 __all__ = ["Legalized", "ParamsSpace", "Space", "Step", "TableSpace", "points_of"]
