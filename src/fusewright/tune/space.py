@@ -214,8 +214,8 @@ class TableSpace:
         found = self._space.legalize(params)
         if found.params in self._places:
             return found
-        nearest = min(self._points, key=partial(self._apart, found.params))
-        return Legalized(nearest, "the table has no such point")
+        own = self._place(self._space, found.params)
+        return Legalized(min(self._points, key=partial(self._apart, own)), "the table has no such point")
 
     def steps(self, params: HeuristicParams) -> list[Step]:
         """Along each axis the next points on both sides, then the nearest of those that differ in a few."""
@@ -241,8 +241,8 @@ class TableSpace:
     def draw(self, source: random.Random) -> HeuristicParams | None:
         return source.choice(self._points)
 
-    def _apart(self, params: HeuristicParams, other: HeuristicParams) -> float:
-        return sum(map(_distance, self._place(self._space, params), self._places[other]))
+    def _apart(self, own: list[Any], other: HeuristicParams) -> float:
+        return sum(_distance(a, b) for a, b in zip(own, self._places[other]) if a != b)
 
     @staticmethod
     def _place(space: ParamsSpace, params: HeuristicParams) -> list[Any]:
