@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
-from fusewright.analyze.runs import Run, indexed_run, is_straight, stored_run
+from fusewright.analyze.runs import Run, indexed_run, stored_run, straight_pieces
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, ancestors
@@ -65,7 +65,7 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
 
 def is_shifted(tensor: TensorView) -> bool:
     """Whether the vectors of a tensor begin where those of aligned rows do, so that some are not whole."""
-    return isinstance(tensor.loop[-1].definition, ShiftedSplit)
+    return bool(tensor.loop) and isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
 def is_shifted_run(tensor: TensorView) -> bool:
@@ -143,7 +143,7 @@ def loads_along_lane(node: Node, width: int, unaligned: bool = False) -> bool:
         return False
     if isinstance(node, Indexed):
         if unaligned:
-            return is_straight(node, node.output.maybe_root.index(lane), unit)
+            return straight_pieces(node, node.output.maybe_root.index(lane), unit) is not None
         return _is_vector_run(node, lane, width)
     return operand_map(node, 0).get(unit) is lane
 

@@ -2359,11 +2359,15 @@ class EditableInnerOuterParams:
     vectorization_factor: int
     unroll_factor: int
     streams_inputs: bool
+    prefetch_rows: bool
     rows_per_block: int
+    assumed_sizes: tuple[int, ...]
     @property
     def columns_per_block(self) -> int: ...
     @property
     def elements_held(self) -> int: ...
+    @property
+    def rows_in_flight(self) -> int: ...
     @property
     def rows_per_thread(self) -> int: ...
     @property

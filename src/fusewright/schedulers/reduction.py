@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -54,7 +54,13 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import aligned_rows
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    aligned_rows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
@@ -136,6 +142,10 @@ class _Planner:
         return self.space.vector_limits(self.fusion)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space)
+
+    @cached_property
     def _element_bytes(self) -> int:
         """Of all loads of every point."""
         return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
@@ -154,7 +164,7 @@ class _Planner:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
             else:
-                params = inner_params(rows, length, width, hardware)
+                params = self._inner(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
         stores = any(space.is_full(access) for access in space.stores)
@@ -165,6 +175,28 @@ class _Planner:
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    def _inner(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        plain = inner_params(rows, length, width, hardware)
+        if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
+            return plain
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None else None
+        for found, shifts in ((anywhere, False), (self._shifted.vectors(facts), True)):
+            if found is None or not is_narrow(width, found):
+                continue
+            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
+                wide = inner_params(rows, length, found.width, hardware)
+                how = "aligned by the start of each row" if shifts else "loaded from any element on"
+                return replace(
+                    wide,
+                    shift_rows=shifts,
+                    unaligned_inputs=found.unaligned,
+                    reason=f"{wide.reason}; {how}",
+                )
+        return plain
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
@@ -228,14 +260,14 @@ def cut_inner(
         schedule.reorder(tensor, {end - 3: end - 5})
         schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
     end = len(tensor.loop)
-    pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
+    pad = params.padded_threads
     schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
     schedule.parallelize(tensor, end - 2, ParallelType.unroll)
-    moved = 3
     if has_rows:
-        bind_rows(schedule, tensor, params)
+        # What a thread has in flight of several rows is side by side: [.. | serial, rows, unroll, vector].
+        bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
-    return list(range(end - moved, end))
+    return [end - 4 if has_rows and params.rows_in_flight > 1 else end - 3, end - 2, end - 1]
 
 
 def _check_split(space: ReductionSpace, params: ReductionParams) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
-from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.chunks import separate_whole_chunks
+from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.guards import gather_guards
@@ -23,6 +23,7 @@ from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.in_flight import copy_asynchronously
 from fusewright.lower.passes.invariants import hoist_invariants
+from fusewright.lower.passes.joined_reductions import join_reductions
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.narrow import narrow_comparisons
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
@@ -35,6 +36,7 @@ from fusewright.lower.passes.unroll import unroll_register_loops
 from fusewright.lower.passes.workspaces import order_reductions
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
+    ("join reductions", join_reductions),
     ("barriers", insert_barriers),
     ("order reductions", order_reductions),
     ("unroll", unroll_register_loops),

@@ -57,6 +57,10 @@ _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
 )
+_ROWS_SIDE_BY_SIDE = When(
+    lambda params: _ROWS_OR_OUTER.holds(params) or not (params.persistent_kernel or params.schedule_3d),
+    "in an inner kernel that reads its rows again, or with schedule_3d",
+)
 _IN_TURNS = When(
     lambda params: params.persistent_kernel and params.fastest_dim,
     "unless a persistent kernel reduces rows",
@@ -173,7 +177,7 @@ class ReductionParams(HeuristicParams):
     lanes_down_columns: bool = choice(False, when=_OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
     prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
-    unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
+    unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_SIDE_BY_SIDE)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
     # ---- what follows
