@@ -202,14 +202,14 @@ class _Planner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        if shifts or vectors.unaligned:
+        ahead = self._streamed(rows, length, vectors, shifts, hardware)
+        if ahead is not None:
+            params = ahead
+        elif shifts or vectors.unaligned:
             params = self._unaligned(rows, length, vectors, shifts, hardware)
         else:
-            params = (
-                self._streamed(rows, length, vectors.width, facts, hardware)
-                or self._of_clusters(rows, length, vectors.width, facts, hardware)
-                or _params(rows, length, vectors.width, self, hardware)
-            )
+            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
+            params = clustered or _params(rows, length, vectors.width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -255,17 +255,23 @@ class _Planner:
         )
 
     def _streamed(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How rows are copied ahead, if they are to: those of which registers hold one on an SM at a time."""
-        if not self.space.iteration or not is_one_size(self.space):
+        full = [access.tensor for access in self.space.loads if self.space.is_full(access)]
+        if len(full) != 1 or not self.space.iteration or not is_one_size(self.space):
             return None
-        if sum(map(self.space.is_full, self.space.loads)) != 1:
+        if vectors.unaligned and (not shifts or self.fusion.inputs.index(full[0]) in vectors.unaligned):
             return None
-        found = streamed(rows, length, width, self.projected, self._shares_loads, hardware)
-        if found is None or self._resident(_params(rows, length, width, self, hardware), hardware) > 1:
+        before = vectors.width - 1 if shifts else 0
+        held = _params(rows, length + before, vectors.width, self, hardware, fits=shifts)
+        if self._resident(held, hardware) > 1:
             return None
-        return found
+        found = streamed(rows, length + before, vectors.width, self.projected, self._shares_loads, hardware)
+        if found is None or not shifts:
+            return found
+        reason = f"{found.reason}; aligned by the start of each row"
+        return replace(found, shift_rows=True, unaligned_inputs=vectors.unaligned, reason=reason)
 
     @cached_property
     def _shares_loads(self) -> bool:
