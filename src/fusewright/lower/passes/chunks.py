@@ -36,15 +36,17 @@ def _separated(
 ) -> tuple[k.Stmt, ...]:
     result: list[k.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, k.For) and not stmt.unroll and _reads(stmt, rings) and not _has_serial_loop(stmt):
+        if isinstance(stmt, k.For) and _covers(stmt, rings) and not _has_serial_loop(stmt):
             result.append(_of_chunks(stmt, threads))
         else:
             result.append(k.with_children(stmt, lambda inner: _separated(inner, rings, threads)))
     return k.body_of(body, result)
 
 
-def _reads(loop: k.For, rings: set[k.Buffer]) -> bool:
-    return any(not rings.isdisjoint(access.read_buffers(stmt)) for stmt in k.walk(loop.body))
+def _covers(loop: k.For, rings: set[k.Buffer]) -> bool:
+    """Whether it reads vectors of a ring that may be in part beyond the row."""
+    copies = (stmt for stmt in k.walk(loop.body) if isinstance(stmt, k.Copy) and stmt.covering is not None)
+    return any(not rings.isdisjoint(access.read_buffers(copy)) for copy in copies)
 
 
 def _has_serial_loop(loop: k.For) -> bool:
