@@ -48,6 +48,7 @@ def test_rules_beat_the_formula_on_problems_that_were_held_out_and_are_read_back
         facts = replace(table.problem.facts, structure="another")
         change, why = again.change("pointwise", facts, H200) or ({}, "rule: if ")
         assert why.startswith("rule: if ")
+        assert again.change("pointwise", facts, replace(H200, name="another")) is None
         assert seconds(table.problem, with_differences(FORMULA, change)) <= 1.05 * table.seconds[FORMULA]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -101,7 +102,7 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
     _show(console, found, searches)
     if policy.rules_text():
         console.print(policy.rules_text(), markup=False, soft_wrap=True)
-    if not any(outcome.best for outcome in found):
+    if not (torch.cuda.is_available() or any(outcome.best for outcome in found)):
         console.print(
             "Nothing was measured: without a GPU kernels are compiled and not timed.", soft_wrap=True
         )

@@ -57,7 +57,7 @@ class Status(Enum):
     """What became of params."""
 
     MEASURED = "measured"
-    #: compiled; there was no GPU to run it on
+    #: compiled; there was no GPU to run it on, or no memory for it
     COMPILED = "compiled"
     #: the scheduler, the compiler or the launcher refused them for this problem
     REJECTED = "rejected"
