@@ -31,7 +31,7 @@ from fusewright.tune.heuristics.seed_table import read_table, seeds_from, table_
 from fusewright.tune.html import page
 from fusewright.tune.journal import Journal
 from fusewright.tune.plot import svg
-from fusewright.tune.policy import policy_of
+from fusewright.tune.policy import Policy, policy_of
 from fusewright.tune.report import Outcome, outcomes
 from fusewright.tune.table import params_types, recorded
 from fusewright.tune.tuner import Effort
@@ -86,6 +86,12 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
         unreadable = journal.unreadable if parsed.show else []
         searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
         policy = policy_of(recorded(journal, params_types(), str(path)))
+    for each in unreadable:
+        print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
+    if parsed.json:
+        print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
+    else:
+        _print(console, found, searches, policy)
     for target, text in (
         (parsed.export, policy.text),
         (parsed.export_seeds, lambda: table_text(seeds_from(policy.entries))),
@@ -94,11 +100,9 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
     ):
         if target is not None:
             write_document(target, text())
-    for each in unreadable:
-        print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
-    if parsed.json:
-        print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
-        return
+
+
+def _print(console: Console, found: Sequence[Outcome], searches: dict[str, Any], policy: Policy) -> None:
     _show(console, found, searches)
     if policy.rules_text():
         console.print(policy.rules_text(), markup=False, soft_wrap=True)
