@@ -86,20 +86,26 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
         unreadable = journal.unreadable if parsed.show else []
         searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
         policy = policy_of(recorded(journal, params_types(), str(path)))
-    for each in unreadable:
-        print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
-    if parsed.json:
-        print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
-    else:
-        _print(console, found, searches, policy)
+    problem: TuneError | None = None
     for target, text in (
         (parsed.export, policy.text),
         (parsed.export_seeds, lambda: table_text(seeds_from(policy.entries))),
         (parsed.report, lambda: page(found, searches, policy)),
         (parsed.plot, lambda: svg(found)),
     ):
-        if target is not None:
-            write_document(target, text())
+        try:
+            if target is not None:
+                write_document(target, text())
+        except TuneError as error:  # what was found is shown first
+            problem = problem or error
+    for each in unreadable:
+        print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
+    if parsed.json:
+        print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
+    else:
+        _print(console, found, searches, policy)
+    if problem is not None:
+        raise problem
 
 
 def _print(console: Console, found: Sequence[Outcome], searches: dict[str, Any], policy: Policy) -> None:
