@@ -78,7 +78,7 @@ def test_what_torch_calls_is_tuned_and_a_graph_shares_one_effort(timed):
         for _ in range(2):
             torch.testing.assert_close(converted(x), function(x))
         first, second = session.results
-        assert first.tried + second.tried < 3 * 9 and first.tried != second.tried
+        assert 9 < first.tried + second.tried <= 2 * 9
         with FlopCounterMode(display=False):  # makes the call one operator of torch, as torch.compile does
             fd.execute([x])
     assert len(session.results) == 3
