@@ -84,7 +84,7 @@ def test_a_limit_of_time_begins_nothing_new(tmp_path, monkeypatch):
     here.install(monkeypatch)
     problem = column_sum(tmp_path)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
-        effort = loop.Effort(None, seconds=1e-6, compilers=1)
+        effort = loop.Effort(None, seconds=1e-9, compilers=1)
         progress = loop.sweep(
             [problem], journal, load, effort, Options(), on_gpu=False, report=lambda progress: None
         )
