@@ -20,7 +20,7 @@ POINTS = 2
 
 
 class LosingPool(here.Pool):
-    """Configurations that are not the heuristic's are lost with their process: the first hangs, others end it.
+    """Configurations that are not the heuristic's are lost with their process: one hangs, others end it.
 
     `test_pool` has what processes do.
     """
