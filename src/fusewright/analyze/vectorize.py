@@ -50,15 +50,22 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
     lanes = [current]
     while outer:
         current = outer.pop()
-        while current not in tensor.maybe_root and isinstance(current.definition, Merge):
-            merge = current.definition
-            if not merge.inner.is_broadcast or _is_spread(tensor, merge.inner):
-                outer.append(merge.outer)
-                current = merge.inner
+        while current not in tensor.maybe_root:
+            transform = current.definition
+            if isinstance(transform, Merge):
+                if not transform.inner.is_broadcast or _is_spread(tensor, transform.inner):
+                    outer.append(transform.outer)
+                    current = transform.inner
+                else:
+                    current = transform.outer
+            elif (
+                isinstance(transform, Split)
+                and current is transform.inner
+                and divides(width, transform.factor)
+            ):
+                current = transform.inputs[0]
             else:
-                current = merge.outer
-        if current not in tensor.maybe_root:
-            break
+                return lanes[::-1]
         lanes.append(current)
     return lanes[::-1]
 

@@ -2365,6 +2365,8 @@ class EditableInnerOuterParams:
     @property
     def columns_per_block(self) -> int: ...
     @property
+    def copies(self) -> int: ...
+    @property
     def elements_held(self) -> int: ...
     @property
     def rows_in_flight(self) -> int: ...
@@ -2395,6 +2397,8 @@ class EditableInnerOuterPersistentParams:
     columns_in_shared_memory: bool
     circular_stages: int
     assumed_reduction_sizes: tuple[int, ...]
+    @property
+    def copies(self) -> int: ...
     @property
     def elements_a_warp(self) -> int: ...
     @property
@@ -2536,6 +2540,8 @@ class EditablePointwiseParams:
     unaligned_inputs: tuple[int, ...]
     shift_rows: bool
     @property
+    def copies(self) -> int: ...
+    @property
     def elements_held(self) -> int: ...
     @property
     def vector_widths(self) -> tuple[int, ...]: ...
@@ -2576,6 +2582,7 @@ class EditableReductionParams:
     persistent_blocks: int
     schedule_3d: bool
     lanes_down_columns: bool
+    joined_rows: int
     prefetches_tiles: bool
     prefetches_rows: bool
     unroll_factor_iter_dom: int
@@ -2611,6 +2618,8 @@ class EditableReductionParams:
     def _is_bound(self) -> bool: ...
     @property
     def _reduces_x(self) -> bool: ...
+    @property
+    def copies(self) -> int: ...
     @property
     def elements_a_thread(self) -> int: ...
     @property

@@ -38,6 +38,8 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_rows
+from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_heuristic import (
     SHORT_INNER,
@@ -53,7 +55,7 @@ from fusewright.schedulers.reduction_loops import (
     inline,
     merge_to_rows_and_reduction,
 )
-from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
@@ -63,6 +65,8 @@ from fusewright.schedulers.shifted_rows import (
 )
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
+# Vectors of so many bytes, and less, read memory slower than wider ones.
+NARROW_VECTOR_BYTES = 4
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
 # elements at least: a block of any width has work for them.
 CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
@@ -84,6 +88,9 @@ class ReductionScheduler(BuiltInScheduler):
         check_rows(original, params)
         _check_split(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
+        if params.joined_rows > 1:
+            join_rows(schedule, params, original.read_once if params.streams_inputs else ())
+            return
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
@@ -167,6 +174,9 @@ class _Planner:
                 params = self._inner(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
+        joined = self._joined_rows(facts, width, hardware)
+        if joined is not None:
+            return self._proposal(joined, rows // joined.lparams.bdimx, facts, hardware)
         stores = any(space.is_full(access) for access in space.stores)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
@@ -175,6 +185,26 @@ class _Planner:
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    @cached_property
+    def _runs(self) -> MergedVectorLimits | None:
+        """What vectors there can be through several rows of memory."""
+        space = self.space
+        if not joins_rows(self.fusion, space):
+            return None
+        return MergedVectorLimits(self.fusion, memory_order(space.reference, space.main), space.loads)
+
+    def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
+        """Several rows read as one, where vectors along one are narrower than memory is fast with."""
+        if self._runs is None or width * self._element_bytes > NARROW_VECTOR_BYTES:
+            return None
+        length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
+        outer = max(0, len(self.space.iteration) - 1)
+        found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
+        if found is None or found.unaligned or found.width <= width or not row:
+            return None
+        batches = self.space.iteration_size(facts) // row
+        return joined_params(batches, length, row, found.width, self._element_bytes, hardware)
 
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo

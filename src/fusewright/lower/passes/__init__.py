@@ -31,6 +31,7 @@ from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
+from fusewright.lower.passes.row_invariants import keep_invariant_vectors
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
 from fusewright.lower.passes.workspaces import order_reductions
@@ -40,6 +41,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
     ("order reductions", order_reductions),
     ("unroll", unroll_register_loops),
+    ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
