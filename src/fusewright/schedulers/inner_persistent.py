@@ -69,6 +69,7 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.staged_rows import cut_along, lay_side_by_side, stage
 from fusewright.schedulers.streamed_rows import stream_rows, streamed
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
@@ -138,15 +139,25 @@ class InnerPersistentScheduler(BuiltInScheduler):
         length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
+        along = []
+        if params.staged_vector:
+            along = stage(schedule, ports, space)
+            space = accepted(self, reduction_space(schedule.fusion))
+            [rows_axis] = space.iteration
+            schedule.assume_multiple(space.reference, space.reference.logical.index(rows_axis), params.lparams.bdimy * params.rows_in_flight)
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
         aligned = aligned_rows(space) if params.shift_rows else None
+        if along:
+            lay_side_by_side(schedule, reference, along, params)
         moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
         position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs, along)
+        if along:
+            cut_along(schedule, along, space, params, params.staged_vector)
         if params.cross_grid_inner_reduction:
             for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
                 schedule.all_reduce(tensor)

@@ -53,6 +53,12 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams, s
 
     Rows that a thread has in flight (inner kernels) are an axis before the last `serial` ones.
     """
+    if params.staged_vector:
+        schedule.parallelize(tensor, 0, ParallelType.grid_x)
+        schedule.parallelize(tensor, 2, ParallelType.block_y)
+        schedule.reorder(tensor, {1: len(tensor.loop) - serial - 1})
+        schedule.parallelize(tensor, len(tensor.loop) - serial - 1, ParallelType.unroll)
+        return
     if params.multiple_reds_per_blk:
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.parallelize(tensor, 1, ParallelType.block_y)
@@ -76,6 +82,7 @@ def distribute(
     moved: list[int],
     width: int,
     unaligned: Collection[int] = (),
+    apart: Collection[TensorView] = (),
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
 
@@ -83,10 +90,13 @@ def distribute(
 
     Returns the partial results, one a reduction.
     """
-    schedule.transform_like(reference)
+    selected = [t for t in schedule.fusion.tensors() if t.definition is not None and t not in apart]
+    selected = selected if apart else []
+    schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    schedule.transform_like(partials[0])
-    schedule.parallelize_like(partials[0])
+    selected += partials if apart else []
+    schedule.transform_like(partials[0], selected)
+    schedule.parallelize_like(partials[0], selected=selected)
     vectorize_ports(schedule, ports, width, unaligned=unaligned)
     return partials
 

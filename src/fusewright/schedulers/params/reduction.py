@@ -174,6 +174,7 @@ class ReductionParams(HeuristicParams):
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
+    staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
