@@ -61,6 +61,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.rows_in_turns import in_turns
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
@@ -69,7 +70,13 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.staged_rows import cut_along, lay_side_by_side, stage
+from fusewright.schedulers.staged_rows import (
+    bind_staged_rows,
+    check_staged,
+    cut_along,
+    lay_side_by_side,
+    stage,
+)
 from fusewright.schedulers.streamed_rows import stream_rows, streamed
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
@@ -129,6 +136,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_staged(original, params)
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
@@ -139,12 +147,10 @@ class InnerPersistentScheduler(BuiltInScheduler):
         length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
-        along = []
+        along: list[TensorView] = []
         if params.staged_vector:
             along = stage(schedule, ports, space)
             space = accepted(self, reduction_space(schedule.fusion))
-            [rows_axis] = space.iteration
-            schedule.assume_multiple(space.reference, space.reference.logical.index(rows_axis), params.lparams.bdimy * params.rows_in_flight)
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
         aligned = aligned_rows(space) if params.shift_rows else None
@@ -157,7 +163,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs, along)
         if along:
-            cut_along(schedule, along, space, params, params.staged_vector)
+            cut_along(schedule, along, space, params)
         if params.cross_grid_inner_reduction:
             for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
                 schedule.all_reduce(tensor)
@@ -217,7 +223,8 @@ class _Planner:
             params = self._unaligned(rows, length, vectors, shifts, hardware)
         else:
             params = (
-                self._streamed(rows, length, vectors.width, facts, hardware)
+                self._in_turns(rows, length, vectors.width, facts, hardware)
+                or self._streamed(rows, length, vectors.width, facts, hardware)
                 or self._of_clusters(rows, length, vectors.width, facts, hardware)
                 or _params(rows, length, vectors.width, self, hardware)
             )
@@ -236,7 +243,7 @@ class _Planner:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own.
 
         Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
-        weights, which cost more than they save (layer norm on an H200).
+        weights in each row: they cost more than they save (layer norm on an H200).
         """
         width = self._vectors.width(facts) if self._vectors is not None else 1
         plain = Vectors(width, (), 1 / width)
@@ -264,6 +271,20 @@ class _Planner:
             unaligned_inputs=vectors.unaligned,
             reason=f"{params.reason}; {how}",
         )
+
+    def _in_turns(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How blocks take rows of one input in turns, shifted alike, if they are to: for weights alone."""
+        found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
+        if found is None or not found.unaligned or not is_narrow(width, found):
+            return None
+        weights = [self.fusion.inputs[position] for position in found.unaligned]
+        full = [load.tensor for load in self.space.loads if self.space.is_full(load)]
+        if len(full) != 1 or full[0] in weights or not (is_one_size(self.space) and self._is_stable(facts)):
+            return None
+        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
+        return in_turns(rows, length, found, held, hardware)
 
     def _streamed(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -570,6 +591,9 @@ def _cut(
         schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
     schedule.parallelize(tensor, -3, ParallelType.block_x, length.step)
     if has_rows:
-        bind_rows(schedule, tensor, params, serial=2)
+        if params.staged_vector:
+            bind_staged_rows(schedule, tensor, serial=2)
+        else:
+            bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
     return [end - 2, end - 1]

@@ -53,12 +53,6 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams, s
 
     Rows that a thread has in flight (inner kernels) are an axis before the last `serial` ones.
     """
-    if params.staged_vector:
-        schedule.parallelize(tensor, 0, ParallelType.grid_x)
-        schedule.parallelize(tensor, 2, ParallelType.block_y)
-        schedule.reorder(tensor, {1: len(tensor.loop) - serial - 1})
-        schedule.parallelize(tensor, len(tensor.loop) - serial - 1, ParallelType.unroll)
-        return
     if params.multiple_reds_per_blk:
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.parallelize(tensor, 1, ParallelType.block_y)
@@ -86,12 +80,13 @@ def distribute(
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
 
-    `unaligned`: positions of inputs whose vectors may start at any element.
+    `unaligned`: positions of inputs whose vectors may start at any element. `apart`: tensors that get loops
+    of their own.
 
     Returns the partial results, one a reduction.
     """
-    selected = [t for t in schedule.fusion.tensors() if t.definition is not None and t not in apart]
-    selected = selected if apart else []
+    computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
+    selected = [tensor for tensor in computed if tensor not in apart] if apart else []
     schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
     selected += partials if apart else []

@@ -202,7 +202,7 @@ class _Inserter:
             for ref in access.written_refs(stmt):
                 if ref.buffer in self.exchanged and (
                     _moves_past(_within(ref.index, around), width, loop)
-                    or _are_digits(ref.index, width, conditions)
+                    or (loop.symbol in ref.index.free_symbols and _are_digits(ref.index, width, conditions))
                 ):
                     moving.add(ref.buffer)
         return {buffer for buffer in moving if accesses[buffer] == 1}

@@ -127,6 +127,9 @@ class ReductionParams(HeuristicParams):
     persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
     turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
 
+    staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
+    memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
+
     streams_inputs: what is read at every point is marked to leave the caches first.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
