@@ -78,7 +78,7 @@ def test_what_torch_calls_is_tuned_and_a_graph_shares_one_effort(timed):
         for _ in range(2):
             torch.testing.assert_close(converted(x), function(x))
         first, second = session.results
-        assert first.tried + second.tried < 3 * 9 and first.tried != second.tried
+        assert 9 < first.tried + second.tried <= 2 * 9
         with FlopCounterMode(display=False):  # makes the call one operator of torch, as torch.compile does
             fd.execute([x])
     assert len(session.results) == 3
@@ -147,6 +147,7 @@ def test_a_script_as_it_is_has_its_operations_tuned_until_it_is_interrupted(tmp_
             return [trial for problem in journal.problems() for trial in journal.trials(problem.key)]
 
     while sum(trial.status is Status.COMPILED for trial in trials()) < 3:
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate()
