@@ -374,8 +374,10 @@ def _inlined_at(tensor: TensorView) -> int:
 def _is_position(index: Expr, parallel: ParallelType, guards: Sequence[Expr] = ()) -> bool:
     """Whether an index is a thread's, or a block's, position along an axis wherever the guards hold."""
     for core, _ in index.terms:
-        if isinstance(core, FloorDiv) and _is_below(*core.args, guards):
-            index = index - core
+        if isinstance(core, FloorDiv):
+            dividend, divisor = core.args
+            if _is_below(dividend, divisor, guards):
+                index = index - core
     return isinstance(index, Symbol) and index.name in position_names(parallel)
 
 

@@ -225,7 +225,7 @@ def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
     `32 * step + lane < 257` and `lane < 32`.
     """
     digits = sorted(index.terms, key=lambda term: term[1])
-    below = const(0)
+    below: Expr = const(0)
     reach = width
     for core, step in digits:
         low, high = bounds(core)
