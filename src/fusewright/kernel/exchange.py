@@ -16,13 +16,17 @@ SERIAL_ROWS = 8
 def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
     """How many threads of a block (x, y, z) share a place in the workspace of a reduction along `axes`.
 
-    One each, but where groups are whole warps, or along y, or z alone, every x-th lane of whole warps: shuffles
-    combine a warp's first.
+    One each, but where groups are whole warps, or along y, or z alone, every x-th lane of whole warps:
+    shuffles combine a warp's first.
     """
     x, y, z = map(as_int, block)
     if tuple(axes) == (ParallelType.block_x,) and x is not None and x % WARP_SIZE == 0:
         return WARP_SIZE
-    down = {(ParallelType.block_y,): y, (ParallelType.block_z,): z if y == 1 else None}.get(tuple(axes))
+    down = None
+    if tuple(axes) == (ParallelType.block_y,):
+        down = y
+    elif tuple(axes) == (ParallelType.block_z,) and y == 1:
+        down = z
     if x is None or down is None:
         return 1
     interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * down % WARP_SIZE and down > SERIAL_ROWS
