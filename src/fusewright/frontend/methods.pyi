@@ -2576,6 +2576,7 @@ class EditableReductionParams:
     persistent_blocks: int
     schedule_3d: bool
     lanes_down_columns: bool
+    joined_rows: int
     prefetches_tiles: bool
     prefetches_rows: bool
     unroll_factor_iter_dom: int

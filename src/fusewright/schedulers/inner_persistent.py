@@ -200,18 +200,15 @@ class _Planner:
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
-        width = self._vectors.width(facts) if self._vectors is not None else 1
+        vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        shifted = self._shifted.vectors(facts) if length else None
-        if shifted is not None and _shifts(shifted, width, length):
-            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
-            reason = f"{params.reason}; aligned by the start of each row"
-            params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        if shifts or vectors.unaligned:
+            params = self._unaligned(rows, length, vectors, shifts, hardware)
         else:
             params = (
-                self._streamed(rows, length, width, facts, hardware)
-                or self._of_clusters(rows, length, width, facts, hardware)
-                or _params(rows, length, width, self, hardware)
+                self._streamed(rows, length, vectors.width, facts, hardware)
+                or self._of_clusters(rows, length, vectors.width, facts, hardware)
+                or _params(rows, length, vectors.width, self, hardware)
             )
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
@@ -223,6 +220,39 @@ class _Planner:
         if not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params, estimate)
+
+    def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
+        """The vectors of a row, and whether those of each row begin at an aligned address of its own.
+
+        Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
+        weights, which cost more than they save (layer norm on an H200).
+        """
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        plain = Vectors(width, (), 1 / width)
+        if self.space.reduction_size(facts) < LEAST_SHIFTED:
+            return plain, False
+        shifted = self._shifted.vectors(facts)
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None else plain
+        for found, shifts in ((anywhere, False), (shifted, True)):
+            if found is None or not is_narrow(width, found):
+                continue
+            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
+                return found, shifts
+        return plain, False
+
+    def _unaligned(
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How threads hold rows of vectors some of which start at any element."""
+        before = vectors.width - 1 if shifts else 0
+        params = _params(rows, length + before, vectors.width, self, hardware, fits=True)
+        how = "aligned by the start of each row" if shifts else "loaded from any element on"
+        return replace(
+            params,
+            shift_rows=shifts,
+            unaligned_inputs=vectors.unaligned,
+            reason=f"{params.reason}; {how}",
+        )
 
     def _streamed(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -364,16 +394,23 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 
 
 def _params(
-    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo, shifted: bool = False
+    rows: int,
+    length: int,
+    width: int,
+    planner: _Planner,
+    hardware: HardwareInfo,
+    fits: bool = False,
 ) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: aligned in each."""
+    """How to cut up `rows` of `length` elements, read in vectors of `width`; `fits`: in as few idle threads
+    as there can be.
+    """
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
     threads, batches = _threads_and_batches(rows, vectors, most, hardware)
-    if shifted:
+    if fits:
         threads, batches = _least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
@@ -449,11 +486,6 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
     ):
         batches -= 1
     return _whole_warps(ceil_div(vectors, batches)), batches
-
-
-def _shifts(shifted: Vectors, width: int, length: int) -> bool:
-    """Whether to begin the vectors of each row at an aligned address; else they are `width` wide."""
-    return is_narrow(width, shifted) and not shifted.unaligned and length >= LEAST_SHIFTED
 
 
 def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
