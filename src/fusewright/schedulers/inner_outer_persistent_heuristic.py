@@ -135,14 +135,7 @@ class InnerOuterPersistentPlanner:
         """As `apply` makes the buffers."""
         return _Held(self._bytes_held(everything=False), self._bytes_held(everything=True))
 
-    @cached_property
-    def _held_one_by_one(self) -> _Held:
-        """The same where elements are no vectors, and take a register each."""
-        everything, inputs = (self._bytes_held(project, REGISTER_BYTES) for project in (False, True))
-        return _Held(everything, inputs)
-
-    def _bytes_held(self, everything: bool, least: int = 1) -> int:
-        """`least`: bytes that an element takes at least."""
+    def _bytes_held(self, everything: bool) -> int:
         schedule = Schedule(self.fusion)
         cache_inputs_and_outputs(schedule)
         space = inner_outer_persistent_space(schedule.fusion)
@@ -151,7 +144,7 @@ class InnerOuterPersistentPlanner:
         across: dict[TensorView, int] = {}
         for tensor, reductions in held_tensors(schedule.fusion, space.rows).items():
             for reduction in reductions:
-                across[reduction] = across.get(reduction, 0) + max(tensor.dtype.size, least)
+                across[reduction] = across.get(reduction, 0) + tensor.dtype.size
         return max(across.values(), default=0)
 
     @cached_property
@@ -168,12 +161,8 @@ class InnerOuterPersistentPlanner:
     @cached_property
     def _loaded_bytes(self) -> int:
         """Of all loads of an element of a row."""
-        return self._bytes_loaded(1)
-
-    def _bytes_loaded(self, least: int) -> int:
-        """The same where each takes so many bytes at least."""
         rows = self.space.rows
-        return sum(max(access.tensor.dtype.size, least) for access in rows.loads if rows.is_full(access))
+        return sum(access.tensor.dtype.size for access in rows.loads if rows.is_full(access))
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         space = self.space.rows
@@ -270,9 +259,8 @@ class InnerOuterPersistentPlanner:
             return None
         of_element = self._state_bytes
         if not choice.stages:
-            held = self._held if width > 1 else self._held_one_by_one
-            of_element += held.inputs if self._projects else held.everything
-            of_element += self._bytes_loaded(1 if width > 1 else REGISTER_BYTES) if choice.prefetches else 0
+            of_element += self._held.inputs if self._projects else self._held.everything
+            of_element += self._loaded_bytes if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
