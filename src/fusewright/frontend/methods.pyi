@@ -2567,6 +2567,8 @@ class EditableReductionParams:
     held_steps: int
     sweeps_backward: bool
     streams_last_sweep: bool
+    near_steps: int
+    near_last: bool
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int

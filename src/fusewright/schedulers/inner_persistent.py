@@ -38,26 +38,34 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import CostModel, busy_share, overlap
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share, overlap
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
     held_bytes,
     held_tensors,
     hold_in_shared,
+    longest_chain,
     recompute,
     softmax_in_one_pass,
     state_bytes,
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.io import (
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    find_loads,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
     distribute,
     inline,
+    inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -70,6 +78,8 @@ from fusewright.schedulers.shifted_rows import (
 )
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import stream_rows
+from fusewright.schedulers.sweep_heuristic import SPEED as SWEPT_SPEED
+from fusewright.schedulers.sweep_heuristic import Sweeping, Swept, sweep_rows
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
@@ -158,9 +168,11 @@ class InnerPersistentScheduler(BuiltInScheduler):
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
         if params.prefetches_rows:
             schedule.inline_at(partials[0], position, best_effort=True, selected=held)
-            for load in held:
+            for load in set(held) & set(find_loads(schedule.fusion)):
                 schedule.prefetch(load)
-        inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
+        several = params.rows_in_flight > 1
+        placed = [] if several else inline_row_results(schedule, partials[0], position)
+        inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
@@ -210,6 +222,17 @@ class _Planner:
             clustered = self._of_clusters(rows, length, width, facts, hardware)
             params = clustered or _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
+        sweeping = self._of_sweeps(rows, length, width, facts, hardware)
+        if sweeping is not None and not params.shift_rows:
+            swept = self._cost.estimate(
+                facts,
+                hardware,
+                reads=sweeping.reads,
+                speed=SWEPT_SPEED * busy_share(sweeping.blocks, hardware),
+                steps=self._passes * GRID_REDUCTION_SECONDS,
+            )
+            if swept().seconds < estimate().seconds:
+                return Proposal(sweeping.params, swept)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params):
@@ -219,6 +242,27 @@ class _Planner:
         if not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimx=-1))
         return Proposal(params, estimate)
+
+    def _of_sweeps(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> Sweeping | None:
+        """How all blocks share the rows, if these are few."""
+        if 2 * rows > hardware.sm_count or not length:
+            return None
+        full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
+        constant = self._is_stable(facts)
+        sizes = tuple(facts.value(axis.extent) for axis in self.space.reduction) if constant else ()
+        what = Swept(
+            rows,
+            length,
+            width,
+            element_bytes=sum(full),
+            narrowest_bytes=min(full, default=1),
+            state_bytes=self.partial_bytes,
+            sizes=sizes,
+            sweeps=1 + self._passes,
+        )
+        return sweep_rows(what, hardware) if full else None
 
     def _of_clusters(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -276,7 +320,7 @@ class _Planner:
     @cached_property
     def _passes(self) -> int:
         """How often a row is read again that is not held."""
-        return _longest_chain(self.fusion)
+        return longest_chain(self.fusion)
 
     @cached_property
     def _has_welford(self) -> bool:
@@ -383,17 +427,6 @@ def _params(
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
     )
-
-
-def _longest_chain(fusion: Fusion) -> int:
-    """The most reductions of which each depends on the one before."""
-    depth: dict[TensorView, int] = {}
-    for node in fusion.ordered_nodes():
-        before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
-        for out in node.outputs:
-            if isinstance(out, TensorView):
-                depth[out] = before + isinstance(node, Reduction)
-    return max(depth.values(), default=0)
 
 
 def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:

@@ -31,15 +31,17 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
     held_bytes,
     held_tensors,
     hold_in_shared,
+    longest_chain,
     recompute,
     softmax_in_one_pass,
+    state_bytes,
     times_computed,
     variance_in_two_passes,
 )
@@ -48,6 +50,8 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sweep_heuristic import SPEED as SWEPT_SPEED
+from fusewright.schedulers.sweep_heuristic import Swept, sweep_columns
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import Const, Expr, Symbol
 
@@ -198,7 +202,7 @@ class _Planner:
             return Reject("there is nothing to hold")
         tile = next(self._tiles(columns, length, width), None)
         if tile is None:
-            return Reject(f"columns of {length} do not fit in a block")
+            return self._swept(columns, length, width, facts, hardware)
         blocks = ceil_div(columns, tile.threads_x * width)
         params = ReductionParams(
             fastest_dim=False,
@@ -218,6 +222,30 @@ class _Planner:
             params = replace(params, lparams=replace(params.lparams, bdimy=-1))
         speed = self._speed(tile, blocks, facts, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS))
+
+    def _swept(
+        self, columns: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> Proposal | Reject:
+        """How blocks that do not hold all of their columns go over them."""
+        full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
+        passes = longest_chain(self.fusion)
+        what = Swept(
+            columns,
+            length,
+            width,
+            element_bytes=sum(full),
+            narrowest_bytes=min(full, default=1),
+            state_bytes=state_bytes(self.fusion),
+            sizes=tuple(map(facts.value, self._sizes)) if self._are_stable(facts) else (),
+            sweeps=1 + passes,
+        )
+        sweeping = sweep_columns(what, hardware) if full else None
+        if sweeping is None:
+            return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
+        speed = SWEPT_SPEED * busy_share(sweeping.blocks, hardware)
+        steps = passes * GRID_REDUCTION_SECONDS
+        estimate = self._cost.estimate(facts, hardware, reads=sweeping.reads, speed=speed, steps=steps)
+        return Proposal(sweeping.params, estimate)
 
     @cached_property
     def _sizes(self) -> tuple[Expr, ...]:

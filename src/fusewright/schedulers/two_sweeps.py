@@ -23,6 +23,7 @@ from fusewright.schedulers.reduction_loops import (
     combined_runs,
     distribute,
     feeds,
+    inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -58,15 +59,17 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
         for tensor, number in sweeps.items():
             if number % 2 and len(tensor.loop) == len(partials[0].loop):
                 schedule.reverse(tensor, step)
+    if params.near_steps:
+        last_op = CacheOp.last if params.near_last else CacheOp.unspecified
+        for load in loads:
+            if sweeps[load] == 0 and isinstance(load.definition, Copy):
+                schedule.set_cache_op(load, CacheOp.streaming, params.near_steps, last_op, step)
     if params.streams_last_sweep:
         last = max(sweeps.values())
         for tensor in (*(load for load in loads if sweeps[load] == last), *ports.stores):
             if isinstance(tensor.definition, Copy):
                 schedule.set_cache_op(tensor, CacheOp.streaming)
-    same = _stored_for_a_row(schedule, partials[0], step)
-    if same:
-        rows = next(i for i, axis in enumerate(same[0].loop) if axis.is_broadcast)
-        schedule.inline_at(partials[0], rows, best_effort=True, selected=same)
+    same = inline_row_results(schedule, partials[0], step)
     early = [load for load in find_loads(schedule.fusion) if load in loads or feeds(load, set(partials))]
     early = [load for load in early if load not in same]
     schedule.inline_at(partials[0], step + 1, best_effort=True, selected=early)
@@ -81,13 +84,6 @@ def _assume_sizes(schedule: Schedule, space: ReductionSpace, params: ReductionPa
     for axis, size in zip(space.reduction, sizes):
         if as_int(axis.extent) is None:
             schedule.assume(tensor, tensor.logical.index(axis), size, size)
-
-
-def _stored_for_a_row(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:
-    """What becomes an output that has one element for each row, or column: not stored in the steps."""
-    outputs = schedule.fusion.output_tensors()
-    own = [t for t in outputs if len(t.loop) == len(partial.loop) and t.loop[step].is_broadcast]
-    return [tensor for output in own for tensor in output.producers if tensor.definition is not None]
 
 
 def _sweeps(schedule: Schedule, partials: Collection[TensorView]) -> dict[TensorView, int]:
