@@ -95,7 +95,7 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
 }
 
 
-@pytest.mark.parametrize("shape", [(16384, 4096), (4096, 4096), (1000, 1001), (40, 262144)])
+@pytest.mark.parametrize("shape", [(16384, 4096), (1000, 1001), (40, 262144)])
 def test_proposed_blocks_are_resident_at_once(shape: tuple[int, int]) -> None:
     """A tensor, whose maximum is needed first, is held where it fits; of others the last part is read first."""
     whole = p.built(lambda f: p.softmax_of(f, [0, 1]))
@@ -104,7 +104,7 @@ def test_proposed_blocks_are_resident_at_once(shape: tuple[int, int]) -> None:
         params, launch = p.propose(scheduler, fusion, p.facts_of(fusion, [shape]))
         if params.holds_batches:
             continue
-        assert params.sweeps_backward == (shape[0] * shape[1] * 2 > 2**25)
+        assert params.sweeps_backward == (prod(shape) > 2**23) and params.held_steps
         blocks, an_sm = prod(launch.grid), p.H200.shared_memory_per_sm
         resident = an_sm // (launch.shared_bytes + p.H200.shared_memory_reserved)
         assert blocks <= p.H200.sm_count * min(resident, 1024 // launch.threads)
