@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from fusewright.cli.main import main
-from fusewright.cli.tune import progress_table
+from fusewright.cli.tune_progress import progress_line, progress_table
 from fusewright.frontend.tuned_calls import effort_of, journal_version
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.journal import Journal, SearchRecord, Status, Trial
@@ -18,9 +18,12 @@ from fusewright.tune.tuner import Effort, Progress
 from fusewright.tune.worker import Best, params_text
 from tests.tune.invented import FORMULA, H200, copy_seconds, problem, seconds
 
+SVG = "http://www.w3.org/2000/svg"
+
 
 def test_a_journal_is_shown_and_exported(tmp_path, capsys):
-    path, policy, seeds, report = (tmp_path / n for n in ("j.sqlite", "p.json", "s.json", "r.html"))
+    names = ("j.sqlite", "p.json", "s.json", "r.html", "p.svg")
+    path, policy, seeds, report, plot = (tmp_path / n for n in names)
     of = problem(4096, 1024)
     with Journal(path, journal_version()) as journal:
         journal.add_problem(of)
@@ -31,6 +34,7 @@ def test_a_journal_is_shown_and_exported(tmp_path, capsys):
             journal.add_trial(of.key, Trial(params_text(params), origin, status, time))
         journal.add_search(of.key, SearchRecord(["heuristic: applied"], "the time is up", 10, 1))
     exports = ["--export", str(policy), "--export-seeds", str(seeds), "--report", str(report)]
+    exports += ["--plot", str(plot)]
     assert main(["tune", "--show", "--journal", str(path), "--json", *exports]) == 0
     [shown] = json.loads(capsys.readouterr().out)
     assert shown["stop"] == "the time is up" and shown["autotuner_heuristics"] == ["heuristic: applied"]
@@ -41,9 +45,17 @@ def test_a_journal_is_shown_and_exported(tmp_path, capsys):
     page = report.read_text()
     plots = page.split("<svg")[1:]
     assert len(plots) > 5 and "unroll_factor_outer" in page and "the time is up" in page
-    ElementTree.fromstring("<svg" + plots[-1].partition("</svg>")[0] + "</svg>")
+    for drawn in plots:
+        ElementTree.fromstring("<svg" + drawn.partition("</svg>")[0] + "</svg>")
+    assert "the best so far" in page and " by " in page and "http" not in page.replace(SVG, "")
+    ElementTree.parse(plot)
     assert main(["tune", "--show", "--journal", str(path)]) == 0
-    assert "the time is up" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the time is up" in out and "autotuner heuristics: heuristic: applied" in out
+    before = policy.read_text()
+    assert main(["tune", "--show", "--journal", str(path), "--export", "/dev/full"]) == 2
+    assert "/dev/full cannot be written: No space left" in capsys.readouterr().err
+    assert policy.read_text() == before and sorted(each.name for each in tmp_path.iterdir()) == sorted(names)
 
 
 def test_efforts_and_progress_are_what_users_name():
@@ -51,10 +63,20 @@ def test_efforts_and_progress_are_what_users_name():
         seconds=2.5
     )
     of = problem(4096, 1024)
-    table = progress_table(
-        [Progress(of, 5, 1, best=Best("", 2 * copy_seconds(of)), copy_seconds=copy_seconds(of))]
+    copy = copy_seconds(of)
+    progress = Progress(of, 5, 1, 2, 3 * copy, Best("", 2 * copy), copy, "step threads +")
+    table = progress_table([progress], Effort(30, 5.0), 2.0)
+    cells = [next(iter(column.cells)) for column in table.columns]
+    assert cells[1:3] == ["5 (2 known)", "1"] and cells[5:] == [
+        "50%",
+        "step threads +",
+        f"at {1.02e6 * copy:.2f} us",
+    ]
+    assert table.caption == "2 s; ends after 30 configurations a kernel, after 5 s, within 2% of the roofline"
+    assert progress_line([progress]) == (
+        "tune: 5 tried, 0 of 1 kernels done, the best 1.500x the formula's speed, 50% of the roofline, "
+        f"trying step threads + for {of.name}"
     )
-    assert "50%" in list(table.columns[5].cells)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +87,7 @@ def test_efforts_and_progress_are_what_users_name():
         (["--show", "--journal", "j"], "there is no journal j"),
         (["--effort", "much"], 'expected: "fast" or "full", or a finite number'),
         (["s.py", "--seeds", "t.json"], "t.json cannot be read"),
+        (["s.py", "--export", "no/p.json"], "there is no folder"),
     ],
 )
 def test_what_cannot_be_tuned_is_said(arguments, problem_, tmp_path, monkeypatch, capsys):

@@ -341,7 +341,11 @@ def test_a_heuristic_for_good_is_asked_by_hand_too() -> None:
     with pytest.raises(RegistrationError, match="is no heuristic of the scheduler pointwise"):
         fusewright.remove_heuristic("pointwise", narrow)
     with pytest.raises(OptionError, match="unknown scheduler"):
-        fusewright.heuristic("matrix")(narrow)
+        fusewright.heuristic("matrix")
+    with pytest.raises(OptionError, match="unknown scheduler"):
+        fusewright.register_scheduler(before="matrix")
+    with pytest.raises(RegistrationError, match="the name of a public method"):
+        fusewright.register_op(name="1st")
     with pytest.raises(RegistrationError, match=r"a function of \(facts, hardware, default\), got 3"):
         fusewright.heuristic("pointwise")(3)  # type: ignore[type-var]
 

@@ -142,3 +142,31 @@ def test_what_reaches_memory_or_a_decision_as_a_float_is_exact() -> None:
             fd.add_output(fd.ops.cast(e, DataType.BFloat16))
         fd.execute([torch.randn(4, 64).bfloat16()])
         assert "exp" in ops_of(fd), use
+
+
+def test_logarithms_of_sums_take_approximate_exponentials() -> None:
+    """Not what else reads such a sum, or is added up in it."""
+
+    def log_sum(fd, e, x):
+        return fd.ops.log(fd.ops.sum(e, dims=[1]))
+
+    def and_sum(fd, e, x):
+        total = fd.ops.sum(e, dims=[1])
+        return fd.ops.log(total) + total
+
+    def of_products(fd, e, x):
+        return fd.ops.log(fd.ops.sum(e * x, dims=[1]))
+
+    values = torch.randn(6, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+    expected = values.double().logsumexp(1).float()
+    for define, name in ((log_sum, "exp2_of_product"), (and_sum, "exp"), (of_products, "exp")):
+        with FusionDefinition() as fd:
+            given = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+            x = fd.ops.cast(given, DataType.Float)
+            e = fd.ops.exp(x)
+            fd.add_output(define(fd, e, x))
+            fd.add_output(fd.ops.cast(e, DataType.BFloat16))
+        result, _ = fd.execute([values])
+        assert name in ops_of(fd), define
+        if define is log_sum:
+            torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)

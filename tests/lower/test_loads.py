@@ -177,10 +177,8 @@ def test_a_lost_branch_is_found() -> None:
         result: list[k.Stmt] = []
         for stmt in body:
             stmt = k.with_children(stmt, without)
-            inner = isinstance(stmt, k.If) and any(isinstance(s, k.Combine) for s in k.walk(stmt.body))
-            result += (
-                stmt.body if inner and isinstance(stmt.body[-1], k.For) and len(stmt.body) == 1 else [stmt]
-            )
+            inner = isinstance(stmt, k.If) and len(stmt.body) == 1
+            result += stmt.body if inner and isinstance(stmt.body[0], k.Combine) else [stmt]
         return k.body_of(body, result)
 
     broken = dataclasses.replace(found, body=without(found.body))

@@ -16,6 +16,7 @@ from fusewright.cuda import snippets
 
 HOST_PRELUDE = """
 #include <math.h>
+#include <string.h>
 #define __device__
 #define __forceinline__ inline
 #define __fdiv_rn(a, b) ((a) / (b))
@@ -25,6 +26,11 @@ HOST_PRELUDE = """
 #define __dmul_rn(a, b) ((a) * (b))
 #define ENTRY extern "C" void
 #define EACH(k) for (long k = 0; k < n; ++k)
+inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1.0f : 0.0f; }
+// Rounded down, where units are whole numbers.
+inline float __fmaf_rd(float a, float b, float c) { return floor(double(a) * b + c); }
+inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
+inline float __int_as_float(int bits) { float x; memcpy(&x, &bits, 4); return x; }
 template <class T> T rsqrt(T x) { return T(1) / sqrt(x); }
 """
 # CUDA's alone, or PTX.

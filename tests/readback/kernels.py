@@ -26,6 +26,7 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     Combine,
     Compute,
+    Convert,
     Copy,
     For,
     GridBarrier,
@@ -177,6 +178,14 @@ def _window(reader: Reader, stmt: Window, lines: Lines) -> None:
     check_address(reader.names, e[3][0], stmt.dst)
     check_address(reader.names, e[3][1], stmt.src)
     reader.names.index(e[3][2], stmt.offset)
+
+
+def _convert(reader: Reader, stmt: Convert, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e[:3] != ("call", "fw::convert", (stmt.width,)) or len(e[3]) != 2:
+        raise Mismatch(f"no conversion of {stmt.width} elements")
+    check_address(reader.names, e[3][0], stmt.dst)
+    check_address(reader.names, e[3][1], stmt.src)
 
 
 def _for(reader: Reader, stmt: For, lines: Lines) -> None:
@@ -410,7 +419,7 @@ def _combine(reader: Reader, stmt: Combine, lines: Lines) -> None:
             raise Mismatch("the predicate is lost")
         [run] = stmt.src
         assert isinstance(run, Ref)
-        form = parse_form(op.combine_run, (("W", str(stmt.width)),))
+        form = parse_form(op.run_of(run.buffer.dtype), (("W", str(stmt.width)),))
         operands: dict[str, Matcher] = {f"a{i}": matcher for i, matcher in enumerate(into)}
         operands["x"] = lambda e: check_address(names, e, run)
         match(form, lines.take("call").parts[0], operands)
@@ -449,6 +458,7 @@ STATEMENTS: Readers = {
     Bind: _bind,
     Copy: _copy,
     Window: _window,
+    Convert: _convert,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,

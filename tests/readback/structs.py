@@ -107,6 +107,9 @@ def _check(
     line(r"__device__ NAME shuffle\(int lane\) const {")
     line(f"return {{{each('fw::shuffle({f}, lane)')}}};")
     line("}")
+    if dtype in op.over_warp:
+        [field] = fields
+        line(re.escape(f"__device__ void over_warp() {{ {field} = fw::{op.over_warp[dtype]}({field}); }}"))
     line("struct Memory {")
     for type_, field in zip(struct.types, fields):
         line(re.escape(f"{type_}* {field};"))

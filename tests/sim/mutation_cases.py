@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from tests.sim.launches import Define
 
 Inputs = Callable[[], list[torch.Tensor]]
@@ -120,6 +120,10 @@ def _add_exp(x: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
     return [x * b + 1, (x * b + 1).exp()]
 
 
+def _eight_bits(fd: FusionDefinition, t: list[Any]) -> None:
+    fd.add_output(fd.ops.cast(t[0] / fd.ops.max(t[0], [1], keepdim=True), DataType.Float8_e4m3fn))
+
+
 # Lengths of rows that are even, as the vectors of the first ones' kernel need.
 ROWS = _sizes((5, 1024), (5, 1026), (3, 1536), (2, 1790))
 COLUMNS = _sizes((64, 45), (65, 33), (90, 64), (128, 31))
@@ -167,6 +171,12 @@ CASES: dict[str, Case] = {
     ),
     "outer variance": Case(
         _var_mean(0), _random((70, 45)), lambda x: torch.var_mean(x, 0, correction=0), COLUMNS
+    ),
+    "eight bits": Case(
+        _eight_bits,
+        _random((5, 1032)),
+        lambda x: [(x * (1 / x.amax(1, keepdim=True))).to(torch.float8_e4m3fn)],
+        _sizes((5, 1028), (3, 1536)),
     ),
     "two kernels": Case(
         _below_maximum, _random((70, 45)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS

@@ -241,7 +241,7 @@ def test_mistakes_are_noticed(name: str) -> None:
     expected = case.reference(*[x.clone() for x in calls[0]])
     launches, outputs = launches_of(case.define, *calls)
     for actual, reference in zip(outputs[0] or calls[0], expected):
-        torch.testing.assert_close(actual, reference, rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(actual.float(), reference.float(), rtol=1e-4, atol=1e-3)
     counts: Counter[tuple[str, str]] = Counter()
     problems: list[str] = []
     for launch in launches[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 from fusewright import FusionDefinition
 from fusewright.core.errors import TuneError
 from fusewright.core.hardware import DESCRIBED
-from fusewright.frontend.active_tuning import ACTIVE
+from fusewright.core.options import Options
+from fusewright.frontend.active_tuning import ACTIVE, ActiveTuning
 from fusewright.frontend.problems import load, problems_of
 from fusewright.tune.entry import Entry
+from fusewright.tune.heuristic import seeds_of
+from fusewright.tune.heuristics import NearSizes
 from fusewright.tune.policy import Policy, policy_of, read_policy
 from fusewright.tune.rules import HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
@@ -45,6 +49,14 @@ def test_rules_beat_the_formula_on_problems_that_were_held_out_and_are_read_back
         change, why = again.change("pointwise", facts, H200) or ({}, "rule: if ")
         assert why.startswith("rule: if ")
         assert seconds(table.problem, with_differences(FORMULA, change)) <= 1.05 * table.seconds[FORMULA]
+
+
+def test_rules_of_many_problems_are_fitted_at_once():
+    """Each problem is held out, and each change, feature and range is looked at: that takes no seconds."""
+    sizes = [(64 * (i + 1) ** 2, 512 * (1 + i % 5)) for i in range(40)]
+    start = time.perf_counter()
+    [fitted] = policy_of(tables(sizes)).rules
+    assert fitted.is_used and fitted.problems == 40 and time.perf_counter() - start < 20
 
 
 def test_rules_that_do_not_prove_themselves_are_not_used():
@@ -93,8 +105,9 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
 
 
 START = '{"format": "fusewright-policy", "version": 2,'
+WRITTEN_ENTRY = Entry("f", "pointwise", "GPU", problem(64, 512).facts, {"lparams.bdimx": 32}, 1.1)
 WRITTEN = Policy(
-    (Entry("f", "pointwise", "GPU", problem(64, 512).facts, {"lparams.bdimx": 32}, 1.1),),
+    (WRITTEN_ENTRY,),
     near=(HeldOut("pointwise", "GPU", 1.1, 1.0, 2),),
 ).text()
 
@@ -141,3 +154,29 @@ def test_a_kernel_has_as_few_params_as_serve_its_sizes():
         tables.append(Measurements(of, FORMULA, seconds_, frozenset(), None, "invented"))
     changes = [entry.change["unroll_factor_outer"] for entry in policy_of(tables).entries]
     assert changes == [2, 2, 4]
+
+
+def test_a_policy_of_a_read_only_file_is_the_default_and_what_is_learned_goes_over_it(tmp_path, monkeypatch):
+    path = tmp_path / "p.json"
+    path.write_text(WRITTEN)
+    path.chmod(0o444)
+    monkeypatch.setenv("FUSEWRIGHT_POLICY", str(path))
+    active, own = ActiveTuning(), Options()
+    given = active.options(own)
+    assert given.policy == read_policy(path) and given != own and given == ActiveTuning().options(own)
+    [entry] = given.policy.entries
+    other = replace(entry, facts=replace(entry.facts, segment="another"), change={"unroll_factor_outer": 2})
+    active.learned = Policy((replace(entry, change={}), other)).over(active.given)
+    assert [each.change for each in active.learned.entries] == [{}, other.change]
+    assert active.learned.near == given.policy.near and active.options(own) != given
+
+
+def test_what_was_best_for_near_sizes_is_a_seed():
+    of = problem(512, 512)
+    assert of.facts is not None
+    entry = replace(WRITTEN_ENTRY, hardware=of.hardware.name, facts=replace(of.facts, segment="another"))
+    seeds = seeds_of(of, ParamsSpace(FORMULA, H200), [NearSizes([entry])])
+    assert [each.params.lparams.bdimx for each in seeds.seeds] == [32]
+    for unlike in (replace(entry, hardware="GPU"), replace(entry, facts=problem(2**16, 512).facts)):
+        [asked] = seeds_of(of, ParamsSpace(FORMULA, H200), [NearSizes([unlike])]).asked
+        assert str(asked) == "near_sizes: not eligible (no other sizes of this kernel were tuned)"

@@ -238,6 +238,10 @@ class ReductionOp:
             dims, which vanish.
         combine_run: CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at
             once, where that takes less than one after another; "": it does not.
+        packed_run: the same of halves or bfloat16, where a state of type Float is one of the values, so that
+            nothing is computed in their type; "": it is not.
+        over_warp: by type of the input, what in namespace fw reduces a value over the lanes of a warp,
+            in each of them, where the GPU has an instruction for it.
         scan: the reductions of the elements up to each one along a dimension; None where there are several
             states.
         atomic: the types that a kernel combines in memory at once, whatever other threads do there.
@@ -252,6 +256,8 @@ class ReductionOp:
     combine: Mapping[Category, CombineSpelling] = field(repr=False)
     reduce: Callable[[States, tuple[int, ...]], States]
     combine_run: str = ""
+    packed_run: str = ""
+    over_warp: Mapping[DataType, str] = field(default_factory=dict, repr=False)
     scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
     atomic: frozenset[DataType] = frozenset()
 
@@ -275,10 +281,14 @@ class ReductionOp:
         """The CUDA expression of each state for the element `x`, which is of `dtype`."""
         return [fill(form, {"x": x}, {"T": dtype.cuda}) for form in self.lift]
 
-    def render_run(self, a: Sequence[str], x: str, width: int) -> str:
+    def run_of(self, dtype: DataType) -> str:
+        """The form for a run of this type; "": there is none."""
+        return self.packed_run if dtype.is_reduced_float else self.combine_run
+
+    def render_run(self, a: Sequence[str], x: str, width: int, dtype: DataType) -> str:
         """The CUDA statement that combines `width` values from address `x` on into the variables `a`."""
         operands = {"x": x} | {f"a{i}": name for i, name in enumerate(a)}
-        return fill(self.combine_run, operands, {"W": str(width)})
+        return fill(self.run_of(dtype), operands, {"W": str(width)})
 
     def __copy__(self) -> ReductionOp:
         return self

@@ -48,6 +48,7 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     Combine,
     Compute,
+    Convert,
     Copy,
     For,
     GridBarrier,
@@ -517,7 +518,9 @@ def _combine(printer: KernelPrinter, stmt: Combine) -> None:
     if stmt.width > 1:
         [run] = stmt.src
         assert isinstance(run, Ref)
-        text = stmt.op.render_run(into, printer.address(run), stmt.width)
+        if run.buffer.dtype is not dtype:
+            printer.required.add("extremum_run")
+        text = stmt.op.render_run(into, printer.address(run), stmt.width, run.buffer.dtype)
     else:
         values = printer.contributions(stmt.op, dtype, stmt.src)
         text = stmt.op.combining(dtype).render(into, values, dtype)
@@ -549,6 +552,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     Bind: _bind,
     Copy: transfers.copy,
     Window: transfers.window,
+    Convert: transfers.convert_run,
     Scatter: transfers.scatter,
     Compute: _compute,
     Init: _init,

@@ -22,6 +22,7 @@ class StateStruct:
         name: of the struct, unique to `op` and `dtype`.
         fields: one a state.
         published: its Memory can be read by other blocks (load_cg).
+        over_warp: what reduces a value over a warp by one instruction, or "".
         clustered: its Memory in another block of the cluster has a name (in_block).
     """
 
@@ -33,12 +34,17 @@ class StateStruct:
         self.name = re.sub(r"\W+", "_", f"{op.name}_{dtype.name}").lower()
         self.fields = [identifier(state) for state in op.states]
         self.dtypes = op.state_dtypes(dtype)
+        self.over_warp = op.over_warp.get(dtype, "")
 
     @property
     def snippets(self) -> tuple[str, ...]:
         """What its text builds on."""
-        of_memory = {"vec": self.published, "cluster_reduce": self.clustered}
-        return ("warp_reduce", *(name for name, is_used in of_memory.items() if is_used))
+        others = {
+            "vec": self.published,
+            "cluster_reduce": self.clustered,
+            "warp_extremum": self.over_warp != "",
+        }
+        return ("warp_reduce", *(name for name, is_used in others.items() if is_used))
 
     @cached_property
     def identities(self) -> list[str]:
@@ -59,6 +65,8 @@ class StateStruct:
             [member("a", field) for field in fields], [member("b", field) for field in fields], self.dtype
         )
         stores = " ".join(f"{field}[i] = state.{field};" for field in fields)
+        in_warp = f"{fields[0]} = fw::{self.over_warp}({fields[0]});"
+        over_warp = [f"  __device__ void over_warp() {{ {in_warp} }}"] if self.over_warp else []
         lines = [
             f"struct {name} {{",
             *(f"  {kind} {field};" for kind, field in zip(types, fields)),
@@ -75,6 +83,7 @@ class StateStruct:
             f"  __device__ {name} shuffle(int lane) const {{",
             f"    return {{{each('fw::shuffle({f}, lane)')}}};",
             "  }",
+            *over_warp,
             "  struct Memory {",
             *(f"    {kind}* {field};" for kind, field in zip(types, fields)),
             f"    __device__ {name} load(long long i) const {{ return {{{each('{f}[i]')}}}; }}",

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from fusewright.core.code import Code, call, conditional, subscript
 from fusewright.cuda.spelling import CACHE_SUFFIX
-from fusewright.kernel.ir import TRUE, Copy, Ref, Scatter, Space, Window
+from fusewright.kernel.ir import TRUE, Convert, Copy, Ref, Scatter, Space, Window
 from fusewright.sym import Expr
 
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = ["copy", "scatter", "window"]
+__all__ = ["convert_run", "copy", "scatter", "window"]
 
 
 def copy(printer: KernelPrinter, stmt: Copy) -> None:
@@ -82,6 +82,13 @@ def window(printer: KernelPrinter, stmt: Window) -> None:
     printer.required.add("window")
     operands = [printer.address(stmt.dst), printer.address(stmt.src), printer.expr(stmt.offset)]
     printer.line(f"fw::window<{stmt.width}>({', '.join(operands)});")
+
+
+def convert_run(printer: KernelPrinter, stmt: Convert) -> None:
+    """Elements of registers as another type, two at a time."""
+    printer.type(stmt.dst.buffer.dtype)
+    operands = [printer.address(stmt.dst), printer.address(stmt.src)]
+    printer.line(f"fw::convert<{stmt.width}>({', '.join(operands)});")
 
 
 def scatter(printer: KernelPrinter, stmt: Scatter) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from fusewright.core.once import cached_property
 from fusewright.core.options import Options, ParamsPolicy
-from fusewright.tune.policy import read_policy
+from fusewright.tune.policy import Policy, read_policy
 
 __all__ = ["ACTIVE", "TuneCall"]
 
@@ -53,7 +53,7 @@ class ActiveTuning:
         self.has_policy = policy is not None or bool(os.environ.get("FUSEWRIGHT_POLICY"))
 
     @cached_property
-    def given(self) -> ParamsPolicy | None:
+    def given(self) -> Policy | None:
         """The policy that FUSEWRIGHT_POLICY names, read once. TuneError: it cannot be read."""
         name = os.environ.get("FUSEWRIGHT_POLICY")
         return read_policy(Path(name)) if name else None

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from fusewright.core.errors import OptionError, ParamsError, TuneError
+from fusewright.core.errors import OptionError, ParamsError, RegistrationError, TuneError
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.frontend.active_tuning import ACTIVE
@@ -25,8 +27,9 @@ from fusewright.frontend.problems import load, problems_of
 from fusewright.runtime.disk_cache import default_directory
 from fusewright.runtime.identity import generator_digest
 from fusewright.schedulers import HeuristicParams
-from fusewright.tune.heuristic import AutotunerHeuristic, HeuristicRegistry
-from fusewright.tune.heuristics import default_heuristics
+from fusewright.tune.entry import chosen_entries
+from fusewright.tune.heuristic import ANY, AutotunerHeuristic, HeuristicRegistry
+from fusewright.tune.heuristics import NearSizes, default_heuristics
 from fusewright.tune.journal import Journal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.problem import Problem
@@ -44,6 +47,7 @@ VALUES = "fusewright-values-"
 VARIABLE = "FUSEWRIGHT_TUNE"
 logger = logging.getLogger("fusewright")
 
+T = TypeVar("T")
 Report = Callable[[Sequence[Progress]], None]
 
 
@@ -70,17 +74,23 @@ def effort_of(given: Any, what: str = "tune") -> Effort:
         return given
     if isinstance(given, str) and given in EFFORTS:
         return EFFORTS[given]
-    seconds = given
-    if isinstance(given, str):
-        try:
+    seconds = math.nan
+    if isinstance(given, (str, Real)) and not isinstance(given, bool):
+        with suppress(ValueError):
             seconds = float(given)
-        except ValueError:
-            seconds = None
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < float("inf"):
-        return Effort(seconds=float(seconds))
+    if 0 < seconds < math.inf:
+        return Effort(seconds=seconds)
     names = " or ".join(f'"{name}"' for name in EFFORTS)
     expected = f"{names}, or a finite number of seconds above 0"
     raise OptionError(f"{what}: no effort", expected=expected, given=repr(given))
+
+
+def _given(kind: Callable[[Any], T], value: Any, name: str, expected: str) -> T:
+    """What an argument becomes. OptionError: it cannot."""
+    try:
+        return kind(value)
+    except TypeError:
+        raise OptionError(f"tuning: {name}", expected=expected, given=repr(value)) from None
 
 
 class TuningSession:
@@ -96,30 +106,45 @@ class TuningSession:
         is_interrupted: whether the user interrupted a search.
 
     Raises:
-        RegistrationError: a heuristic that is none. ParamsError: a seed that is none.
+        RegistrationError: a heuristic that is none, or of no scheduler. ParamsError: a seed that is none.
+        OptionError: another argument is not what it should be.
     """
 
     def __init__(
         self,
-        journal: Path | None = None,
+        journal: str | Path | None = None,
         heuristics: Iterable[AutotunerHeuristic] = (),
-        seeds: Sequence[Any] = (),
+        seeds: Iterable[Any] = (),
         report: Report = lambda progress: None,
     ) -> None:
-        self.journal = journal
+        self.journal = None if journal is None else _given(Path, journal, "journal", "a path")
         self.results: list[Tuned] = []
         self.is_interrupted = False
-        self._heuristics = tuple(heuristics)
-        HeuristicRegistry((*default_heuristics(), *self._heuristics))  # raises for those that are none
-        self._seeds = tuple(seeds)
-        for i, seed in enumerate(self._seeds):
-            if not isinstance(seed, HeuristicParams):
-                raise ParamsError(path=f"seeds[{i}]", expected="the params of a scheduler", given=repr(seed))
+        self._heuristics = _given(tuple, heuristics, "heuristics", "a list of autotuner heuristics")
+        self._seeds = _given(tuple, seeds, "seeds", "a list of params")
         self._report = report
+        self._check()
         self._runner: Runner | None = None
         self._tuned: set[Hashable] = set()
         #: of the calls of a block that share an effort; None: there is no such block
         self._together: list[Problem] | None = None
+
+    def _check(self) -> None:
+        HeuristicRegistry(
+            (*default_heuristics(), NearSizes(()), *self._heuristics)
+        )  # raises for those that are none
+        known = (ANY, *params_types())
+        for heuristic in self._heuristics:
+            if heuristic.scheduler not in known:
+                raise RegistrationError(
+                    what=f"the autotuner heuristic {heuristic.name}",
+                    problem=f"expected a scheduler of {', '.join(known)}, got {heuristic.scheduler!r}",
+                )
+        for i, seed in enumerate(self._seeds):
+            if not isinstance(seed, HeuristicParams):
+                raise ParamsError(path=f"seeds[{i}]", expected="the params of a scheduler", given=repr(seed))
+        if not callable(self._report):
+            raise OptionError("tuning: report", expected="a function of progress", given=repr(self._report))
 
     def __enter__(self) -> TuningSession:
         return self
@@ -180,10 +205,12 @@ class TuningSession:
         except OSError as error:
             raise TuneError(f"the journal {path}: its folder cannot be made: {error}") from None
         with Journal(path, journal_version()) as journal:
-            heuristics = (*default_heuristics(), *self._heuristics)
+            known = chosen_entries(list(recorded(journal, params_types(), "journal")))
+            heuristics = (*default_heuristics(), NearSizes(known), *self._heuristics)
             tuner = Tuner(self._runner, journal, load, options, heuristics)
             found = tuner.tune(distinct, effort, self._seeds, self._report)
-            ACTIVE.learned = policy_of(recorded(journal, params_types(), "journal"))
+            learned = policy_of(recorded(journal, params_types(), "journal"))
+            ACTIVE.learned = learned.over(ACTIVE.given)
         self.results += found
         if any(each.stop == INTERRUPTED for each in found):
             self.is_interrupted = True
@@ -281,7 +308,7 @@ def tuning(
     *,
     journal: str | Path | None = None,
     heuristics: Iterable[AutotunerHeuristic] = (),
-    seeds: Sequence[Any] = (),
+    seeds: Iterable[Any] = (),
     report: Report = lambda progress: None,
 ) -> Iterator[TuningSession]:
     """A block in which each call is tuned that is unlike those before it; for all threads.
@@ -299,7 +326,7 @@ def tuning(
     """
     asked = effort_of(effort, "tuning")
     before, every = _calls.session, ACTIVE.every
-    with TuningSession(None if journal is None else Path(journal), heuristics, seeds, report) as session:
+    with TuningSession(journal, heuristics, seeds, report) as session:
         _calls.session, ACTIVE.every = session, asked
         try:
             yield session

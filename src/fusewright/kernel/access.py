@@ -50,6 +50,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.Bind: Fields(conditions=("position", "starts")),
     k.Copy: Fields(reads=("src", "fill"), writes=("dst",), conditions=("pred",)),
     k.Window: Fields(reads=("src",), writes=("dst",), conditions=("offset",)),
+    k.Convert: Fields(reads=("src",), writes=("dst",)),
     k.Scatter: Fields(reads=("src",), writes=("dst",), conditions=("pred",)),
     k.Compute: Fields(reads=("args",), writes=("dst",)),
     k.Init: Fields(writes=("dst",)),

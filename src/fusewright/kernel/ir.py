@@ -213,6 +213,17 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Convert:
+    """dst[index + k] = src[index + k], as dst's type, for k < width, both in registers: from Float to one of
+    `PACKED_TYPES`, of which the GPU makes two at a time.
+    """
+
+    dst: Ref
+    src: Ref
+    width: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Scatter:
     """Changes elements in global memory that other threads may change in the same way meanwhile.
 
@@ -263,7 +274,8 @@ class Combine:
     """dst = combine(dst, src) within a thread, one Ref a state of `op`.
 
     `src` holds one operand a state, or a single input value that `op` lifts to its states. With width > 1 it
-    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run. Where `pred`
+    is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run: of the type
+    that `op` reduces, or one of `PACKED_OPERANDS` in place of Float. Where `pred`
     is 0, dst stays as it is, and a source in memory is not touched.
     """
 
@@ -402,6 +414,7 @@ Stmt = (
     | Bind
     | Copy
     | Window
+    | Convert
     | Scatter
     | Compute
     | Init
@@ -423,6 +436,10 @@ Stmt = (
     | Role
 )
 
+#: What a `Combine` takes runs of as they are, where the result is one of them.
+PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
+#: What `Convert` makes.
+PACKED_TYPES = frozenset({DataType.Float8_e4m3fn})
 #: The classes of statements that have a body.
 NESTING = (For, If, Bind, Roles, Role)
 

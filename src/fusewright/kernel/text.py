@@ -35,6 +35,7 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     Combine,
     Compute,
+    Convert,
     Copy,
     For,
     GridBarrier,
@@ -228,6 +229,11 @@ def _window(stmt: Window) -> str:
     return f"{dst} = {src} from {to_text(stmt.offset)} on"
 
 
+def _convert(stmt: Convert) -> str:
+    dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
+    return f"{dst} = {stmt.dst.buffer.dtype.name}({src})"
+
+
 def _scatter(stmt: Scatter) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
     pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
@@ -344,6 +350,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     Bind: _bind,
     Copy: _copy,
     Window: _window,
+    Convert: _convert,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,

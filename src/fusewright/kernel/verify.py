@@ -27,6 +27,8 @@ from fusewright.kernel.access import (
 from fusewright.kernel.ir import (
     ASYNC_BYTES,
     BLOCK_AXES,
+    PACKED_OPERANDS,
+    PACKED_TYPES,
     THREAD_AXES,
     TRUE,
     Alloc,
@@ -38,6 +40,7 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     Combine,
     Compute,
+    Convert,
     Copy,
     For,
     GridBarrier,
@@ -451,6 +454,15 @@ def _window(v: Verifier, stmt: Window) -> None:
         v.fail(f"the offset {to_text(stmt.offset)} is not known to lie in [0, {stmt.width - 1}]")
 
 
+def _convert(v: Verifier, stmt: Convert) -> None:
+    if stmt.src.buffer.dtype is not DataType.Float or stmt.dst.buffer.dtype not in PACKED_TYPES:
+        v.fail(f"{stmt.src.buffer.dtype.name} is not converted to {stmt.dst.buffer.dtype.name} so")
+    for ref in (stmt.src, stmt.dst):
+        v.buffer(ref.buffer, Space.LOCAL)
+    if stmt.width < 2 or stmt.width % 2:
+        v.fail(f"{stmt.width} elements are no pairs")
+
+
 def _scatter(v: Verifier, stmt: Scatter) -> None:
     buffer, width = stmt.dst.buffer, stmt.width
     given = operand_dtype(stmt.src)
@@ -510,9 +522,10 @@ def _combine(v: Verifier, stmt: Combine) -> None:
     run = stmt.src[0]
     if len(stmt.src) > 1 or not isinstance(run, Ref) or run.buffer.space is not Space.LOCAL:
         v.fail("a run is of the elements of one local buffer")
-    if run.buffer.dtype is not dtype:
-        v.fail(f"a run of {run.buffer.dtype.name} where {stmt.op.name} reduces {dtype.name}")
-    if not stmt.op.combine_run:
+    given = run.buffer.dtype
+    if given is not dtype and not (given in PACKED_OPERANDS and dtype is DataType.Float):
+        v.fail(f"a run of {given.name} where {stmt.op.name} reduces {dtype.name}")
+    if not stmt.op.run_of(given):
         v.fail(f"{stmt.op.name} combines no runs")
 
 
@@ -601,6 +614,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     Bind: _bind,
     Copy: _copy,
     Window: _window,
+    Convert: _convert,
     Scatter: _scatter,
     Compute: _compute,
     Init: _init,

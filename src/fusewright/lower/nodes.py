@@ -580,12 +580,18 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     along = next((a for a in out.maybe_root if not a.is_broadcast), None)  # None: of one element
     position = k.IndexValue(ZERO if along is None else indices.of(along), dtype)
     start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
-    statements = [
+    statements: list[k.Stmt] = [
         k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
         k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
     ]
+    if dtype is out.dtype and _is_number(step, 1) and _is_number(start, 0):
+        statements = [k.Copy(dst, position)]
     body = _work(ctx, node, indices).statements(statements)
     return [_item(ctx, node, order, ctx.loops.of(node), body)]
+
+
+def _is_number(operand: k.Operand, value: int) -> bool:
+    return isinstance(operand, k.Imm) and operand.value == value
 
 
 def _random(ctx: Context, node: Node, order: int) -> list[Item]:

@@ -65,6 +65,8 @@ def register_op(operation: Any = None, *, name: str | None = None) -> Any:
         RegistrationError: there is an operation of the name, or the row or function is none.
     """
     if operation is None:
+        if name is not None:
+            _check_name(name)
         return functools.partial(register_op, name=name)
     if isinstance(operation, ElementwiseOp):
         _check_name(name or operation.name)

@@ -51,6 +51,8 @@ def _single(
     reduce: Callable[[Tensor, Dims], Tensor],
     scan: Callable[[Tensor, int], Tensor],
     atomic: Iterable[DataType] = (),
+    packed_run: str = "",
+    over_warp: Mapping[DataType, str] = MappingProxyType({}),
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -62,6 +64,8 @@ def _single(
         lift_torch=_lift_one,
         combine=MappingProxyType(combine),
         reduce=lambda given, dims: (reduce(given[0], dims),),
+        packed_run=packed_run,
+        over_warp=over_warp,
         scan=scan,
         atomic=frozenset(atomic),
     )
@@ -148,7 +152,17 @@ def _extremum(
         values: Tensor = scan(x, dim).values if x.numel() else x.clone()  # which torch refuses
         return values
 
-    return _single(name, identity, combine, reduce_or_identity, scan_values)
+    packed = f"fw::{elementwise}_run<{{W}}>({{a0}}, {{x}})"
+    in_warp = MappingProxyType({DataType.Float: f"warp_{elementwise}"})
+    return _single(
+        name,
+        identity,
+        combine,
+        reduce_or_identity,
+        scan_values,
+        packed_run=packed,
+        over_warp=in_warp,
+    )
 
 
 def _dtype_of(x: Tensor) -> DataType:

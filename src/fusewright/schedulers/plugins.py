@@ -61,6 +61,9 @@ def register_scheduler(scheduler: Any = None, *, before: SchedulerType | str | N
         before: the scheduler that is asked next; None: it is asked first of all.
     """
 
+    if before is not None:
+        _DEFAULT.get(before)  # what cannot be is refused where it is written
+
     def register(cls: Any) -> Any:
         _DEFAULT.register(cls, before)
         return cls
@@ -85,7 +88,11 @@ def heuristic(type_: SchedulerType | str) -> Callable[[Chosen], Chosen]:
 
     `default(facts, hardware)` is what was chosen without it. It returns params, or a dict of what to change
     in those of the default (`schedulers.heuristics`).
+
+    Raises:
+        OptionError: there is no such scheduler.
     """
+    _DEFAULT.get(type_)
 
     def add(function: Chosen) -> Chosen:
         _DEFAULT.add_heuristic(type_, function)

@@ -16,6 +16,7 @@ from fusewright.kernel.ir import (
     Bind,
     Combine,
     Compute,
+    Convert,
     Copy,
     Covering,
     For,
@@ -195,6 +196,13 @@ def run_window(machine: Machine, stmt: Window) -> None:
             src = Ref(stmt.src.buffer, stmt.src.index + first)
             filled = machine.filled(src, stmt.width, active)
             store(machine, stmt.dst, machine.load(src, stmt.width, active), filled, active)
+
+
+def run_convert(machine: Machine, stmt: Convert) -> None:
+    filled = machine.filled(stmt.src, stmt.width, machine.active)
+    values = machine.load(stmt.src, stmt.width, machine.active)
+    dtype = stmt.dst.buffer.dtype
+    store(machine, stmt.dst, [converted(value, dtype) for value in values], filled, machine.active)
 
 
 def run_scatter(machine: Machine, stmt: Scatter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log2
 from typing import Any
 
 from fusewright.tune.facts import ProblemFacts
@@ -79,3 +80,25 @@ def _entry(measured: Measurements, params: Any) -> Entry:
     return Entry(
         problem.name, problem.scheduler, problem.hardware.name, problem.facts, change, round(speedup, 4)
     )
+
+
+def nearest_of(entries: Sequence[Entry], facts: ProblemFacts, within: float) -> Entry | None:
+    """Of entries of a kernel the one whose sizes are nearest.
+
+    within: how many times as large a number of its facts may be.
+    """
+    apart = [(_apart(entry.facts, facts), i) for i, entry in enumerate(entries)]
+    nearest = min(apart, default=None)
+    return entries[nearest[1]] if nearest is not None and nearest[0] <= log2(within) else None
+
+
+def _apart(one: ProblemFacts, other: ProblemFacts) -> float:
+    """Of two calls of a kernel: how many powers of two their sizes are apart, at most."""
+    pairs = [(one.bytes, other.bytes), (one.points, other.points)]
+    if one.reduction is not None and other.reduction is not None:
+        pairs.append((one.reduction.rows, other.reduction.rows))
+        pairs.append((one.reduction.length, other.reduction.length))
+    if one.transpose is not None and other.transpose is not None:
+        pairs.append((one.transpose.size1, other.transpose.size1))
+        pairs.append((one.transpose.size2, other.transpose.size2))
+    return max(abs(log2(max(1, a) / max(1, b))) for a, b in pairs)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from fusewright.core.errors import RegistrationError, TuneError
@@ -15,6 +16,8 @@ from fusewright.tune.problem import Problem
 from fusewright.tune.space import Space
 
 ANY = "any"
+# Of what a heuristic names beside params: no search tries more.
+MOST_NEIGHBORS = 1000
 
 
 class AutotunerHeuristic:
@@ -141,7 +144,10 @@ class Seeds:
         """What the eligible heuristics name beside params. TuneError: one of them failed."""
         for heuristic in self.eligible:
             with _naming(heuristic, "get_neighbors"):
-                found = tuple(heuristic.get_neighbors(problem, params))
+                found = tuple(islice(heuristic.get_neighbors(problem, params), MOST_NEIGHBORS))
+                for each in found:
+                    if not isinstance(each, type(params)):
+                        raise TypeError(f"expected {type(params).__name__}, got {each!r}")
             yield from found
 
 
@@ -150,9 +156,10 @@ def seeds_of(
 ) -> Seeds:
     """Asks heuristics for seeds, and adds those that the user gave. Illegal ones become legal ones.
 
+    A seed of the user's that is of another scheduler's class is not eligible.
+
     Raises:
         TuneError: a heuristic failed, or answered something else than it has to.
-        ParamsError: a seed that the user gave is of another class.
     """
     seeds: dict[Any, Seed] = {}
     asked: list[Asked] = []
@@ -169,6 +176,8 @@ def seeds_of(
             continue
         with _naming(heuristic, "is_eligible"):
             answer = heuristic.is_eligible(problem)
+            if not isinstance(answer, (bool, str)):
+                raise TypeError(f"expected True, False or a reason why not, got {answer!r}")
         if answer is not True:
             asked.append(Asked(heuristic.name, "not eligible", answer if isinstance(answer, str) else ""))
             continue
@@ -181,8 +190,14 @@ def seeds_of(
                 add(params, heuristic.name)
         if params is None:
             asked.append(Asked(heuristic.name, "no seed"))
+    kind = type(problem.formula)
     for i, params in enumerate(given):
-        add(params, f"seeds[{i}]")
+        name = f"seeds[{i}]"
+        if problem.formula is None or isinstance(params, kind):
+            add(params, name)
+        else:
+            reason = f"{type(params).__name__}, where {problem.scheduler} has {kind.__name__}"
+            asked.append(Asked(name, "not eligible", reason))
     return Seeds(tuple(seeds.values()), tuple(asked), tuple(eligible))
 
 

@@ -17,8 +17,8 @@ MOST = 16.0
 
 def svg(found: Sequence[Outcome]) -> str:
     """The picture. A dot is a configuration: its rank to the right, its time up, in logarithmic scale."""
-    rows = math.ceil(len(found) / COLUMNS)
-    width, height = COLUMNS * (WIDTH + MARGIN) + MARGIN, rows * (HEIGHT + TITLE + FOOT) + 10
+    rows, columns = math.ceil(len(found) / COLUMNS), min(COLUMNS, len(found))
+    width, height = columns * (WIDTH + MARGIN) + MARGIN, rows * (HEIGHT + TITLE + FOOT) + 10
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',

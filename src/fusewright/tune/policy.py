@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log, log2
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment
 from fusewright.tune.document import entries_of, read_document
-from fusewright.tune.entry import Entry, chosen_entries
+from fusewright.tune.entry import Entry, chosen_entries, nearest_of
 from fusewright.tune.facts import ProblemFacts, facts_of
-from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, fit, held_out
+from fusewright.tune.rule_fitting import fit
+from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
 from fusewright.tune.table import Measurements, check_changes, with_differences
 
 FORMAT, VERSION = "fusewright-policy", 2
@@ -92,7 +93,9 @@ class Policy:
         """Only where neighbours beat the formula."""
         if (scheduler, hardware.name) not in self._trusted_neighbours:
             return None
-        return _nearest(self._by_structure.get((hardware.name, scheduler, facts.structure), []), facts)
+        return nearest_of(
+            self._by_structure.get((hardware.name, scheduler, facts.structure), []), facts, NEAR
+        )
 
     @cached_property
     def _trusted_neighbours(self) -> frozenset[tuple[str, str]]:
@@ -112,6 +115,20 @@ class Policy:
     @cached_property
     def _used(self) -> dict[tuple[str, str], tuple[Rule, ...]]:
         return {(fitted.scheduler, fitted.hardware): fitted.rules for fitted in self.rules if fitted.is_used}
+
+    def over(self, other: Policy | None) -> Policy:
+        """What this one says, and where it says nothing, what another does."""
+        if other is None:
+            return self
+        own = {(entry.hardware, entry.facts.segment) for entry in self.entries}
+        used = {(fitted.scheduler, fitted.hardware) for fitted in self.rules if fitted.is_used}
+        near = {(each.scheduler, each.hardware) for each in self.near}
+        return Policy(
+            self.entries + tuple(e for e in other.entries if (e.hardware, e.facts.segment) not in own),
+            tuple(f for f in self.rules if f.is_used)
+            + tuple(f for f in other.rules if (f.scheduler, f.hardware) not in used),
+            self.near + tuple(n for n in other.near if (n.scheduler, n.hardware) not in near),
+        )
 
     # ---- as text
 
@@ -153,7 +170,7 @@ def _neighbours(known: Sequence[Measurements]) -> list[HeldOut]:
         if facts is None or formula is None:
             continue
         others = [other for j, other in enumerate(known) if j != i and _is_same_kernel(each, other)]
-        nearest = _nearest(chosen_entries(others), facts)
+        nearest = nearest_of(chosen_entries(others), facts, NEAR)
         if nearest is None:
             continue
         try:
@@ -193,25 +210,6 @@ def read_policy(path: Path) -> Policy:
         except ParamsError as error:
             raise TuneError(f"{where}, {place}, change: {error}") from None
     return Policy(tuple(entries), tuple(rules), tuple(near))
-
-
-def _nearest(entries: Sequence[Entry], facts: ProblemFacts) -> Entry | None:
-    """Of entries of a kernel the one whose sizes are nearest, and near."""
-    apart = [(_apart(entry.facts, facts), i) for i, entry in enumerate(entries)]
-    nearest = min(apart, default=None)
-    return entries[nearest[1]] if nearest is not None and nearest[0] <= log2(NEAR) else None
-
-
-def _apart(one: ProblemFacts, other: ProblemFacts) -> float:
-    """Of two calls of a kernel: how many powers of two their sizes are apart, at most."""
-    pairs = [(one.bytes, other.bytes), (one.points, other.points)]
-    if one.reduction is not None and other.reduction is not None:
-        pairs.append((one.reduction.rows, other.reduction.rows))
-        pairs.append((one.reduction.length, other.reduction.length))
-    if one.transpose is not None and other.transpose is not None:
-        pairs.append((one.transpose.size1, other.transpose.size1))
-        pairs.append((one.transpose.size2, other.transpose.size2))
-    return max(abs(log2(max(1, a) / max(1, b))) for a, b in pairs)
 
 
 def _with_reason(params: Any, reason: str) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusewright.tune.journal import FAILED, Journal, Race, Trial
+from fusewright.tune.model import roofline
 from fusewright.tune.problem import Problem
 
 
@@ -87,6 +88,11 @@ class Outcome:
 def outcomes(journal: Journal, keys: set[str] | None = None) -> list[Outcome]:
     """Of these problems, or all, in the order in which they came to the journal."""
     return [_outcome(p, journal) for p in journal.problems() if keys is None or p.key in keys]
+
+
+def roofline_of(outcome: Outcome) -> float | None:
+    """Seconds that nothing is expected to beat. None: no copy was timed."""
+    return roofline(outcome.problem, outcome.copy_seconds)
 
 
 def _outcome(problem: Problem, journal: Journal) -> Outcome:

@@ -57,6 +57,15 @@ class Effort:
         if not isinstance(self.seed, int):
             raise OptionError("Effort: seed", expected="an int", given=repr(self.seed))
 
+    def __str__(self) -> str:
+        """What ends it."""
+        limits = [
+            "" if self.configurations is None else f"after {self.configurations} configurations a kernel",
+            "" if self.seconds is None else f"after {self.seconds:g} s",
+            f"within {CLOSE - 1:.0%} of the roofline" if self.to_roofline else "",
+        ]
+        return ", ".join(filter(None, limits)) or "with the space"
+
 
 #: What users name efforts by.
 EFFORTS: Mapping[str, Effort] = {
@@ -158,7 +167,7 @@ class Tuner:
         What the journal knows is not tried again. Interrupting returns the best so far.
 
         Args:
-            seeds: params to begin with, for the problems whose class they are of.
+            seeds: params to begin with, of the problems whose scheduler has params of their class.
 
         Raises:
             TuneError: a heuristic fails, the journal cannot be written, or no processes started.
@@ -184,8 +193,7 @@ class Tuner:
         planned = Planned(problem, self._load, self._options)
         described = planned.described()
         space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
-        own = [params for params in given if isinstance(params, type(planned.heuristic))]
-        seeds = seeds_of(described, space, self._heuristics, own)
+        seeds = seeds_of(described, space, self._heuristics, given)
         return ProblemSearch(described, space, seeds, self._journal, effort, budget, self._runner.on_gpu)
 
 

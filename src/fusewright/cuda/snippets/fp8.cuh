@@ -55,6 +55,20 @@ struct e4m3 {
   }
 };
 
+// N values, an even number of them; two are one instruction where the hardware converts.
+template <int N> __device__ __forceinline__ void convert(e4m3* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(from[i + 1]), "f"(from[i]));
+    memcpy(&to[i], &pair, sizeof(pair));
+#else
+    to[i] = e4m3(from[i]), to[i + 1] = e4m3(from[i + 1]);
+#endif
+  }
+}
+
 struct e5m2 {
   unsigned char bits;
 

@@ -9,5 +9,10 @@ __device__ __forceinline__ T silu(T x) {
   const T root = ::exp(x / 2);
   return isinf(x) ? x * root : x * root * root;
 }
+__device__ __forceinline__ float silu(float x) {
+  const decay e(x);
+  const float quotient = x * approximate_reciprocal(fmaf(e.value, e.scale, 1.0f));
+  return x < 0.0f ? quotient * e.value * e.scale : quotient;
+}
 
 }  // namespace fw

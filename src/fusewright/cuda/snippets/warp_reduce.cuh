@@ -25,9 +25,20 @@ template <class T> __device__ __forceinline__ T shuffle(T value, int lane) {
   return value;
 }
 
+// Reduces the values of a whole warp where the State has an instruction for it.
+template <class State> __device__ __forceinline__ auto over_warp(State& value, int) -> decltype(value.over_warp(), true) {
+  value.over_warp();
+  return true;
+}
+template <class State> __device__ __forceinline__ bool over_warp(State&, long) { return false; }
+
 // Every aligned group of `lanes` lanes (a power of two up to 32) reduces `value`; all its lanes get the result.
 template <class State, int WIDTH>
 __device__ __forceinline__ void warp_reduce(State (&value)[WIDTH], int lanes, int lane) {
+  bool done = lanes == 32;
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) done = done && over_warp(value[k], 0);
+  if (done) return;
 #pragma unroll
   for (int mask = 16; mask > 0; mask >>= 1) {
     if (mask >= lanes) continue;

@@ -14,14 +14,18 @@ from collections.abc import Callable
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
+from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.in_flight import copy_asynchronously
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.loads import bring_loads_forward
+from fusewright.lower.passes.narrow import narrow_comparisons
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
+from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
@@ -36,11 +40,15 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
+    ("narrow comparisons", narrow_comparisons),
     ("separate edges", separate_edges),
     ("gather guards", gather_guards),
     ("approximate", approximate),
     ("hoist invariants", hoist_invariants),
+    ("store before loops", store_before_loops),
     ("round in registers", round_in_registers),
+    ("combine packed runs", combine_packed_runs),
+    ("convert in pairs", convert_in_pairs),
     ("hold rows", hold_rows),
     ("fill rings", fill_rings),
     ("copy asynchronously", copy_asynchronously),

@@ -12,8 +12,9 @@ Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid and silu become a few instr
 function of the machine, or two;
 many quotients of one divisor become products with its reciprocal. Rounding to a half, a bfloat16 or eight
 bits is off by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most (`ops.approximate`, docs/accuracy.md). What
-follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type: no
-result in Float is less accurate.
+follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type. No
+result in Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is off by as much as if
+x had been rounded once more, so the logarithm of a sum is off by that share of its largest terms' x.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2, SILU
 from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.reductions import SUM
 from fusewright.sym import ZERO, as_int, const
 
 #: Types to which rounding is far coarser than these errors.
@@ -38,8 +40,10 @@ MIN_QUOTIENTS = 4
 
 _LOG2_E = math.log2(math.e)
 _LEAST_NORMAL = 2.0**-126
-_ADD, _SUB, _MUL, _EXP, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
-    ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "tanh", "erf", "sigmoid", "silu", "reciprocal")
+_REDUCING = (k.Combine, k.BlockReduce, k.ClusterReduce, k.GridReduce)
+_ADD, _SUB, _MUL, _EXP, _LOG, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
+    ELEMENTWISE[name]
+    for name in ("add", "sub", "mul", "exp", "log", "tanh", "erf", "sigmoid", "silu", "reciprocal")
 )
 #: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
 _HALVES = {_TANH: (LOGISTIC2, -2 * _LOG2_E), _ERF: (HALF_ERFC, -1.0)}
@@ -61,16 +65,28 @@ def approximate(kernel: k.Kernel) -> k.Kernel:
 
 
 def _exact_buffers(statements: Sequence[k.Stmt]) -> set[k.Buffer]:
-    """Buffers whose values reach memory, a decision or another type without being rounded."""
+    """Buffers whose values reach memory, a decision or another type without being rounded, nor as the
+    logarithm of a sum of what exponentials store in them.
+    """
     exact: set[k.Buffer] = set()
+    summed: set[k.Buffer] = set()  # of what is added up to the operand of an exact logarithm
     size = -1
-    while size != len(exact):
-        size = len(exact)
+    while size != len(exact) + len(summed):
+        size = len(exact) + len(summed)
         for stmt in reversed(statements):
             read = access.read_buffers(stmt)
-            if not exact.issuperset(read) and _is_exact(stmt, exact):
-                exact.update(read)
+            if _is_exact(stmt, exact):
+                (summed if _computes(stmt, _LOG) else exact).update(read)
+            elif not summed.isdisjoint(written := access.written_buffers(stmt)):
+                if isinstance(stmt, (k.Copy, k.Init)) or (isinstance(stmt, _REDUCING) and stmt.op is SUM):
+                    summed.update(read)
+                else:
+                    exact.update(read if _computes(stmt, _EXP) else (*written, *read))
     return exact
+
+
+def _computes(stmt: k.Stmt, op: ElementwiseOp) -> bool:
+    return isinstance(stmt, k.Compute) and stmt.op is op
 
 
 def _is_exact(stmt: k.Stmt, exact: set[k.Buffer]) -> bool:

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import ZERO, Symbol, as_int, const
+from fusewright.lower.guards import conditions_of
+from fusewright.sym import ZERO, Symbol, as_int, const, land
 
 # Bytes that a thread loads at once: a quarter of its registers.
 MAX_BYTES_IN_FLIGHT = 256
@@ -63,7 +64,7 @@ class _Lifter:
         """`body` with the loads before its unrolled loops that are the same in all their iterations."""
         result: list[k.Stmt] = []
         for stmt in body:
-            stmt = k.with_children(stmt, self.body)
+            stmt = _without_foreign_guards(k.with_children(stmt, self.body))
             if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
                 lifted, stmt = self._without_invariant_loads(stmt)
                 result += lifted
@@ -95,6 +96,25 @@ class _Lifter:
                 lifted.append(dataclasses.replace(stmt, dst=k.Ref(register, ZERO)))
                 kept.append(k.Copy(stmt.dst, k.Ref(register, ZERO)))
         return lifted, k.with_body(loop, k.body_of(loop.body, kept))
+
+
+def _without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
+    """A load of one element without the conditions on what its address does not depend on.
+
+    They say that nothing needs the element here; elsewhere it is needed, so it is there to be loaded.
+    """
+    if not _is_load(stmt):
+        return stmt
+    assert isinstance(stmt, k.Copy) and isinstance(stmt.src, k.Ref)
+    if stmt.width > 1 or stmt.fill is None or stmt.fill_is_value:
+        return stmt
+    conditions = conditions_of(stmt.pred)
+    symbols = stmt.src.index.free_symbols
+    kept = [cond for cond in conditions if not symbols.isdisjoint(cond.free_symbols)]
+    if not symbols or len(kept) == len(conditions):
+        return stmt
+    pred = land(*sorted(kept, key=lambda cond: cond.order))
+    return dataclasses.replace(stmt, pred=pred, fill=stmt.fill if kept else None)
 
 
 # ---- ahead of computations ---------------------------------------------------------------------------

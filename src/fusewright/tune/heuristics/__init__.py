@@ -1,4 +1,4 @@
-"""The autotuner's own heuristics, one a file. Users add theirs with `register_autotuner_heuristic`."""
+"""The autotuner's own heuristics, one a file. Users add theirs to `default_heuristics()`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from fusewright.tune.heuristic import HeuristicRegistry
 from fusewright.tune.heuristics.broadcasts import Broadcasts
 from fusewright.tune.heuristics.built_in import BuiltIn
 from fusewright.tune.heuristics.few_columns import FewColumns
+from fusewright.tune.heuristics.near_sizes import NearSizes
 from fusewright.tune.heuristics.persistent_rows import PersistentRows
 from fusewright.tune.heuristics.seed_table import SeedTable
 from fusewright.tune.heuristics.transposes import Transposes
@@ -14,6 +15,7 @@ __all__ = [
     "Broadcasts",
     "BuiltIn",
     "FewColumns",
+    "NearSizes",
     "PersistentRows",
     "SeedTable",
     "Transposes",

@@ -105,10 +105,16 @@ def changed(params: Any, changes: Mapping[str, Any]) -> Any:
 _FACTS = {*NUMBERS, *(f.name for part in (ReductionFacts, TransposeFacts) for f in fields(part))}
 
 
+def read_table(path: Path) -> list[TableSeed]:
+    """The entries of a table, whose schedulers, fields and limits are not checked."""
+    document = read_document(path, "table of seeds", FORMAT, VERSION)
+    return entries_of(document, "seeds", TableSeed, f"the table of seeds {path}")
+
+
 def read_seeds(path: Path) -> tuple[TableSeed, ...]:
     """The entries of a table. TuneError for anything else than that."""
     where = f"the table of seeds {path}"
-    seeds = entries_of(read_document(path, "table of seeds", FORMAT, VERSION), "seeds", TableSeed, where)
+    seeds = read_table(path)
     for i, seed in enumerate(seeds):
         try:
             _check(seed)

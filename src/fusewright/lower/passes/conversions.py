@@ -1,0 +1,91 @@
+"""Converts the elements of a vector together, to types of which the GPU makes two at a time.
+
+    for j < 8:                                  for j < 8:
+        a = x[j] * s                                a = x[j] * s
+        v[j] = e4m3(a)                  ->          w[j] = a
+    y[i .. i + 7] = v[0 .. 7]                   v[0 .. 7] = e4m3(w[0 .. 7])
+                                                y[i .. i + 7] = v[0 .. 7]
+
+One at a time, each takes as long as two, and three more instructions put the bytes of a vector together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from fusewright.core.dtype import DataType
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.ops.elementwise import CAST
+from fusewright.sym import ZERO, as_int, substitute
+
+
+def convert_in_pairs(kernel: k.Kernel) -> k.Kernel:
+    statements = list(k.walk(kernel.body))
+    if not any(map(_converts, statements)):
+        return kernel
+    pass_ = _Pass(Counter(b for stmt in statements for b in access.written_buffers(stmt)))
+    body = pass_.body(kernel.body)
+    if body is kernel.body:
+        return kernel
+    return k.with_body(kernel, (*map(k.Alloc, pass_.registers), *body))
+
+
+def _converts(stmt: k.Stmt) -> bool:
+    """Whether it converts a Float in a register to an element of an array in registers."""
+    if not isinstance(stmt, k.Compute) or stmt.op is not CAST or stmt.dtype is not DataType.Float:
+        return False
+    buffer, value = stmt.dst.buffer, stmt.args[0]
+    return (
+        buffer.space is k.Space.LOCAL
+        and buffer.dtype in k.PACKED_TYPES
+        and isinstance(value, k.Ref)
+        and value.buffer.space is k.Space.LOCAL
+        and value.buffer.dtype is DataType.Float
+    )
+
+
+class _Pass:
+    """Attributes:
+    writers: how many statements write each buffer.
+    registers: those that were added.
+    """
+
+    def __init__(self, writers: Counter[k.Buffer]) -> None:
+        self.writers = writers
+        self.registers: list[k.Buffer] = []
+
+    def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        result: list[k.Stmt] = []
+        for stmt in body:
+            stmt = k.with_children(stmt, self.body)
+            after: list[k.Stmt] = []
+            if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 1) % 2 == 0:
+                stmt, after = self._converted_after(stmt)
+            result += [stmt, *after]
+        return k.body_of(body, result)
+
+    def _converted_after(self, loop: k.For) -> tuple[k.For, list[k.Stmt]]:
+        """The loop without its conversions to elements side by side, and these."""
+        read = {buffer for stmt in k.walk(loop.body) for buffer in access.read_buffers(stmt)}
+        kept: list[k.Stmt] = []
+        after: list[k.Stmt] = []
+        for stmt in loop.body:
+            if not isinstance(stmt, k.Compute) or not _converts(stmt) or not self._is_run(stmt, loop, read):
+                kept.append(stmt)
+                continue
+            narrow = stmt.dst.buffer
+            wide = dataclasses.replace(narrow, name=f"{narrow.name}_wide", dtype=DataType.Float, align=0)
+            self.registers.append(wide)
+            kept.append(k.Copy(k.Ref(wide, stmt.dst.index), stmt.args[0]))
+            first = substitute(stmt.dst.index, {loop.symbol: ZERO})
+            after.append(k.Convert(k.Ref(narrow, first), k.Ref(wide, first), as_int(loop.extent) or 0))
+        return k.with_body(loop, k.body_of(loop.body, kept)), after
+
+    def _is_run(self, stmt: k.Compute, loop: k.For, read: set[k.Buffer]) -> bool:
+        """Whether the iterations of a loop convert neighbours, which nothing in it needs before."""
+        index = stmt.dst.index
+        steps = [factor for core, factor in index.terms if loop.symbol in core.free_symbols]
+        is_next = steps == [1] and loop.symbol in (core for core, _ in index.terms)
+        return is_next and stmt.dst.buffer not in read and self.writers[stmt.dst.buffer] == 1

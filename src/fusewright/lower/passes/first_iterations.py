@@ -1,0 +1,84 @@
+"""Moves what only the first iteration of an unrolled loop stores in front of the loop.
+
+    for j:                                          if threadIdx.x == 0: s[r] = m
+        if j + threadIdx.x == 0: s[r] = m    ->     for j:
+        y[j] = x[j] * m                                 y[j] = x[j] * m
+
+A value of a row is stored by the thread that has the row's first element. Each unrolled iteration would have
+a branch of its own, over which the CUDA compiler moves nothing.
+"""
+
+from __future__ import annotations
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.guards import Conditions, conditions_of
+from fusewright.sym import ZERO, Eq, Expr, Symbol, as_int, is_nonneg, substitute
+
+
+def store_before_loops(kernel: k.Kernel) -> k.Kernel:
+    return k.with_body(kernel, _body(kernel.body))
+
+
+def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    for stmt in body:
+        stmt = k.with_children(stmt, _body)
+        if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
+            moved = [inner for inner in stmt.body if _is_of_first(inner, stmt)]
+            first: dict[Symbol, Expr] = {stmt.symbol: ZERO}
+            result += [_at(inner, first) for inner in moved]
+            kept = [inner for inner in stmt.body if inner not in moved]
+            if not kept:
+                continue
+            stmt = k.with_body(stmt, k.body_of(stmt.body, kept))
+        result.append(stmt)
+    return k.body_of(body, result)
+
+
+def _at(stmt: k.Stmt, first: dict[Symbol, Expr]) -> k.Stmt:
+    stmt = access.map_expressions(stmt, lambda e: substitute(e, first))
+    return k.with_children(stmt, lambda body: tuple(_at(inner, first) for inner in body))
+
+
+def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
+    """Whether a statement stores registers in the first iteration alone, and nothing else there needs it."""
+    cond = stmt.cond if isinstance(stmt, k.If) else stmt.pred if isinstance(stmt, k.Copy) else k.TRUE
+    own = list(k.walk((stmt,)))
+    if not _is_zero(loop.symbol, conditions_of(cond)) or not all(map(_stores, k.children(stmt) or own)):
+        return False
+    others = [inner for inner in k.walk(loop.body) if inner not in own]
+    written = {b for other in others for b in access.written_buffers(other)}
+    touched = written | {b for other in others for b in access.read_buffers(other)}
+    if any(b in touched for each in own for b in access.written_buffers(each)):
+        return False
+    named = {access.defined_symbol(other) for other in others}
+    symbols = {symbol for each in own for e in access.expressions(each) for symbol in e.free_symbols}
+    return named.isdisjoint(symbols) and not any(
+        b in written for each in own for b in access.read_buffers(each)
+    )
+
+
+def _stores(stmt: k.Stmt) -> bool:
+    """Whether it copies a register to global memory."""
+    return (
+        isinstance(stmt, k.Copy)
+        and stmt.fill is None
+        and stmt.dst.buffer.space is k.Space.GLOBAL
+        and isinstance(stmt.src, k.Ref)
+        and stmt.src.buffer.space is k.Space.LOCAL
+    )
+
+
+def _is_zero(symbol: Symbol, conditions: Conditions) -> bool:
+    """Whether one of the conditions says that a sum of numbers that are not negative is 0, of which a
+    multiple of `symbol` is one.
+    """
+    for cond in conditions:
+        if isinstance(cond, Eq) and ZERO in cond.args:
+            [total] = [arg for arg in cond.args if arg is not ZERO] or [ZERO]
+            terms = [core * factor for core, factor in total.terms]
+            is_term = any(core is symbol and factor > 0 for core, factor in total.terms)
+            if is_term and total.constant >= 0 and all(map(is_nonneg, terms)):
+                return True
+    return False

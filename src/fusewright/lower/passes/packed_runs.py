@@ -1,0 +1,50 @@
+"""Finds extrema of what a vector holds before it is widened.
+
+    for j < 8: a = float(x[j]); m = max(m, a)      ->      m = max(m, x[0 .. 7])
+
+The extremum of values is one of them, so it may be widened after it is found. The GPU compares two halves or
+bfloat16 in an instruction, and needs one for each that it widens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from fusewright.core.dtype import DataType
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.ops.elementwise import CAST
+from fusewright.sym import ZERO, as_int, substitute
+
+
+def combine_packed_runs(kernel: k.Kernel) -> k.Kernel:
+    readers = Counter(b for stmt in k.walk(kernel.body) for b in access.read_buffers(stmt))
+
+    def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        return k.body_of(body, [_run(stmt, readers) or k.with_children(stmt, change) for stmt in body])
+
+    return k.with_body(kernel, change(kernel.body))
+
+
+def _run(stmt: k.Stmt, readers: Counter[k.Buffer]) -> k.Combine | None:
+    """What does the same as an unrolled loop that widens neighbours to combine them."""
+    if not isinstance(stmt, k.For) or not stmt.unroll or len(stmt.body) != 2:
+        return None
+    width = as_int(stmt.extent) or 1
+    cast, combine = stmt.body
+    if not isinstance(cast, k.Compute) or not isinstance(combine, k.Combine) or not combine.op.packed_run:
+        return None
+    [value, *_] = cast.args
+    is_pair = cast.op is CAST and combine.src == (cast.dst,) and readers[cast.dst.buffer] == 1
+    if not is_pair or not isinstance(value, k.Ref) or width < 2 or width & (width - 1):
+        return None
+    first = substitute(value.index, {stmt.symbol: ZERO})
+    is_run = value.buffer.space is k.Space.LOCAL and value.index - first is stmt.symbol
+    widens = value.buffer.dtype in k.PACKED_OPERANDS and cast.dst.buffer.dtype is DataType.Float
+    outside = (*combine.dst, cast.dst)
+    if not (is_run and widens) or any(stmt.symbol in ref.index.free_symbols for ref in outside):
+        return None
+    if stmt.symbol in combine.pred.free_symbols:
+        return None
+    return dataclasses.replace(combine, src=(k.Ref(value.buffer, first),), width=width)

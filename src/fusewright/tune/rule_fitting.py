@@ -1,0 +1,212 @@
+"""Fits rules to measurements: of each change the range of a feature in which it gains most, greedily.
+
+What a change does to each problem is looked up once. A range is then the interval of the problems, in the
+order of a feature, whose gains have the greatest sum (Kadane's algorithm, for all changes at once). Problems
+that a change makes slow, or of which nobody knows, end an interval.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+from typing import Any
+
+import torch
+
+from fusewright.core.errors import ParamsError
+from fusewright.tune.rules import Fitted, Rule, features_of, held_out
+from fusewright.tune.table import Measurements, differences, with_differences
+
+# What the rules of one scheduler may be at most: they are read by people.
+MOST_RULES = 4
+# Logarithms of times: what a rule has to gain on the problems that it holds for, on average, and over all
+# problems: each further rule is another kernel for sizes that had one.
+LEAST_GAIN, GAIN_A_RULE = 0.005, 0.003
+# How much slower than the formula a rule may make a problem that it is fitted to.
+WORST_FITTED = 1.01
+# Fields that a change has at most, and how near the best of a problem it has to be.
+MOST_CHANGED, NEAR_BEST = 2, 1.02
+# How far beyond the least and the greatest value of a feature that was measured a rule may hold.
+BEYOND = 2.0
+# Problems that a rule has to be fitted to.
+LEAST_SUPPORT = 2
+# In the place of the gain on a problem that no rule may hold for.
+FORBIDDEN = -1e9
+
+
+def fit(measured: Sequence[Measurements]) -> list[Fitted]:
+    """The rules of each scheduler, and GPU, that something was measured for."""
+    found: dict[tuple[str, str], list[_Known]] = {}
+    for each in measured:
+        facts, hardware = each.problem.facts, each.problem.hardware
+        formula = each.seconds.get(each.formula)
+        if facts is not None and formula is not None:
+            known = _Known(each, formula, features_of(facts, hardware))
+            found.setdefault((each.problem.scheduler, hardware.name), []).append(known)
+    return [
+        _fitted(*names, _Table(known)) for names, known in sorted(found.items(), key=lambda item: item[0])
+    ]
+
+
+def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
+    count = len(table.known)
+    results = []
+    for i in range(count):
+        others = [j for j in range(count) if j != i]
+        results.append(table.result(i, table.rules(scheduler, others)))
+    worth = held_out(scheduler, hardware, results)
+    rules = tuple(fitted.rule for fitted in table.rules(scheduler, range(count)))
+    return Fitted(scheduler, hardware, worth.held_out, worth.worst, worth.problems, rules)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Measurements of a problem whose formula was measured. seconds: its."""
+
+    measured: Measurements
+    seconds: float
+    features: dict[str, float]
+
+    def gain(self, change: Mapping[str, Any]) -> float:
+        """Of the logarithm of the time. 0 where the change cannot be made, as the formula is used then.
+
+        NaN: nobody knows.
+        """
+        try:
+            params = with_differences(self.measured.formula, change)
+        except ParamsError:
+            return 0.0
+        seconds = self.measured.seconds.get(params)
+        if seconds is not None:
+            return -log(seconds / self.seconds)
+        return 0.0 if params in self.measured.refused else float("nan")
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Those near the best, in few fields."""
+        best = self.measured.best
+        good = [
+            differences(self.measured.formula, params)
+            for params, seconds in self.measured.seconds.items()
+            if seconds <= NEAR_BEST * best and seconds < self.seconds
+        ]
+        return [change for change in good if 0 < len(change) <= MOST_CHANGED]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A rule, and the number of its change."""
+
+    rule: Rule
+    change: int
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """Of the problems in the order of a feature. score: gains beyond what a rule has to gain on each."""
+
+    score: float
+    change: int
+    when: dict[str, tuple[float, float]]
+
+
+class _Table:
+    """What each change does to each problem of a scheduler."""
+
+    def __init__(self, known: Sequence[_Known]) -> None:
+        self.known = known
+        self._changes: list[dict[str, Any]] = []
+        self._proposers: list[set[int]] = []
+        numbers: dict[str, int] = {}
+        for i, each in enumerate(known):
+            for change in each.changes():
+                number = numbers.setdefault(json.dumps(change, sort_keys=True), len(numbers))
+                if number == len(self._changes):
+                    self._changes.append(change)
+                    self._proposers.append(set())
+                self._proposers[number].add(i)
+        gains = [[each.gain(change) for each in known] for change in self._changes]
+        self._gains = torch.tensor(gains, dtype=torch.float64).reshape(len(gains), len(known))
+        is_bad = ~(self._gains >= -log(WORST_FITTED))  # unknown ones, too
+        self._weights = torch.where(is_bad, FORBIDDEN, self._gains - LEAST_GAIN)
+
+    def result(self, problem: int, rules: Sequence[_Fit]) -> float:
+        """The logarithm of the time with rules, in multiples of the formula's; of unknown changes 0."""
+        features = self.known[problem].features
+        fitted = next((each for each in rules if each.rule.holds(features)), None)
+        gain = 0.0 if fitted is None else float(self._gains[fitted.change, problem])
+        return -gain if gain == gain else 0.0
+
+    def rules(self, scheduler: str, problems: Sequence[int]) -> list[_Fit]:
+        """The rule that gains most in all, then the next one for what it does not hold for, and so on."""
+        rules: list[_Fit] = []
+        left = list(problems)
+        while len(left) >= LEAST_SUPPORT and len(rules) < MOST_RULES:
+            best = self._best(left)
+            if best is None:
+                break
+            rule = Rule(scheduler, best.when, self._changes[best.change], 1.0, 0)
+            own = [i for i in left if rule.holds(self.known[i].features)]
+            gain = float(self._gains[best.change, own].sum())
+            if gain < GAIN_A_RULE * len(problems):
+                break
+            rule = Rule(scheduler, best.when, rule.change, exp(gain / len(own)), len(own))
+            rules.append(_Fit(rule, best.change))
+            left = [i for i in left if i not in own]
+        return rules
+
+    def _best(self, left: Sequence[int]) -> _Interval | None:
+        """The best change for one range of a feature, or for all."""
+        proposed = [n for n, proposers in enumerate(self._proposers) if not proposers.isdisjoint(left)]
+        if not proposed:
+            return None
+        weights = self._weights[proposed]
+        score, row = weights[:, list(left)].sum(1).max(0)
+        best = _Interval(float(score), proposed[int(row)], {})
+        for name in sorted({name for i in left for name in self.known[i].features}):
+            own = [i for i in left if self.known[i].features.get(name, 0.0) > 0]
+            found = self._best_range(name, own, weights) if len(own) >= LEAST_SUPPORT else None
+            if found is not None and found.score > best.score:
+                best = _Interval(found.score, proposed[found.change], found.when)
+        return best if best.score >= 0 else None
+
+    def _best_range(self, name: str, own: Sequence[int], weights: torch.Tensor) -> _Interval | None:
+        """The best range of one feature. change: the row of weights."""
+        values = sorted({self.known[i].features[name] for i in own})
+        place = {value: i for i, value in enumerate(values)}
+        member = torch.zeros(len(own), len(values), dtype=torch.float64)
+        for row, i in enumerate(own):
+            member[row, place[self.known[i].features[name]]] = 1
+        score, first, last = _greatest_sums(weights[:, list(own)] @ member, member.sum(0))
+        best = int(score.argmax())
+        if not score[best] > FORBIDDEN / 2:
+            return None
+        middle = [(low * high) ** 0.5 for low, high in pairwise(values)]
+        between = [values[0] / BEYOND, *middle, values[-1] * BEYOND]
+        when = {name: (between[int(first[best])], between[int(last[best]) + 1])}
+        return _Interval(float(score[best]), best, when)
+
+
+def _greatest_sums(
+    weights: torch.Tensor, counts: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each row the interval with the greatest sum: that, its first and its last column.
+
+    counts: of problems in a column; an interval has `LEAST_SUPPORT` at least. Without one the sum is -inf.
+    """
+    rows = len(weights)
+    ending, start = weights.new_full((rows,), -torch.inf), torch.zeros(rows, dtype=torch.long)
+    best, first, last = ending, start, start
+    for column, count in enumerate(counts.tolist()):
+        own = weights[:, column]
+        extended, before = ending + own, start
+        is_new = ending <= 0
+        ending, start = torch.where(is_new, own, extended), torch.where(is_new, column, start)
+        # One problem alone is too few: what ends there takes along what ended before it, at any cost.
+        total, begin = (ending, start) if count >= LEAST_SUPPORT else (extended, before)
+        is_better = total > best
+        best, first = torch.where(is_better, total, best), torch.where(is_better, begin, first)
+        last = torch.where(is_better, column, last)
+    return best, first, last
