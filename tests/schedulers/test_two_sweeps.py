@@ -14,8 +14,8 @@ from fusewright import FusionDefinition
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from tests.schedulers import proposals as p
 from tests.integration.tolerance import assert_close
+from tests.schedulers import proposals as p
 
 
 def _scaled(fd: FusionDefinition) -> None:
@@ -97,7 +97,7 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
 
 @pytest.mark.parametrize("shape", [(16384, 4096), (1000, 1024), (40, 262144)])
 def test_proposed_blocks_are_resident_at_once(shape: tuple[int, int]) -> None:
-    """A tensor, whose maximum is needed first, is held where it fits; of others the last part is read first."""
+    """What is held is as much as fits; of what is not the last part is read first."""
     whole = p.built(lambda f: p.softmax_of(f, [0, 1]))
     columns = p.built(lambda f: p.softmax_of(f, [0]))
     for scheduler, fusion in ((InnerPersistentScheduler(), whole), (OuterPersistentScheduler(), columns)):

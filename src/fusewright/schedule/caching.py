@@ -171,9 +171,7 @@ def set_cache_op(
             given=f"{last_steps} of a tensor in {tensor.memory.name.rstrip('_')} memory",
         )
     node.cache = cache_op
-    tensor.near = (
-        NearPart(wrap(position, len(tensor.loop)), last_steps, last_op) if last_steps else None
-    )
+    tensor.near = NearPart(wrap(position, len(tensor.loop)), last_steps, last_op) if last_steps else None
 
 
 def allow_unaligned(fusion: Fusion, tensor: TensorView) -> None:
