@@ -247,7 +247,7 @@ class _Planner:
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> Sweeping | None:
         """How all blocks share the rows, if these are few."""
-        if 2 * rows > hardware.sm_count or not length:
+        if 2 * rows > hardware.sm_count or width == 1:
             return None
         full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
         constant = self._is_stable(facts)

@@ -239,7 +239,7 @@ class _Planner:
             sizes=tuple(map(facts.value, self._sizes)) if self._are_stable(facts) else (),
             sweeps=1 + passes,
         )
-        sweeping = sweep_columns(what, hardware) if full else None
+        sweeping = sweep_columns(what, hardware) if full and width > 1 else None
         if sweeping is None:
             return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
         speed = SWEPT_SPEED * busy_share(sweeping.blocks, hardware)

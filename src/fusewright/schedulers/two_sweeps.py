@@ -122,7 +122,7 @@ def _hold(
     """Holds what the first sweep loads in its first steps, for the later ones."""
     by_source: dict[Val, list[TensorView]] = {}
     for load in sorted(loads, key=lambda load: sweeps[load]):
-        if isinstance(load.definition, Copy):
+        if isinstance(load.definition, Copy) and load.dtype.in_memory is load.dtype:
             by_source.setdefault(load.definition.inputs[0], []).append(load)
     for first, *again in by_source.values():
         later = [load for load in again if sweeps[load] > sweeps[first]]
