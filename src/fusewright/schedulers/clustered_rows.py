@@ -18,6 +18,8 @@ HELD_BYTES = 128
 THREADS, MOST_THREADS, VERY_FEW_BLOCKS, FEW_BLOCKS = 256, 512, 4, 8
 # Shared memory besides the row: what blocks exchange, and the alignment of all buffers together.
 EXCHANGE_BYTES = 16 * KIB
+# Of a copy's speed, what clusters of the largest size keep: those of 16 leave parts of the GPU without any.
+LARGEST_SPEED = 0.83
 # What a block of a cluster spends on each row with no loads or stores in flight.
 ROW_SECONDS = 10e-6
 

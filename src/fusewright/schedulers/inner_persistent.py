@@ -222,14 +222,16 @@ class _Planner:
             clustered = self._of_clusters(rows, length, width, facts, hardware)
             params = clustered or _params(rows, length, width, self, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
-        sweeping = self._of_sweeps(rows, length, width, facts, hardware)
+        sweeping = None
+        if 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster:
+            sweeping = self._of_sweeps(rows, length, width, facts, hardware)
         if sweeping is not None and not params.shift_rows:
             swept = self._cost.estimate(
                 facts,
                 hardware,
                 reads=sweeping.reads,
                 speed=SWEPT_SPEED * busy_share(sweeping.blocks, hardware),
-                steps=self._passes * GRID_REDUCTION_SECONDS,
+                steps=self._passes * sweeping.turns * GRID_REDUCTION_SECONDS,
             )
             if swept().seconds < estimate().seconds:
                 return Proposal(sweeping.params, swept)
@@ -246,8 +248,8 @@ class _Planner:
     def _of_sweeps(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> Sweeping | None:
-        """How all blocks share the rows, if these are few."""
-        if 2 * rows > hardware.sm_count or width == 1:
+        """How all blocks share the rows, few or in turns."""
+        if width == 1:
             return None
         full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
         constant = self._is_stable(facts)
@@ -298,17 +300,19 @@ class _Planner:
             registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
             resident = hardware.registers_per_sm // (threads * registers)
         idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle)
+        largest = params.blocks_per_cluster == hardware.max_cluster > 1
+        most = clustered_rows.LARGEST_SPEED if largest else 1.0
+        return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle, most)
 
     def _cost_held(
-        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
+        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float, most: float
     ) -> Cost:
         """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
-        `idle` seconds each.
+        `idle` seconds each; at `most` that share of a copy's speed otherwise.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         kept = overlap(resident, moving, idle)
-        speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
+        speed, steps = most * busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()

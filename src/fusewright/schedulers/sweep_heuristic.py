@@ -15,6 +15,8 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 512, 1024, 1024
 # Bytes that a thread has in flight: the vectors of one step of its loop.
 BYTES_IN_FLIGHT = 32
+# Blocks that share a row where rows are too many for all at once, and take turns.
+SHARE_IN_TURNS = 4
 # Bytes of a tile's row, of the narrowest tensor: memory is read in runs of them.
 TILE_ROW_BYTES = (256, 512)
 # Shared memory that the alignment of all buffers may take.
@@ -53,21 +55,21 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """blocks: in all. reads: how often an element is read from memory."""
+    """blocks: in all. reads: how often an element is read from memory. turns: in which blocks take rows."""
 
     params: ReductionParams
     blocks: int
     reads: float
+    turns: int = 1
 
 
 def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
-    """Blocks that share rows; None where there are too many rows for that."""
+    """Blocks that share rows, all at once or in turns; None where one block for a row is enough."""
     unroll = what.vectors_in_flight
     vectors = ceil_div(what.length, what.width)
     resident = THREADS_AN_SM // THREADS_OF_ROWS
-    share = resident * hardware.sm_count // max(1, what.rows)
-    if share < 2 or not what.length:
-        return None
+    share = max(SHARE_IN_TURNS, resident * hardware.sm_count // max(1, what.rows))
+    at_once = min(what.rows, resident * hardware.sm_count // share)
     threads = min(THREADS_OF_ROWS, ceil_div(ceil_div(vectors, share * unroll), WARP_SIZE) * WARP_SIZE)
     share = min(share, ceil_div(vectors, threads * unroll))
     if share < 2:
@@ -79,11 +81,15 @@ def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
         vectorize_inner_reduction=what.width > 1,
         unroll_factor_top_of_vectorization=unroll,
         pad_inner_reduction_to_warp=True,
+        persistent_blocks=at_once if at_once < what.rows else 0,
         lparams=LaunchParams(gdimy=share, bdimx=threads),
-        reason=f"{what.rows} rows of {what.length}: {share} blocks of {threads} threads a row",
+        reason=f"{what.rows} rows of {what.length}, {at_once} at a time: {share} blocks of {threads} threads "
+        "a row",
     )
-    blocks, exchanged = what.rows * share, threads // WARP_SIZE * what.state_bytes
-    return _held(what, params, threads * unroll, steps, blocks, resident, exchanged, hardware)
+    blocks, exchanged = at_once * share, threads // WARP_SIZE * what.state_bytes
+    turn = replace(what, rows=at_once)
+    found = _held(turn, params, threads * unroll, steps, blocks, resident, exchanged, hardware)
+    return replace(found, turns=ceil_div(what.rows, at_once))
 
 
 def sweep_columns(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
