@@ -68,8 +68,10 @@ def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
     unroll = what.vectors_in_flight
     vectors = ceil_div(what.length, what.width)
     resident = THREADS_AN_SM // THREADS_OF_ROWS
-    share = max(SHARE_IN_TURNS, resident * hardware.sm_count // max(1, what.rows))
-    at_once = min(what.rows, resident * hardware.sm_count // share)
+    places = resident * hardware.sm_count
+    turns = ceil_div(what.rows, places // SHARE_IN_TURNS)
+    at_once = ceil_div(what.rows, turns)  # in turns of equal length
+    share = places // at_once
     threads = min(THREADS_OF_ROWS, ceil_div(ceil_div(vectors, share * unroll), WARP_SIZE) * WARP_SIZE)
     share = min(share, ceil_div(vectors, threads * unroll))
     if share < 2:
@@ -81,7 +83,7 @@ def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
         vectorize_inner_reduction=what.width > 1,
         unroll_factor_top_of_vectorization=unroll,
         pad_inner_reduction_to_warp=True,
-        persistent_blocks=at_once if at_once < what.rows else 0,
+        persistent_blocks=at_once if turns > 1 else 0,
         lparams=LaunchParams(gdimy=share, bdimx=threads),
         reason=f"{what.rows} rows of {what.length}, {at_once} at a time: {share} blocks of {threads} threads "
         "a row",
@@ -89,7 +91,7 @@ def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
     blocks, exchanged = at_once * share, threads // WARP_SIZE * what.state_bytes
     turn = replace(what, rows=at_once)
     found = _held(turn, params, threads * unroll, steps, blocks, resident, exchanged, hardware)
-    return replace(found, turns=ceil_div(what.rows, at_once))
+    return replace(found, turns=turns)
 
 
 def sweep_columns(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
