@@ -90,9 +90,8 @@ _CACHES = {
     "_ca": CacheOp.all_levels,
     "_cs": CacheOp.streaming,
     "_cg": CacheOp.global_,
-    "_el": CacheOp.last,
 }
-_MOVE = re.compile(r"fw::(load|store|copy)(_c[asg]|_el)?(_or)?")
+_MOVE = re.compile(r"fw::(load|store|copy)(_c[asg])?(_or)?")
 
 
 def check_kernel(kernel: Kernel, source: CudaSource) -> None:

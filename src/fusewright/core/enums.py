@@ -92,16 +92,13 @@ class LoadStoreOpType(enum.Enum):
 
 @_with_entries
 class CacheOp(enum.Enum):
-    """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg), or that it
-    leaves level two last (a policy).
-    """
+    """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg)."""
 
     unspecified = 0
     all_levels = 1
     streaming = 2
     vars()["global"] = 3
     global_ = 3
-    last = 4
 
 
 @_with_entries

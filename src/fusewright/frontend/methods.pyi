@@ -1557,27 +1557,10 @@ class SchedulingMethods:
         where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
         """
     @overload
-    def set_cache_op(
-        self,
-        tensor: Tensor,
-        cache_op: CacheOp,
-        last_steps: int = 0,
-        last_op: CacheOp = CacheOp.unspecified,
-        pos: int = -1,
-    ) -> None:
-        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it.
-
-        In the last `last_steps` iterations of the loop at `pos` a load has the hint `last_op` instead.
-        """
+    def set_cache_op(self, tensor: Tensor, cache_op: CacheOp) -> None:
+        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
     @overload
-    def set_cache_op(
-        self,
-        arg: Tensor,
-        cache_op: CacheOp,
-        last_steps: int = 0,
-        last_op: CacheOp = CacheOp.unspecified,
-        pos: int = -1,
-    ) -> None: ...
+    def set_cache_op(self, arg: Tensor, cache_op: CacheOp) -> None: ...
     @overload
     def parallelize(self, tensor: Tensor, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
@@ -2118,17 +2101,8 @@ class TensorMethods:
         What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
         where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
         """
-    def set_cache_op(
-        self,
-        cache_op: CacheOp,
-        last_steps: int = 0,
-        last_op: CacheOp = CacheOp.unspecified,
-        pos: int = -1,
-    ) -> Tensor:
-        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it.
-
-        In the last `last_steps` iterations of the loop at `pos` a load has the hint `last_op` instead.
-        """
+    def set_cache_op(self, cache_op: CacheOp) -> Tensor:
+        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
     def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> Tensor:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
     @overload
@@ -2625,8 +2599,6 @@ class EditableReductionParams:
     held_steps: int
     sweeps_backward: bool
     streams_last_sweep: bool
-    near_steps: int
-    near_last: bool
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int

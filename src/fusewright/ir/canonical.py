@@ -205,7 +205,6 @@ def _tensor_form(tensor: TensorView, at_border: bool) -> _Form:
         or tensor.unaligned
         or tensor.circular is not None
         or tensor.part is not None
-        or tensor.near is not None
         or tensor.everywhere
         or not set(tensor.allocation) <= set(tensor.logical)
     )

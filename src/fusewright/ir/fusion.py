@@ -566,7 +566,6 @@ def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
         new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
     new.circular = value.circular
     new.part = value.part
-    new.near = value.near
     new.inline_at = value.inline_at
     new.unaligned = value.unaligned
     new.everywhere = value.everywhere

@@ -102,9 +102,6 @@ def tensor_transforms(tensor: TensorView) -> list[str]:
         )
     if tensor.part is not None:
         lines.append(f" held : {tensor.part.steps} iterations of loop {tensor.part.position}")
-    if tensor.near is not None:
-        near = tensor.near
-        lines.append(f" last {near.steps} iterations of loop {near.position} load {near.cache.name}")
     if tensor.everywhere:
         lines.append(" reduced everywhere")
     return lines

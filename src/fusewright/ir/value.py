@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import CacheOp, MemoryType, ParallelType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.sym import Expr
 
@@ -57,15 +57,6 @@ class HeldPart:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class NearPart:
-    """The last `steps` iterations of the loop at `position`, which load with the hint `cache`."""
-
-    position: int
-    steps: int
-    cache: CacheOp
-
-
 class TensorView:
     """A tensor and how it is iterated over and stored.
 
@@ -82,7 +73,6 @@ class TensorView:
     storage: the order of its elements in shared memory; None: that of the loops.
     circular: how it is filled ahead of its readers; None: where its loops stand.
     part: which iterations it is computed and held for; None: for all.
-    near: the last iterations of a loop, which load it with a cache hint of their own; None: as in all.
     inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
     everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
         the last one alone holds it.
@@ -106,7 +96,6 @@ class TensorView:
         "storage",
         "circular",
         "part",
-        "near",
         "inline_at",
         "everywhere",
         "is_cpu",
@@ -144,7 +133,6 @@ class TensorView:
         self.storage: Storage | None = None
         self.circular: CircularBuffer | None = None
         self.part: HeldPart | None = None
-        self.near: NearPart | None = None
         self.inline_at = 0
         self.everywhere = False
         self.is_cpu = is_cpu

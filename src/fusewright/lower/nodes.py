@@ -162,8 +162,7 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     src = ctx.operand(node, 0, indices)
     assert source.dtype is node.output.dtype, f"{node.label} changes the type of {source}"
     dst, work = ctx.result(node.output, indices), _work(ctx, node, indices)
-    in_two_ways = isinstance(node, Copy) and (node.held is not None or node.output.near is not None)
-    if in_two_ways and isinstance(src, k.Ref):
+    if isinstance(node, Copy) and node.held is not None and isinstance(src, k.Ref):
         body = work.statements(_moves(ctx, node, indices, work, dst, src, 1, cache))
     else:
         body = work.statements(_assignment(ctx, work, dst, src, source.dtype, cache))
@@ -207,22 +206,10 @@ def _moves(
     cache: CacheOp,
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
-    """One access; of what is held in part, one of its memory in those iterations and one in the others. Where
-    the last iterations have another cache hint, one with each.
-    """
+    """One access; of what is held in part, one of its memory in those iterations and one in the others."""
     held = node.held if isinstance(node, Copy) else None
     if held is None or held.part is None:
-        near = node.output.near
-        if near is None or not isinstance(node, Copy):
-            return [_move(work, dst, src, width, cache)]
-        axis = node.output.loop[near.position]
-        last = ctx.domains.extent(node.output, axis) - near.steps
-        step = indices.of(axis)
-        others, these = land(work.pred, lt(step, last)), land(work.pred, le(last, step))
-        return [
-            _move(replace(work, pred=others), dst, src, width, cache),
-            k.Copy(dst, src, width, near.cache, these),
-        ]
+        return [_move(work, dst, src, width, cache)]
     [step] = indices.loops_of(1, [held.loop[held.part.position]])
     near = ctx.operand(node, 1, indices)
     assert isinstance(near, k.Ref)

@@ -9,7 +9,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
 from fusewright.ir.fusion import Fusion, Output, copy_axes
 from fusewright.ir.node import Copy, Node, Reduction
-from fusewright.ir.value import NearPart, Storage, TensorView
+from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
 
 
@@ -154,24 +154,15 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
     tensor.memory = memory
 
 
-def set_cache_op(
-    fusion: Fusion, tensor: TensorView, cache_op: CacheOp, last_steps: int, last_op: CacheOp, position: int
-) -> None:
-    """The cache hint of a load or a store; `last_op` is that of the last steps of a loop."""
+def set_cache_op(fusion: Fusion, tensor: TensorView, cache_op: CacheOp) -> None:
+    """The cache hint of a load or a store."""
     node = tensor.definition
     if not isinstance(node, Copy) or not (_is_in_global(node) or tensor.memory is MemoryType.global_):
         raise ScheduleError(
             f"set_cache_op: {tensor.name} is not copied from or to global memory",
             hint="cache_after and cache_before make such copies",
         )
-    if last_steps < 0 or (last_steps and tensor.memory is not MemoryType.local):
-        raise ScheduleError(
-            f"set_cache_op: the last iterations of a loop that loads {tensor.name} have a hint of their own",
-            expected="0 iterations or more, of a load into registers",
-            given=f"{last_steps} of a tensor in {tensor.memory.name.rstrip('_')} memory",
-        )
     node.cache = cache_op
-    tensor.near = NearPart(wrap(position, len(tensor.loop)), last_steps, last_op) if last_steps else None
 
 
 def allow_unaligned(fusion: Fusion, tensor: TensorView) -> None:

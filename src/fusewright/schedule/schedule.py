@@ -303,19 +303,9 @@ class Schedule:
         caching.set_memory_type(self.fusion, tensor, memory_type)
 
     @_primitive
-    def set_cache_op(
-        self,
-        tensor: TensorView,
-        cache_op: CacheOp,
-        last_steps: int = 0,
-        last_op: CacheOp = CacheOp.unspecified,
-        pos: int = -1,
-    ) -> None:
-        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it.
-
-        In the last `last_steps` iterations of the loop at `pos` a load has the hint `last_op` instead.
-        """
-        caching.set_cache_op(self.fusion, tensor, cache_op, last_steps, last_op, pos)
+    def set_cache_op(self, tensor: TensorView, cache_op: CacheOp) -> None:
+        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
+        caching.set_cache_op(self.fusion, tensor, cache_op)
 
     @_primitive
     def allow_unaligned(self, tensor: TensorView) -> None:

@@ -59,11 +59,6 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
         for tensor, number in sweeps.items():
             if number % 2 and len(tensor.loop) == len(partials[0].loop):
                 schedule.reverse(tensor, step)
-    if params.near_steps:
-        last_op = CacheOp.last if params.near_last else CacheOp.unspecified
-        for load in loads:
-            if sweeps[load] == 0 and isinstance(load.definition, Copy):
-                schedule.set_cache_op(load, CacheOp.streaming, params.near_steps, last_op, step)
     if params.streams_last_sweep:
         last = max(sweeps.values())
         for tensor in (*(load for load in loads if sweeps[load] == last), *ports.stores):

@@ -1,6 +1,6 @@
 // requires:
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
-// ca all levels, cg level two only, cs streaming (evicted first), el to be evicted from level two last. memcpy to or from registers costs nothing.
+// ca all levels, cg level two only, cs streaming (evicted first). memcpy to or from registers costs nothing.
 // load_or reads memory only if `there`, and else fills every element.
 
 namespace fw {
@@ -13,24 +13,6 @@ template <> struct word<8> { using type = uint2; };
 template <> struct word<16> { using type = uint4; };
 
 template <int N, class T> using word_of = typename word<N * sizeof(T)>::type;
-
-// An access with a cache policy (PTX ISA, createpolicy), where the machine has it and the words are wide.
-template <class W> __device__ __forceinline__ W load_last(const W* from) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  if constexpr (sizeof(W) == 16) {
-    unsigned long long policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    uint4 bits;
-    asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-        : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-        : "l"(__cvta_generic_to_global(from)), "l"(policy));
-    W word;
-    memcpy(&word, &bits, sizeof(word));
-    return word;
-  }
-#endif
-  return *from;
-}
 
 #define FW_LOAD(NAME, ACCESS)                                                                                \
   template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \
@@ -62,12 +44,10 @@ FW_LOAD(load, FW_READ)
 FW_LOAD(load_ca, __ldca)
 FW_LOAD(load_cg, __ldcg)
 FW_LOAD(load_cs, __ldcs)
-FW_LOAD(load_el, load_last)
 FW_STORE(store, FW_WRITE)
 FW_STORE(store_ca, __stwb)
 FW_STORE(store_cg, __stcg)
 FW_STORE(store_cs, __stcs)
-FW_STORE(store_el, FW_WRITE)
 
 #undef FW_LOAD
 #undef FW_STORE

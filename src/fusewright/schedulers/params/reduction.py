@@ -166,8 +166,6 @@ class ReductionParams(HeuristicParams):
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
     sweeps_backward: bool = choice(False, when=_READS_AGAIN)
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
-    near_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
-    near_last: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
