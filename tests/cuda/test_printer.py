@@ -233,3 +233,10 @@ def test_every_node_has_its_function() -> None:
     assert set(printer.OPERANDS) == set(get_args(Operand))
     assert set(printer.PARAMS) == set(get_args(Param))
     assert set(CACHE_SUFFIX) == set(CacheOp)
+
+
+def test_vectors_are_stored_to_global_memory_at_once() -> None:
+    """The compiler takes those apart that are stored in C++, where other statements stand between."""
+    ptx = compile_ptx(print_kernel(builders.pointwise()).text, NvrtcOptions("sm_90a"))
+    stores = [line.split()[0] for line in ptx.splitlines() if line.strip().startswith("st.global")]
+    assert stores == ["st.global.v4.u32"], ptx

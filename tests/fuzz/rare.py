@@ -135,6 +135,9 @@ def deviation(w: Writer) -> None:
         w.call("std", x, over, w.pick((0, 1)), dims=without(x.dims, over, False))
         return
     kept = without(x.dims, over, False)
+    if w.chance(4):
+        w.call("max_sum_exp", x, over, dims=kept)
+        return
     count = w.call("welford", x, over, dims=kept, hides=(2,))
     if count is not None and w.chance(2):
         w.call("cast", count, DataType.Int, dims=kept)

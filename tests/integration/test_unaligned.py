@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 
@@ -56,6 +56,57 @@ def test_vectors_start_at_any_element(name: str) -> None:
     [kernel] = fd.kernels_for(inputs)
     assert kernel.params.unaligned_inputs
     assert kernel.params.vectorization_factor * output.element_size() == MAX_VECTOR_BYTES
+
+
+LONG = 523  # a row of which few vectors go across an end
+
+PIECES: dict[str, tuple[Define, Callable[[], list[torch.Tensor]], Callable[..., torch.Tensor]]] = {
+    "pad": (
+        lambda fd, t: fd.ops.pad(t[0], [1, 3, 0, 1]),
+        lambda: [torch.randn(3, LONG).to(BF)],
+        lambda x: torch.nn.functional.pad(x, (1, 3, 0, 1)),
+    ),
+    "repeat": (
+        lambda fd, t: fd.ops.repeat(t[0], [2, 2]),
+        lambda: [torch.randn(3, LONG).to(torch.half)],
+        lambda x: x.repeat(2, 2),
+    ),
+    "roll": (
+        lambda fd, t: fd.ops.roll(t[0], [-5], [1]),
+        lambda: [torch.randn(3, LONG).to(BF)],
+        lambda x: torch.roll(x, -5, 1),
+    ),
+    "rows with gaps, and without": (
+        lambda fd, t: fd.ops.bitwise_xor(t[0], t[1]),
+        lambda: [torch.rand(3, LONG + 2)[:, 1:-1] < 0.5, torch.rand(3, LONG) < 0.5],
+        torch.bitwise_xor,
+    ),
+    "an odd size": (
+        lambda fd, t: fd.ops.cast(fd.ops.neg(t[0]), dtype=DataType.BFloat16),
+        lambda: [torch.randn(3, 7, 5).to(BF)],
+        torch.neg,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_vectors_go_along_outputs_of_any_size(name: str) -> None:
+    define, make, reference = PIECES[name]
+    inputs = make()
+    fd = _definition(define, inputs)
+    [output] = fd.execute(inputs)
+    torch.testing.assert_close(output, reference(*inputs), rtol=0, atol=0)
+    [kernel] = fd.kernels_for(inputs)
+    assert kernel.params.shift_rows
+    assert kernel.params.vectorization_factor * output.element_size() == MAX_VECTOR_BYTES
+
+
+def test_short_pieces_are_read_by_element() -> None:
+    x = torch.randn(64, 21).to(BF)
+    fd = _definition(lambda fd, t: fd.ops.pad(t[0], [1, 1]), [x])
+    fd.execute([x])
+    [kernel] = fd.kernels_for([x])
+    assert kernel.params.vectorization_factor == 1
 
 
 def test_only_loads_from_global_memory_may_be_unaligned() -> None:

@@ -216,6 +216,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
     exchange = loop(2, k.If(lt(T, N - I), (copy(S, X.buffer, T, T),)), copy(R, S, I, 31 - T))
     result = kernel(twice, exchange, k.If(SMALL, (STORE,)), k.If(SMALL, (LOAD,)), allocs=(S, R))
     idle = {
+        "join reductions",
         "copy asynchronously",
         "order reductions",
         "approximate",

@@ -91,7 +91,7 @@ _CACHES = {
     "_cs": CacheOp.streaming,
     "_cg": CacheOp.global_,
 }
-_MOVE = re.compile(r"fw::(load|store|copy)(_c[asg])?(_or)?")
+_MOVE = re.compile(r"fw::(load|store_shared|store|copy)(_c[asg])?(_or)?")
 
 
 def check_kernel(kernel: Kernel, source: CudaSource) -> None:
@@ -367,6 +367,8 @@ def _moved(
     """
     _, function, template, operands = lines.take("call").parts[0]
     found = _MOVE.fullmatch(function)
+    if kind == "store" and memory is not None and memory.space is Space.SHARED:
+        kind = "store_shared"
     if found is None or found[1] != kind or template != (stmt.width,):
         raise Mismatch(f"no {kind} of {stmt.width} elements")
     fills = kind == "load" and stmt.fill is not None

@@ -4,16 +4,21 @@ where the partition asks it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from fusewright import DataType, FusionDefinition
+from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.ir import Fusion
-from fusewright.schedulers import InnerOuterScheduler, Reject
+from fusewright.ir.value import TensorView
+from fusewright.kernel import ir as k
+from fusewright.schedule import Schedule
+from fusewright.schedulers import InnerOuterScheduler, Reject, apply
 from tests.integration.tolerance import assert_close
+from tests.lower.running import lowered, run
 from tests.schedulers import proposals as p
 
 Body = Callable[[FusionDefinition, Any], None]
@@ -142,3 +147,27 @@ def test_rows_and_columns_of_separate_work_are_one_kernel(target: torch.device) 
     assert_close(rows, value.double().exp().sum(1).log(), 300)
     assert_close(columns, value.double().abs().amax(0) + 1)
     assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_sizes_as_constants(prefetch: bool) -> None:
+    """A kernel for sizes that have not changed has no guard along rows and columns that fill its blocks."""
+    fusion, x = _fusion(_sums), torch.randn(64, 512)
+    facts = p.facts_of(fusion, [x.shape])
+    (given,) = (value for value in fusion.inputs if isinstance(value, TensorView))
+    extents = frozenset(axis.extent for axis in given.logical)
+    stable = dataclasses.replace(facts, stable=extents)
+    params, _ = p.propose(InnerOuterScheduler(), fusion, stable)
+    assert params.assumed_sizes == (64, 512)
+    schedule = Schedule(fusion)
+    params = dataclasses.replace(params, rows_per_block=32, unroll_factor=2, prefetch_rows=prefetch)
+    apply(InnerOuterScheduler(), schedule, params, p.H200)
+    for out, dim in zip(run(schedule, [x]), (1, 0)):
+        assert_close(out, x.double().sum(dim), 512)
+    body = lowered(schedule).kernel.body
+    guards = [stmt for stmt in k.walk(body) if isinstance(stmt, k.Copy) and stmt.pred is not k.TRUE]
+    assert bool(guards) == prefetch  # but for the rows after the last
+    for field, wrong in (("assumed_sizes", (64,)), ("rows_per_block", 16)):
+        changed = dataclasses.replace(params, prefetch_rows=True, **{field: wrong})
+        with pytest.raises(ParamsError, match=r"assumed_sizes|prefetch_rows"):
+            apply(InnerOuterScheduler(), Schedule(fusion), changed, p.H200)

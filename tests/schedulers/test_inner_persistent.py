@@ -22,6 +22,7 @@ from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, Reduct
 from fusewright.schedulers.clustered_rows import clustered
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.inner_persistent import _part_of_a_warp
+from fusewright.schedulers.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
 from tests.lower.running import run
 from tests.schedulers.banks import shared_accesses
@@ -141,6 +142,26 @@ def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], clust
     ):
         params.validate(DESCRIBED["a100"])
     params.validate(DESCRIBED["h200"])
+
+
+def test_long_rows_of_one_input_are_copied_ahead() -> None:
+    def found(
+        rows: int = 2048, length: int = 65536, width: int = 8, copied: int = 2, gpu: str = "h200"
+    ) -> ReductionParams | None:
+        params = streamed(rows, length, width, Held(2, 2, copied), False, described(gpu))
+        if params is not None:
+            params.validate(described(gpu))
+        return params
+
+    params = found()
+    assert params is not None and params.circular_stages >= 8
+    beside_weights = streamed(2048, 65536, 8, Held(2, 2, 2), True, described("h200"))
+    assert beside_weights is not None
+    assert chunk_elements(beside_weights) > chunk_elements(params)
+    assert found(gpu="a100") is None  # no bulk copies
+    assert found(length=131072) is found(length=16384) is None  # too long, too short
+    assert found(width=4) is found(rows=300) is None
+    assert found(copied=0) is streamed(2048, 65536, 8, Held(4, 4, 2), False, described("h200")) is None
 
 
 def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:

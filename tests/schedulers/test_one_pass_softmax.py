@@ -57,16 +57,16 @@ def test_a_row_that_is_read_again_is_held(of: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("of", [by_hand, of_columns, lambda fd, x: fd.ops.logsumexp(x, 1)])
-@pytest.mark.parametrize("shape", [(3, 5000), (700, 9)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 5000), (700, 9), (3, 0)], ids=str)
 def test_one_pass_is_right(of: Callable[..., Any], shape: tuple[int, int], target: torch.device) -> None:
     x = 30 * torch.randn(shape, generator=torch.Generator().manual_seed(1))
     x[0, ::2] = -INF
-    x[1, 3] = INF
+    x[1, 3:4] = INF
     fd = definition(of)
     [found] = fd.execute([x.to(target)])
     dim = 0 if of is of_columns else 1
     exact = torch.logsumexp(x.double(), dim, keepdim=of is by_hand)
-    if of is by_hand:
+    if of is by_hand and x.numel():
         exact[1] = torch.nan  # inf - inf
     torch.testing.assert_close(found.cpu().double(), exact, rtol=1e-6, atol=1e-6, equal_nan=True)
 

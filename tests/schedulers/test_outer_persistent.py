@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition, ParamsError
+from fusewright.core.hardware import KIB
 from fusewright.ir import Fusion
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import SizeArgument
@@ -135,6 +136,13 @@ def test_proposals_hold_what_fits() -> None:
         assert params.batches_per_block_inner_reduction * params.lparams.bdimy >= shape[0]
         columns = params.lparams.bdimx * params.unroll_factor_iter_dom
         assert columns * 2 >= 32
+    for shape in ((512, 64000), (1024, 32768), (4096, 16384), (16384, 4096), (777, 808)):
+        facts = p.facts_of(fusion, [shape])
+        params, launch = p.propose(SCHEDULER, fusion, replace(facts, stable=frozenset(facts.sizes)))
+        assert params.persistent_in_shared_memory and launch.shared_bytes <= 75 * KIB
+        held = params.batches_per_block_inner_reduction * params.lparams.bdimy * params.blocks_per_cluster
+        assert shape[0] <= held <= 1.25 * shape[0]
+        assert params.lparams.bdimx * params.unroll_factor_iter_dom * 2 >= 64
     answer = prepare(SCHEDULER, fusion)
     assert not isinstance(answer, Reject)
     rejected = answer(p.facts_of(fusion, [(100_000, 100_000)]), p.H200)

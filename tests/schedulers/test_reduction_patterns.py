@@ -46,7 +46,7 @@ def test_a_narrow_tile_is_as_wide_as_a_row_of_memory() -> None:
 
 
 def test_columns_without_vectors_have_more_rows_in_flight() -> None:
-    params = proposed((1024, 1024, 33), (1,))
+    params = proposed((1024, 1023, 33), (1,))
     assert params.lparams.bdimx == 128 and params.unroll_factor_inner_reduction == 32
 
 
@@ -79,6 +79,13 @@ LANES = ReductionParams(
     vectorize_iter_dom=True,
     lparams=LaunchParams(bdimx=8, bdimy=4, gdimy=2),
 )
+JOINED = ReductionParams(
+    joined_rows=4,
+    unroll_factor_inner_reduction=2,
+    unroll_factor_iter_dom=4,
+    vectorize_iter_dom=True,
+    lparams=LaunchParams(bdimx=7, bdimy=3),
+)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +94,18 @@ LANES = ReductionParams(
         ((7, 5, 12), (0, 2), SPLIT),
         ((9, 5, 12), (0, 2), replace(SPLIT, lparams=LaunchParams(bdimx=4, bdimy=1, gdimy=2))),
         ((5, 70, 4), (1,), LANES),
+        ((5, 64, 7), (1,), JOINED),
+        ((64, 7), (0,), JOINED),
         ((5, 70, 4), (1,), replace(LANES, blocks_per_cluster=3, lparams=LaunchParams(bdimx=8, bdimy=4))),
     ],
-    ids=["split", "split over blocks", "lanes down columns", "over a cluster"],
+    ids=[
+        "split",
+        "split over blocks",
+        "lanes down columns",
+        "joined rows",
+        "joined rows, one block",
+        "over a cluster",
+    ],
 )
 def test_kernels(shape: tuple[int, ...], dims: tuple[int, ...], params: ReductionParams) -> None:
     fusion = p.reduced(dims, len(shape))
@@ -112,3 +128,12 @@ def test_a_cluster_or_the_grid_shares_a_reduction() -> None:
         ParamsError, match=r"lparams.gdimy.*expected 1 where a cluster shares a reduction, got 2"
     ):
         replace(LANES, blocks_per_cluster=3).validate(p.H200)
+
+
+def test_rows_that_vectors_do_not_divide_are_joined() -> None:
+    params = proposed((4096, 512, 33), (1,))
+    assert (params.joined_rows, params.unroll_factor_iter_dom) == (8, 8)
+    assert proposed((4096, 508, 33), (1,)).joined_rows < 8
+    assert proposed((4096, 512, 32), (1,)).joined_rows == 1
+    with pytest.raises(ParamsError, match=r"joined_rows.*expected 1 where rows of memory do not follow"):
+        apply(SCHEDULER, Schedule(p.reduced((0, 2), 3)), JOINED, p.H200)

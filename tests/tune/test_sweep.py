@@ -38,6 +38,7 @@ class FaultyGpu:
     load: Any
     options: Any
     turns: Any
+    device: int
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         def run(job: Attempt | RaceOf) -> Ran | Race:

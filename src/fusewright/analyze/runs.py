@@ -96,33 +96,53 @@ def expression_run(e: Expr, dim: int) -> Run | None:
     return _sum_run(e, dim)
 
 
-def is_straight(node: Indexed, dim: int, unit: IterDomain | None) -> bool:
-    """Whether an indexed read goes along the dimension `unit` of its source by one for each position along
-    `dim`, and along no other. Then vectors may start at any position.
+def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[Expr, ...] | None:
+    """The sizes at whose multiples an indexed read jumps that otherwise goes along the dimension `unit` of
+    its source by one for each position along `dim`, and along no other. None if it goes otherwise.
+
+    Vectors may start at any position: those that go across a jump are read element by element.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
-        return False
-    along = [e for axis, e in zip(node.source.shape, node.map.indices) if axis is unit]
-    others = [e for axis, e in zip(node.source.shape, node.map.indices) if axis is not unit]
-    bounds = node.map.pred.args if node.map.pred.kind == "and" else (node.map.pred,)
-    return (
-        len(along) == 1
-        and _goes_by(along[0], dim) == 1
-        and not any(_depends(e, dim) for e in others)
-        and all(
-            not _depends(e, dim)
-            or (isinstance(e, (Lt, Le)) and _goes_by(e.args[1] - e.args[0], dim) is not None)
-            for e in bounds
-        )
-    )
-
-
-def _goes_by(e: Expr, dim: int) -> int | None:
-    """By how much `e` goes up from each position along `dim` to the next; None if that differs."""
-    moving = [(core, coefficient) for core, coefficient in e.terms if _depends(core, dim)]
-    if len(moving) != 1 or not isinstance(moving[0][0], Symbol):
         return None
-    return moving[0][1]
+    pieces: dict[Expr, None] = {}
+    for axis, index in zip(node.source.shape, node.map.indices):
+        if _rate(index, dim, pieces) != (axis is unit):
+            return None
+    bounds = node.map.pred.args if node.map.pred.kind == "and" else (node.map.pred,)
+    for bound in bounds:
+        if not _depends(bound, dim):
+            continue
+        if not isinstance(bound, (Lt, Le)) or _rate(bound.args[1] - bound.args[0], dim, pieces) is None:
+            return None
+    return tuple(pieces)
+
+
+def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
+    """By how much `e` goes up from each position along `dim` to the next, but for where a division's result
+    jumps, at multiples of divisors that are added to `pieces`. None if that differs.
+    """
+    if not _depends(e, dim):
+        return 0
+    if isinstance(e, Symbol):
+        return 1
+    if isinstance(e, (FloorDiv, Mod)):
+        dividend, divisor = e.args
+        rate = _rate(dividend, dim, pieces)
+        if rate not in (0, 1) or not all(map(is_size, divisor.free_symbols)):
+            return None
+        if rate:
+            pieces[divisor] = None
+        return rate if isinstance(e, Mod) else 0
+    total = 0
+    for core, coefficient in e.terms:
+        if len(core.factors) > 1:
+            rate = 0 if all(_rate(factor, dim, pieces) == 0 for factor in core.factors) else None
+        else:  # nothing is known of an operation of another kind
+            rate = _rate(core, dim, pieces) if core is not e else None
+        if rate is None:
+            return None
+        total += coefficient * rate
+    return total
 
 
 def divisors(size: Expr) -> tuple[Expr, ...] | None:

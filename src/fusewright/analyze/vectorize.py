@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
-from fusewright.analyze.runs import Run, indexed_run, is_straight, stored_run
+from fusewright.analyze.runs import Run, indexed_run, stored_run, straight_pieces
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, ancestors
@@ -50,22 +50,29 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
     lanes = [current]
     while outer:
         current = outer.pop()
-        while current not in tensor.maybe_root and isinstance(current.definition, Merge):
-            merge = current.definition
-            if not merge.inner.is_broadcast or _is_spread(tensor, merge.inner):
-                outer.append(merge.outer)
-                current = merge.inner
+        while current not in tensor.maybe_root:
+            transform = current.definition
+            if isinstance(transform, Merge):
+                if not transform.inner.is_broadcast or _is_spread(tensor, transform.inner):
+                    outer.append(transform.outer)
+                    current = transform.inner
+                else:
+                    current = transform.outer
+            elif (
+                isinstance(transform, Split)
+                and current is transform.inner
+                and divides(width, transform.factor)
+            ):
+                current = transform.inputs[0]
             else:
-                current = merge.outer
-        if current not in tensor.maybe_root:
-            break
+                return lanes[::-1]
         lanes.append(current)
     return lanes[::-1]
 
 
 def is_shifted(tensor: TensorView) -> bool:
     """Whether the vectors of a tensor begin where those of aligned rows do, so that some are not whole."""
-    return isinstance(tensor.loop[-1].definition, ShiftedSplit)
+    return bool(tensor.loop) and isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
 def is_shifted_run(tensor: TensorView) -> bool:
@@ -143,7 +150,7 @@ def loads_along_lane(node: Node, width: int, unaligned: bool = False) -> bool:
         return False
     if isinstance(node, Indexed):
         if unaligned:
-            return is_straight(node, node.output.maybe_root.index(lane), unit)
+            return straight_pieces(node, node.output.maybe_root.index(lane), unit) is not None
         return _is_vector_run(node, lane, width)
     return operand_map(node, 0).get(unit) is lane
 

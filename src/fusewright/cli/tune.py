@@ -75,6 +75,8 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
     for target in (parsed.export, parsed.export_seeds, parsed.report, parsed.plot):
         if target is not None and not target.absolute().parent.is_dir():
             raise TuneError(f"{target} cannot be written: there is no folder {target.absolute().parent}")
+        if target is not None and target.is_dir():
+            raise TuneError(f"{target} cannot be written: it is a folder")
     keys = None if parsed.show else _search(parsed, path, effort)
     if parsed.show and not path.exists():
         raise TuneError(f"there is no journal {path}", hint="--journal names another file")
@@ -114,7 +116,7 @@ def _search(parsed: argparse.Namespace, journal: Path, effort: Effort) -> set[st
         read_table(table)
     ACTIVE.every = None  # the kernels share one effort in the end
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
-        problems = script_problems(parsed.script, Path(folder), "tune")
+        problems = script_problems(parsed.script, Path(folder), "tune", parsed.json)
         if not problems:
             raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         heuristics = [SeedTable(each) for each in parsed.seeds]  # the script may have registered schedulers

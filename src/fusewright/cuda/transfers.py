@@ -73,7 +73,7 @@ def _load(printer: KernelPrinter, stmt: Copy, src: Ref, to: str) -> None:
 
 def _store(printer: KernelPrinter, stmt: Copy, source: str) -> None:
     """The registers at `source` into the vector at dst."""
-    suffix = CACHE_SUFFIX[stmt.cache] if stmt.dst.buffer.space is Space.GLOBAL else ""
+    suffix = CACHE_SUFFIX[stmt.cache] if stmt.dst.buffer.space is Space.GLOBAL else "_shared"
     printer.line(f"fw::store{suffix}<{stmt.width}>({printer.address(stmt.dst)}, {source});")
 
 

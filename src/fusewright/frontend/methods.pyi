@@ -2391,11 +2391,17 @@ class EditableInnerOuterParams:
     vectorization_factor: int
     unroll_factor: int
     streams_inputs: bool
+    prefetch_rows: bool
     rows_per_block: int
+    assumed_sizes: tuple[int, ...]
     @property
     def columns_per_block(self) -> int: ...
     @property
+    def copies(self) -> int: ...
+    @property
     def elements_held(self) -> int: ...
+    @property
+    def rows_in_flight(self) -> int: ...
     @property
     def rows_per_thread(self) -> int: ...
     @property
@@ -2423,6 +2429,8 @@ class EditableInnerOuterPersistentParams:
     columns_in_shared_memory: bool
     circular_stages: int
     assumed_reduction_sizes: tuple[int, ...]
+    @property
+    def copies(self) -> int: ...
     @property
     def elements_a_warp(self) -> int: ...
     @property
@@ -2564,6 +2572,8 @@ class EditablePointwiseParams:
     unaligned_inputs: tuple[int, ...]
     shift_rows: bool
     @property
+    def copies(self) -> int: ...
+    @property
     def elements_held(self) -> int: ...
     @property
     def vector_widths(self) -> tuple[int, ...]: ...
@@ -2604,6 +2614,7 @@ class EditableReductionParams:
     persistent_blocks: int
     schedule_3d: bool
     lanes_down_columns: bool
+    joined_rows: int
     prefetches_tiles: bool
     prefetches_rows: bool
     unroll_factor_iter_dom: int
@@ -2639,6 +2650,8 @@ class EditableReductionParams:
     def _is_bound(self) -> bool: ...
     @property
     def _reduces_x(self) -> bool: ...
+    @property
+    def copies(self) -> int: ...
     @property
     def elements_a_thread(self) -> int: ...
     @property

@@ -36,13 +36,14 @@ from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, necessary, zero
+from fusewright.lower.guards import guarded, lanes_of, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
 from fusewright.lower.reductions import reduction_items
 from fusewright.lower.rings import elements_of_unit, run_length, whole_units
 from fusewright.lower.scans import scan_items
+from fusewright.lower.straight_runs import straightened
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import TRUE, ZERO, Expr, Symbol, as_int, const, divides, land, le, lt, substitute, symbol
@@ -264,6 +265,10 @@ def _vector_items(
         named = _index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
         work = _padded(ctx, node, indices, work)
     first_dst, first_src = _first_lane(dst, lane), _first_lane(src, lane)
+    straight = None
+    if out.unaligned and (first_src is None or lanes_of(work.pred, lane, width) is None):
+        straight = straightened([src.index, work.pred], lane, width)
+        first_src = _first_lane(k.Ref(src.buffer, straight.expressions[0]), lane)
     if first_dst is None or first_src is None or src.buffer.dtype is not dst.buffer.dtype:
         body = _assignment(ctx, work, dst, src, src.buffer.dtype, cache)
         if dst.buffer.space is not k.Space.LOCAL:
@@ -273,6 +278,8 @@ def _vector_items(
         each = k.For(lane, const(width), tuple(body), unroll=True)
         return [_item(ctx, node, order, loops[:-1], work.statements([*named, each]))]
     move = Move(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
+    if straight is not None:
+        move = replace(move, pred=straight.expressions[1], whole=straight.whole, scattered=(src, work.pred))
     if not out.unaligned:
         _check_aligned(node, move)
     if dst.buffer.space is not k.Space.LOCAL:

@@ -17,6 +17,9 @@ that they lie in:
     around[8:16] = x[i - off + 8:+8] if 0 < off
     a[0:8] = around[off:off+8]
 
+Where an index is by divisions, so does one whose elements lie side by side (`straight_runs`); others are
+loaded by element.
+
 The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned
 vector is wanted by two neighbouring threads, of which one finds it in the L1 cache.
 """
@@ -43,6 +46,7 @@ from fusewright.sym import (
     land,
     le,
     lnot,
+    lor,
     lt,
     mod,
     substitute,
@@ -56,6 +60,8 @@ class Move:
     Attributes:
         dst, src: the references of the first lane; the others stand side by side from there on.
         pred: under which an element of lane `lane` is moved.
+        whole: that the vector is in one piece in memory: `src` and `pred` are those of such a vector.
+        scattered: of a vector that may not be whole, the reference of lane `lane`, and the predicate there.
         fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
     """
 
@@ -67,6 +73,8 @@ class Move:
     width: int
     lane: Symbol
     cache: CacheOp
+    whole: Expr = k.TRUE
+    scattered: tuple[k.Ref, Expr] | None = None
 
     def lanes(self, tensor: TensorView) -> Lanes:
         """Raises ScheduleError where the elements of a vector that exist are not told from its ends."""
@@ -80,8 +88,10 @@ class Move:
         return found
 
     def one_by_one(self, pred: Expr, fill: k.Operand | None) -> k.Stmt:
-        """Moves the elements for which the predicate holds."""
+        """Moves the elements for which the predicate holds, that of whole vectors."""
         dst, src = (k.Ref(ref.buffer, ref.index + self.lane) for ref in (self.dst, self.src))
+        if self.scattered is not None:
+            src, pred = self.scattered
         is_value = self.fill_is_value and fill is not None
         each = k.Copy(dst, src, 1, self.cache, pred, fill if pred is not k.TRUE else None, is_value)
         return k.For(self.lane, const(self.width), (each,), unroll=True)
@@ -138,7 +148,7 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
     raw = ctx.register_of(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
     offset = mod(src.index + ctx.misalignment(src.buffer, width), const(width))
     start = src.index - offset
-    there = land(_loaded(move, lanes), _inside(k.Ref(src.buffer, start), 2 * width))
+    there = land(move.whole, _loaded(move, lanes), _inside(k.Ref(src.buffer, start), 2 * width))
 
     def vector(number: int, pred: Expr) -> k.Copy:
         to = k.Ref(raw, 2 * dst.index + number * width)
@@ -154,8 +164,9 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 
 def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> list[k.Stmt]:
     """Moves the elements of vectors of which some exist, and which are not moved as a whole."""
-    missing = land(*sorted(conditions_of(moved) - conditions_of(lanes.some), key=lambda e: e.order))
-    cond = land(lanes.some, lnot(missing))
+    whole = conditions_of(move.whole)
+    missing = land(*sorted(conditions_of(moved) - conditions_of(lanes.some) - whole, key=lambda e: e.order))
+    cond = lor(lnot(move.whole), land(lanes.some, lnot(missing)))
     return [] if cond is FALSE else [k.If(cond, (move.one_by_one(lanes.each, fill),))]
 
 

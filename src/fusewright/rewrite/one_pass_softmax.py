@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Broadcast, Node, Pointwise, Reduction
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import TensorView, Val
+from fusewright.ops.build_elementwise import constant
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import MAX, MAX_SUM_EXP, SUM
+from fusewright.sym import as_int, product
 
 _SUB, _EXP = ELEMENTWISE["sub"], ELEMENTWISE["exp"]
 
@@ -74,17 +77,23 @@ def _reduced(node: Reduction) -> tuple[int, ...]:
 def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorView]:
     """top, total = max_sum_exp(x), where total is times exp(top - shift).
 
-    Adds its nodes, beside those there are; returns what the maximum and the sum became. An infinite maximum
-    that is the shift too gives NaN, as it did.
+    Adds its nodes, beside those there are; returns what the maximum and the sum became. As before, an
+    infinite maximum that is the shift too gives NaN, and the sum of nothing is 0.
     """
-    x = sums.top.tensor_inputs[0]
-    top, total = reduce_states(fusion, MAX_SUM_EXP, [x], list(_reduced(sums.top)))
+    x, dims = sums.top.tensor_inputs[0], _reduced(sums.top)
+    top, total = reduce_states(fusion, MAX_SUM_EXP, [x], dims)
     shift = top if sums.shift is sums.top.output else sums.shift
 
-    def of_a_row(op: str, *operands: TensorView) -> TensorView:
-        result = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], total.dtype)
+    def of_a_row(op: str, *operands: Val, dtype: DataType = total.dtype) -> TensorView:
+        result = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], dtype)
         fusion.add_node(Pointwise(ELEMENTWISE[op], operands, result))
         return result
 
-    factor = of_a_row("exp", of_a_row("sub", top, shift))
-    return {sums.top.output: top, sums.total.output: of_a_row("mul", total, factor)}
+    new = of_a_row("mul", total, of_a_row("exp", of_a_row("sub", top, shift)))
+    extent = product(x.shape[dim].extent for dim in dims)
+    if as_int(extent) is None:
+        zero = constant(fusion, 0.0, total.dtype)
+        # Compared with a value of the row, as the nodes of a kernel compute tensors: NaN is not empty.
+        count, none = fusion.size_scalar(extent), of_a_row("mul", total, zero)
+        new = of_a_row("where", of_a_row("ge", none, count, dtype=DataType.Bool), zero, new)
+    return {sums.top.output: top, sums.total.output: new}

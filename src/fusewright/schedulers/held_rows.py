@@ -9,7 +9,7 @@ from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
 from fusewright.rewrite.two_pass import is_plain_welford, two_pass
@@ -27,10 +27,12 @@ class Held:
     Attributes:
         at_once: the most that is held across any one reduction.
         in_all: of all tensors that are held across some reduction.
+        copied: of each of these, where all are copies of inputs of types of one size; 0 where they are not.
     """
 
     at_once: int
     in_all: int
+    copied: int = 0
 
 
 def held_bytes(fusion: Fusion, *, project: bool) -> Held:
@@ -45,7 +47,14 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held))
+    sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
+    copied = sizes.pop() if len(sizes) == 1 else 0
+    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held), copied)
+
+
+def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
+    node = tensor.definition
+    return isinstance(node, Copy) and fusion.is_input(node.inputs[0])
 
 
 def state_bytes(fusion: Fusion) -> int:

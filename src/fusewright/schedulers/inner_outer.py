@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
@@ -34,6 +35,7 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.sym import as_int
 
 # Threads of a block: eight warps, of which an SM holds enough blocks to be full.
 BLOCK = 256
@@ -84,6 +86,7 @@ class InnerOuterScheduler(BuiltInScheduler):
 
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
         original = accepted(self, inner_outer_space(schedule.fusion))
+        _assume_sizes(schedule, original, params)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, inner_outer_space(schedule.fusion))
         _cut(schedule, space, params)
@@ -113,9 +116,21 @@ class InnerOuterScheduler(BuiltInScheduler):
         vectorize_ports(schedule, Ports(loads, stores), params.vectorization_factor)
         if loads:
             schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=loads)
+            for load in loads if params.prefetch_rows else ():
+                schedule.prefetch(load)
         if early:
             schedule.inline_at(lead, _UNROLL, best_effort=True, selected=_all_outputs(early))
         inline_rest(schedule, {*loads, *_all_outputs(early)})
+
+
+def _assume_sizes(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
+    """The sizes that the params assume. ParamsError where the kernel cannot assume as many."""
+    axes = (*space.rows, *space.columns)
+    if len(params.assumed_sizes) not in (0, len(axes)):
+        expected = f"() or ({', '.join(str(axis.extent) for axis in axes)})"
+        raise ParamsError(path="assumed_sizes", expected=expected, given=params.assumed_sizes)
+    for axis, size in zip(axes, params.assumed_sizes):
+        schedule.assume(space.reference, space.reference.logical.index(axis), size, size)
 
 
 def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
@@ -227,9 +242,22 @@ class _Planner:
         stores = any(self.space.is_full(access) for access in self.space.stores)
         if not stores and self._cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
+        if self._are_stable(facts):
+            axes = (*self.space.rows, *self.space.columns)
+            sizes = tuple(facts.value(axis.extent) for axis in axes)
+            reason = f"{params.reason}; for these sizes only"
+            # Registers that guards and addresses leave.
+            ahead = params.rows_per_block > params.rows_in_flight
+            params = replace(params, assumed_sizes=sizes, prefetch_rows=ahead, reason=reason)
         blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
+
+    def _are_stable(self, facts: Facts) -> bool:
+        """Whether to take the sizes as constants: else half of the instructions are guards and addresses."""
+        extents = [axis.extent for axis in (*self.space.rows, *self.space.columns)]
+        unknown = {size for size in extents if as_int(size) is None}
+        return bool(unknown) and facts.stable.issuperset(unknown) and all(map(facts.value, extents))
 
     def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
         vectors = max(1, ceil_div(columns, width))

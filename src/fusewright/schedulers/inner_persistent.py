@@ -5,8 +5,8 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Params may have rows
-copied ahead instead, through a ring of chunks in shared memory (`streamed_rows`).
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Long rows of one input
+are copied ahead, through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share, overlap
+from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
@@ -77,8 +77,7 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.streamed_rows import stream_rows
-from fusewright.schedulers.sweep_heuristic import SPEED as SWEPT_SPEED
+from fusewright.schedulers.streamed_rows import stream_rows, streamed
 from fusewright.schedulers.sweep_heuristic import Sweeping, Swept, sweep_rows
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
@@ -108,8 +107,9 @@ L2_READ_COST = 0.3
 ROW_SECONDS = 2e-6
 # What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
 HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
-# Of a copy's speed, what is left where a block reads its row again and again, a barrier after each.
-RELOADED_SPEED = 0.85
+# Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
+# rows are copied ahead.
+RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
 # What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
 WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
@@ -211,30 +211,21 @@ class _Planner:
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
-        width = self._vectors.width(facts) if self._vectors is not None else 1
+        vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        shifted = self._shifted.vectors(facts) if length else None
-        if shifted is not None and _shifts(shifted, width, length):
-            params = _params(rows, length + shifted.width - 1, shifted.width, self, hardware, shifted=True)
-            reason = f"{params.reason}; aligned by the start of each row"
-            params = replace(params, shift_rows=True, unaligned_inputs=shifted.unaligned, reason=reason)
+        if shifts or vectors.unaligned:
+            params = self._unaligned(rows, length, vectors, shifts, hardware)
         else:
-            clustered = self._of_clusters(rows, length, width, facts, hardware)
-            params = clustered or _params(rows, length, width, self, hardware)
-        estimate = self._estimate(rows, length, params, facts, hardware)
-        sweeping = None
-        if 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster:
-            sweeping = self._of_sweeps(rows, length, width, facts, hardware)
-        if sweeping is not None and not params.shift_rows:
-            swept = self._cost.estimate(
-                facts,
-                hardware,
-                reads=sweeping.reads,
-                speed=SWEPT_SPEED * busy_share(sweeping.blocks, hardware),
-                steps=self._passes * sweeping.turns * GRID_REDUCTION_SECONDS,
+            params = (
+                self._streamed(rows, length, vectors.width, facts, hardware)
+                or self._of_clusters(rows, length, vectors.width, facts, hardware)
+                or _params(rows, length, vectors.width, self, hardware)
             )
-            if swept().seconds < estimate().seconds:
-                return Proposal(sweeping.params, swept)
+        estimate = self._estimate(rows, length, params, facts, hardware)
+        if not (shifts or vectors.unaligned) and vectors.width > 1:
+            swept = self._of_sweeps(rows, length, vectors.width, params, facts, hardware)
+            if swept is not None and swept.estimate().seconds < estimate().seconds:
+                return Proposal(swept.params, swept.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params):
@@ -246,14 +237,20 @@ class _Planner:
         return Proposal(params, estimate)
 
     def _of_sweeps(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+        self,
+        rows: int,
+        length: int,
+        width: int,
+        held: ReductionParams,
+        facts: Facts,
+        hardware: HardwareInfo,
     ) -> Sweeping | None:
-        """How all blocks share the rows, few or in turns."""
-        if width == 1:
+        """How all blocks share the rows, where these are few, or would be held by the largest clusters."""
+        few = 2 * rows <= hardware.sm_count or held.blocks_per_cluster == hardware.max_cluster
+        if held.circular_stages or not few:
             return None
         full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
         constant = self._is_stable(facts)
-        sizes = tuple(facts.value(axis.extent) for axis in self.space.reduction) if constant else ()
         what = Swept(
             rows,
             length,
@@ -261,10 +258,61 @@ class _Planner:
             element_bytes=sum(full),
             narrowest_bytes=min(full, default=1),
             state_bytes=self.partial_bytes,
-            sizes=sizes,
+            sizes=tuple(facts.value(axis.extent) for axis in self.space.reduction) if constant else (),
             sweeps=1 + self._passes,
         )
-        return sweep_rows(what, hardware) if full else None
+        return sweep_rows(what, self._cost, facts, hardware) if full and length else None
+
+    def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
+        """The vectors of a row, and whether those of each row begin at an aligned address of its own.
+
+        Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
+        weights, which cost more than they save (layer norm on an H200).
+        """
+        width = self._vectors.width(facts) if self._vectors is not None else 1
+        plain = Vectors(width, (), 1 / width)
+        if self.space.reduction_size(facts) < LEAST_SHIFTED:
+            return plain, False
+        shifted = self._shifted.vectors(facts)
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None else plain
+        for found, shifts in ((anywhere, False), (shifted, True)):
+            if found is None or not is_narrow(width, found):
+                continue
+            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
+                return found, shifts
+        return plain, False
+
+    def _unaligned(
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How threads hold rows of vectors some of which start at any element."""
+        before = vectors.width - 1 if shifts else 0
+        params = _params(rows, length + before, vectors.width, self, hardware, fits=True)
+        how = "aligned by the start of each row" if shifts else "loaded from any element on"
+        return replace(
+            params,
+            shift_rows=shifts,
+            unaligned_inputs=vectors.unaligned,
+            reason=f"{params.reason}; {how}",
+        )
+
+    def _streamed(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How rows are copied ahead, if they are to: those of which registers hold one on an SM at a time."""
+        if not self.space.iteration or not is_one_size(self.space):
+            return None
+        if sum(map(self.space.is_full, self.space.loads)) != 1:
+            return None
+        found = streamed(rows, length, width, self.projected, self._shares_loads, hardware)
+        if found is None or self._resident(_params(rows, length, width, self, hardware), hardware) > 1:
+            return None
+        return found
+
+    @cached_property
+    def _shares_loads(self) -> bool:
+        """Whether all rows read something in common, such as weights, besides their own elements."""
+        return not all(map(self.space.is_full, self.space.loads))
 
     def _of_clusters(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -282,6 +330,9 @@ class _Planner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
+        if params.circular_stages:
+            speed = busy_share(rows, hardware) * STREAMED_SPEED
+            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
@@ -290,19 +341,22 @@ class _Planner:
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         blocks *= params.blocks_per_cluster
+        resident = max(1, self._resident(params, hardware))
+        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
+        largest = params.blocks_per_cluster == hardware.max_cluster > 1
+        most = clustered_rows.LARGEST_SPEED if largest else 1.0
+        return partial(self._cost_held, facts, hardware, blocks, resident, idle, most)
+
+    def _resident(self, params: ReductionParams, hardware: HardwareInfo) -> int:
+        """Blocks that an SM has room for, of those that hold rows; 0: where none are held."""
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
         held = _length_of(params).elements // params.blocks_per_cluster * params.rows_in_flight
         if params.persistent_in_shared_memory:
             bytes_a_block = threads * held * self.projected.in_all
-            resident = hardware.shared_memory_per_sm // max(1, bytes_a_block)
-        else:
-            buffers = self.projected if params.project_persistent_buffers else self.everything
-            registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
-            resident = hardware.registers_per_sm // (threads * registers)
-        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        largest = params.blocks_per_cluster == hardware.max_cluster > 1
-        most = clustered_rows.LARGEST_SPEED if largest else 1.0
-        return partial(self._cost_held, facts, hardware, blocks, max(1, resident), idle, most)
+            return hardware.shared_memory_per_sm // max(1, bytes_a_block)
+        buffers = self.projected if params.project_persistent_buffers else self.everything
+        registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
+        return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
         self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float, most: float
@@ -344,6 +398,8 @@ class _Planner:
             return False
         if params.blocks_per_cluster > 1:
             return params.persistent_in_shared_memory
+        if params.circular_stages:
+            return not self._shares_loads
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
         return one_by_one or (self._is_masked and batches > 1)
@@ -382,16 +438,23 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 
 
 def _params(
-    rows: int, length: int, width: int, planner: _Planner, hardware: HardwareInfo, shifted: bool = False
+    rows: int,
+    length: int,
+    width: int,
+    planner: _Planner,
+    hardware: HardwareInfo,
+    fits: bool = False,
 ) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`; `shifted`: aligned in each."""
+    """How to cut up `rows` of `length` elements, read in vectors of `width`; `fits`: in as few idle threads
+    as there can be.
+    """
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
     threads, batches = _threads_and_batches(rows, vectors, most, hardware)
-    if shifted:
+    if fits:
         threads, batches = _least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
@@ -456,11 +519,6 @@ def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareI
     ):
         batches -= 1
     return _whole_warps(ceil_div(vectors, batches)), batches
-
-
-def _shifts(shifted: Vectors, width: int, length: int) -> bool:
-    """Whether to begin the vectors of each row at an aligned address; else they are `width` wide."""
-    return is_narrow(width, shifted) and not shifted.unaligned and length >= LEAST_SHIFTED
 
 
 def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:

@@ -107,8 +107,10 @@ def vectorize_ports(
             schedule.allow_unaligned(load)
     if merged > 1:
         for port in (*ports.loads, *ports.stores):
-            assert port.definition is not None
-            if _innermost_is(port, width) and merged_run(port.definition, width, merged):
+            node = port.definition
+            assert node is not None
+            in_pieces = port.unaligned and loads_along_lane(node, width, port.unaligned)
+            if _innermost_is(port, width) and (in_pieces or merged_run(node, width, merged)):
                 schedule.parallelize(port, -1, ParallelType.vectorize)
         return
     for load in ports.loads:
@@ -158,7 +160,8 @@ class _Limit:
         outer: that input's other dimensions, and their extents.
         sizes: what else a vector has to divide.
         dense: for a store that may be in an input, the extents from the inside of memory of its own.
-        anywhere: whether vectors may start at any element instead, at the cost of two accesses.
+        pieces: that vectors may start at any element instead, at the cost of two accesses: the sizes at whose
+            multiples they are parted; None: they may not.
     """
 
     element_bytes: int
@@ -167,7 +170,7 @@ class _Limit:
     outer: tuple[tuple[int, Expr], ...]
     dense: tuple[Expr, ...] = ()
     sizes: tuple[Expr, ...] = ()
-    anywhere: bool = False
+    pieces: tuple[Expr, ...] | None = None
 
     def width(self, facts: Facts, limit: int) -> int:
         """The widest vector up to `limit`, whose addresses are its multiples in this call."""
@@ -180,6 +183,10 @@ class _Limit:
         for each in self.sizes:
             limit = power_of_two_divisor(facts.value(each), limit)
         return widest_access(self.element_bytes, facts.value(self.size), strides, alignment, limit)
+
+    def starts_anywhere(self, facts: Facts) -> bool:
+        """Whether its vectors may start at any element in this call."""
+        return are_long(self.pieces, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +208,26 @@ class Vectors:
 UNALIGNED_COST = 3
 
 
-def may_start_anywhere(fusion: Fusion, access: Access, inner: IterDomain) -> bool:
-    """Whether vectors of a load along the reference's axis `inner` may start at any element.
+# Elements from which on what a load by index reads in one piece is worth vectors: those that a warp reads in
+# one access, twice, as a warp with a vector of two pieces reads all of its vectors' elements one by one, too.
+LEAST_PIECE = 512
+
+
+def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple[Expr, ...] | None:
+    """The sizes at whose multiples vectors of a load along the reference's axis `inner` are parted, which may
+    start at any element; None where they may not.
 
     Not where an output is stored in the input: neighbours of what is read may be written meanwhile.
     """
     tensor = access.tensor
     if not fusion.is_input(tensor) or any(output.alias is tensor for output in fusion.outputs):
-        return False
-    return access.is_straight_along(inner)
+        return None
+    return access.pieces_along(inner)
+
+
+def are_long(pieces: Iterable[Expr] | None, facts: Facts) -> bool:
+    """Whether few vectors go across the ends of such pieces in this call."""
+    return pieces is not None and all(facts.value(each) >= LEAST_PIECE for each in pieces)
 
 
 class VectorLimits:
@@ -236,8 +254,8 @@ class VectorLimits:
                 limit = _limit(access.tensor, unit, position, home is not access.tensor)
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
-                anywhere = home is access.tensor and may_start_anywhere(fusion, access, inner)
-                self._limits.append(replace(limit, anywhere=anywhere))
+                pieces = unaligned_pieces(fusion, access, inner) if home is access.tensor else None
+                self._limits.append(replace(limit, pieces=pieces))
         sizes = (MAX_VECTOR_BYTES // limit.element_bytes for limit in self._limits)
         self._widest = max(1, min(sizes, default=1))
 
@@ -266,7 +284,7 @@ class VectorLimits:
         wide = self._divided(facts)
         for limit in self._limits:
             most = max(1, min(wide, MAX_VECTOR_BYTES // limit.element_bytes))
-            wide = most if limit.anywhere else limit.width(facts, wide)
+            wide = most if limit.starts_anywhere(facts) else limit.width(facts, wide)
         wide = max(1, wide)
         across = [limit for limit in self._limits if limit.width(facts, wide) < wide]
         positions = {limit.position for limit in across if limit.position is not None}

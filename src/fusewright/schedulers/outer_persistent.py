@@ -31,7 +31,8 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
+from fusewright.schedulers.column_tiles import Tile, tile_in_shared
+from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
@@ -50,7 +51,6 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.sweep_heuristic import SPEED as SWEPT_SPEED
 from fusewright.schedulers.sweep_heuristic import Swept, sweep_columns
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import Const, Expr, Symbol
@@ -151,23 +151,6 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """A way to hold tiles of columns.
-
-    Attributes:
-        row_bytes: of the narrowest tensor that is read.
-        threads_x, threads_y: along the columns and down them. batches: rows of a thread.
-        project: only inputs are held.
-    """
-
-    row_bytes: int
-    threads_x: int
-    threads_y: int
-    batches: int
-    project: bool
-
-
 @dataclass(frozen=True, eq=False)
 class _Planner:
     """Derives params from the sizes of a call."""
@@ -200,23 +183,33 @@ class _Planner:
         columns, length = space.iteration_size(facts), space.reduction_size(facts)
         if not columns or not length:
             return Reject("there is nothing to hold")
-        tile = next(self._tiles(columns, length, width), None)
-        if tile is None:
-            return self._swept(columns, length, width, facts, hardware)
-        blocks = ceil_div(columns, tile.threads_x * width)
+        stable = self._are_stable(facts)
+        tile = None
+        if stable or all(isinstance(size, Const) for size in self._sizes):
+            held = self._held[True]
+            tile = tile_in_shared(columns, length, width, self._element_bytes, held, hardware)
+        tile = tile or next(self._tiles(columns, length, width), None)
+        if tile is None or tile.blocks == hardware.max_cluster > 1:
+            # Clusters of the largest size were slower than two sweeps wherever both were measured.
+            swept = self._swept(columns, length, width, facts, hardware)
+            if tile is None or swept:
+                return swept
+        blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
         params = ReductionParams(
             fastest_dim=False,
             persistent_kernel=True,
             project_persistent_buffers=tile.project,
+            persistent_in_shared_memory=tile.shared,
+            blocks_per_cluster=tile.blocks,
             batches_per_block_inner_reduction=tile.batches,
             vectorize_iter_dom=width > 1,
             unroll_factor_iter_dom=width,
             lparams=LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y),
             reason=f"{columns} contiguous columns of {length}: {tile.threads_x} threads of {width} columns, "
-            f"{tile.threads_y} down the columns hold {tile.batches} rows each"
-            f"{', inputs only' if tile.project else ''}",
+            f"{tile.threads_y} down the columns of {tile.blocks} blocks hold {tile.batches} rows each"
+            f"{' in shared memory' if tile.shared else ''}{', inputs only' if tile.project else ''}",
         )
-        if self._are_stable(facts):
+        if stable:
             params = replace(params, assumed_reduction_sizes=tuple(map(facts.value, self._sizes)))
         elif not is_one_size(space):
             params = replace(params, lparams=replace(params.lparams, bdimy=-1))
@@ -228,7 +221,6 @@ class _Planner:
     ) -> Proposal | Reject:
         """How blocks that do not hold all of their columns go over them."""
         full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
-        passes = longest_chain(self.fusion)
         what = Swept(
             columns,
             length,
@@ -237,15 +229,12 @@ class _Planner:
             narrowest_bytes=min(full, default=1),
             state_bytes=state_bytes(self.fusion),
             sizes=tuple(map(facts.value, self._sizes)) if self._are_stable(facts) else (),
-            sweeps=1 + passes,
+            sweeps=1 + longest_chain(self.fusion),
         )
-        sweeping = sweep_columns(what, hardware) if full and width > 1 else None
+        sweeping = sweep_columns(what, self._cost, facts, hardware) if full and width > 1 else None
         if sweeping is None:
             return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
-        speed = SWEPT_SPEED * busy_share(sweeping.blocks, hardware)
-        steps = passes * GRID_REDUCTION_SECONDS
-        estimate = self._cost.estimate(facts, hardware, reads=sweeping.reads, speed=speed, steps=steps)
-        return Proposal(sweeping.params, estimate)
+        return Proposal(sweeping.params, sweeping.estimate)
 
     @cached_property
     def _sizes(self) -> tuple[Expr, ...]:
@@ -256,7 +245,7 @@ class _Planner:
         unknown = [size for size in self._sizes if not isinstance(size, Const)]
         return bool(unknown) and all(isinstance(size, Symbol) and size in facts.stable for size in unknown)
 
-    def _tiles(self, columns: int, length: int, width: int) -> Iterator[_Tile]:
+    def _tiles(self, columns: int, length: int, width: int) -> Iterator[Tile]:
         """The tiles that a block can hold in registers: the longest rows first, in the fewest threads."""
         most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
         for row_bytes in TILE_ROW_BYTES:
@@ -275,9 +264,9 @@ class _Planner:
                 for project, held in enumerate(self._held):
                     registers = REGISTERS_TO_HOLD if project else REGISTERS_TO_HOLD_ALL
                     if batches * width * held.at_once <= registers * REGISTER_BYTES:
-                        yield _Tile(row_bytes, threads_x, threads_y, batches, bool(project))
+                        yield Tile(row_bytes, threads_x, threads_y, batches, bool(project))
 
-    def _speed(self, tile: _Tile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
+    def _speed(self, tile: Tile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
         """The share of a copy's speed that is kept."""
         share = LEAST_SHARE + SHARE_A_DOUBLING * log2(tile.row_bytes / TILE_ROW_BYTES[-1])
         moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count

@@ -28,6 +28,7 @@ from fusewright.core.hardware import (
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Choose, Iota, Random
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Cost, Facts, Planner, Proposal, Reject, accepted
@@ -59,6 +60,7 @@ from fusewright.schedulers.pointwise_space import (
 )
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Symbol
 
@@ -185,6 +187,23 @@ class _Planner:
         return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
 
     @cached_property
+    def _flat(self) -> ShiftedRows | None:
+        """The vectors through all dimensions as through one row of the reference, whatever their sizes.
+
+        None where values follow from positions, which take a division an element then: joins of odd rows are
+        faster by element on an H200.
+        """
+        reference = self.space.reference
+        inner = _innermost(reference)
+        by_position = any(isinstance(node, (Choose, Iota, Random)) for node in self.fusion.nodes)
+        if reference.is_placed or inner is None or by_position:
+            return None
+        stores = [access for access in self._concrete if access.tensor is reference]
+        aligned = stores[0] if stores else None
+        flat = ShiftedRows(self.fusion, reference.shape, inner, self._concrete, aligned, as_one=True)
+        return flat if flat.are_all else None
+
+    @cached_property
     def _loads(self) -> list[Sequence[bool]]:
         """For each load, along which of the dimensions it has all of their points."""
         reads = (access.concrete for access in self._accesses if self.fusion.is_input(access.tensor))
@@ -213,8 +232,15 @@ class _Planner:
         total = prod(sizes)
         break_point, why = _break_point(self._broadcasts, sizes)
         vectors, dim = self._vector(break_point, facts)
+        flat = self._flat.vectors(facts) if self._flat is not None and not break_point else None
+        # Where vectors start at any element, or some accesses are of single ones, those tell.
+        narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
+        shifted = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
+        if flat is not None and shifted:
+            vectors, dim = flat, -1
         width = vectors.width
-        unroll = _unroll(self._loaded_bytes * width, width, total, hardware)
+        twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
+        unroll = _unroll((self._loaded_bytes + twice) * width, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
         split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
         params = PointwiseParams(
@@ -227,8 +253,10 @@ class _Planner:
             assumed_sizes=assumed,
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
+            shift_rows=shifted,
             lparams=_LAUNCH,
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
+            + ("; the last of them in part" if shifted else "")
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
@@ -364,7 +392,7 @@ def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> 
 def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:
     """Accesses a thread has in flight along the unrolled axis: enough bytes, yet a full wave of blocks.
 
-    `loaded`: bytes of one access to each input.
+    `loaded`: bytes of one access to each input, of two to those whose vectors start at any element.
     """
     unroll = 1
     while unroll < MAX_ACCESSES_IN_FLIGHT and 2 * unroll * max(loaded, 1) <= LOADED_BYTES_IN_FLIGHT:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -38,6 +38,8 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_rows
+from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_heuristic import (
     SHORT_INNER,
@@ -53,10 +55,18 @@ from fusewright.schedulers.reduction_loops import (
     inline,
     merge_to_rows_and_reduction,
 )
-from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import aligned_rows
+from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    aligned_rows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
+# Vectors of so many bytes, and less, read memory slower than wider ones.
+NARROW_VECTOR_BYTES = 4
 # Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
 # elements at least: a block of any width has work for them.
 CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
@@ -78,6 +88,9 @@ class ReductionScheduler(BuiltInScheduler):
         check_rows(original, params)
         _check_split(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
+        if params.joined_rows > 1:
+            join_rows(schedule, params, original.read_once if params.streams_inputs else ())
+            return
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
@@ -136,6 +149,10 @@ class _Planner:
         return self.space.vector_limits(self.fusion)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space)
+
+    @cached_property
     def _element_bytes(self) -> int:
         """Of all loads of every point."""
         return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
@@ -154,9 +171,12 @@ class _Planner:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
             else:
-                params = inner_params(rows, length, width, hardware)
+                params = self._inner(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
+        joined = self._joined_rows(facts, width, hardware)
+        if joined is not None:
+            return self._proposal(joined, rows // joined.lparams.bdimx, facts, hardware)
         stores = any(space.is_full(access) for access in space.stores)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
@@ -165,6 +185,48 @@ class _Planner:
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    @cached_property
+    def _runs(self) -> MergedVectorLimits | None:
+        """What vectors there can be through several rows of memory."""
+        space = self.space
+        if not joins_rows(self.fusion, space):
+            return None
+        return MergedVectorLimits(self.fusion, memory_order(space.reference, space.main), space.loads)
+
+    def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
+        """Several rows read as one, where vectors along one are narrower than memory is fast with."""
+        if self._runs is None or width * self._element_bytes > NARROW_VECTOR_BYTES:
+            return None
+        length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
+        outer = max(0, len(self.space.iteration) - 1)
+        found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
+        if found is None or found.unaligned or found.width <= width or not row:
+            return None
+        batches = self.space.iteration_size(facts) // row
+        return joined_params(batches, length, row, found.width, self._element_bytes, hardware)
+
+    def _inner(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        plain = inner_params(rows, length, width, hardware)
+        if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
+            return plain
+        anywhere = self._vectors.vectors(facts) if self._vectors is not None else None
+        for found, shifts in ((anywhere, False), (self._shifted.vectors(facts), True)):
+            if found is None or not is_narrow(width, found):
+                continue
+            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
+                wide = inner_params(rows, length, found.width, hardware)
+                how = "aligned by the start of each row" if shifts else "loaded from any element on"
+                return replace(
+                    wide,
+                    shift_rows=shifts,
+                    unaligned_inputs=found.unaligned,
+                    reason=f"{wide.reason}; {how}",
+                )
+        return plain
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
@@ -228,14 +290,14 @@ def cut_inner(
         schedule.reorder(tensor, {end - 3: end - 5})
         schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
     end = len(tensor.loop)
-    pad = WARP_SIZE if params.pad_inner_reduction_to_warp else 1
+    pad = params.padded_threads
     schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
     schedule.parallelize(tensor, end - 2, ParallelType.unroll)
-    moved = 3
     if has_rows:
-        bind_rows(schedule, tensor, params)
+        # What a thread has in flight of several rows is side by side: [.. | serial, rows, unroll, vector].
+        bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
-    return list(range(end - moved, end))
+    return [end - 4 if has_rows and params.rows_in_flight > 1 else end - 3, end - 2, end - 1]
 
 
 def _check_split(space: ReductionSpace, params: ReductionParams) -> None:

@@ -24,7 +24,7 @@ MIN_LOADS_PER_THREAD = 4
 # a backward pass), and two with an output.
 COLUMNS = 4
 OUTER_BYTES_IN_FLIGHT = 64
-USUAL_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 32
+USUAL_ROWS_IN_FLIGHT, SINGLE_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 16, 32
 # Columns a block sums one by one, no vectors, if there are so many for each SM: its threads have more rows in
 # flight.
 SINGLE_COLUMNS = 128
@@ -39,6 +39,9 @@ BLOCK_ROW_BYTES = 256
 # trip: at least so many times that all of a block's loads in flight are issued.
 OUTER_BLOCKS_A_SM = 4
 MIN_OUTER_STEPS = 2
+# Half as many blocks where more than this would share a column: the last one adds up what all have found (an
+# H200: 8 x 65536 x 128 bfloat16 in 0.96 of the time, 4194304 x 64 in 0.94).
+MANY_BLOCKS_DOWN = 32
 # More blocks share the work where SMs would be idle for more than this share of the time.
 IDLE_SHARE = 0.12
 # Columns so short that each thread sums all of theirs, all loads in flight at once, if there are this many
@@ -52,6 +55,12 @@ MAX_SPLIT_UNROLL = 16
 LINE_BYTES = 128
 # Rows of memory so long that as many threads sum whole columns of any length, in the widest vectors.
 LONG_ROW_BYTES, LONG_ROW_THREADS = 1 << 16, 64
+# Threads along rows of less than a line, and down them (an H200: 65536 x 32 x 32 bfloat16 at 0.95 of a copy's
+# speed, 0.89 with narrower vectors).
+SHORT_ROW_THREADS, SHORT_ROWS = 16, 8
+# The most threads along a row that are no whole warp: two tiles of a row of 33 elements would do half of the
+# work each, in as much time (an H200: 2000003 x 33 bfloat16 in 0.69 of it).
+MOST_THREADS_ALONG = 48
 # Rows that each of the threads down a short column sums, where these are neighbours in memory.
 ROWS_A_LANE = 4
 
@@ -148,17 +157,31 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
         if row_bytes < BLOCK_ROW_BYTES and columns.length >= ROWS_A_LANE * OUTER_BLOCK // beside:
             in_flight = NARROW_BYTES_IN_FLIGHT
             return _tiles(columns, columns.width, beside, OUTER_BLOCK // beside, in_flight, hardware)
+        if row_bytes < LINE_BYTES and columns.length > SHORT_COLUMN:
+            return _tiles(
+                columns, columns.width, SHORT_ROW_THREADS, SHORT_ROWS, OUTER_BYTES_IN_FLIGHT, hardware
+            )
     if columns.width == 1 and columns.count >= SINGLE_COLUMNS * hardware.sm_count:
         threads_y = OUTER_BLOCK // SINGLE_COLUMNS
         return _tiles(columns, 1, SINGLE_COLUMNS, threads_y, NARROW_BYTES_IN_FLIGHT, hardware)
     width = columns.width if columns.stores else min(columns.width, COLUMNS)
     chunks = max(1, ceil_div(columns.count, width))
-    threads_x = min(WARP_SIZE, power_of_two_at_least(chunks))
-    block = OUTER_BLOCK if chunks > WARP_SIZE else OUTER_BLOCK_OF_FEW_COLUMNS
+    threads_x = _threads_along(chunks)
+    block = OUTER_BLOCK if chunks > threads_x else OUTER_BLOCK_OF_FEW_COLUMNS
     # At least two elements of a column for each thread, as long as it has as many.
     threads_y = max(1, min(block // threads_x, power_of_two_at_least(columns.length) // 2))
-    in_flight = min(OUTER_BYTES_IN_FLIGHT, USUAL_ROWS_IN_FLIGHT * width * columns.element_bytes)
+    rows = USUAL_ROWS_IN_FLIGHT if width > 1 else SINGLE_ROWS_IN_FLIGHT
+    in_flight = min(OUTER_BYTES_IN_FLIGHT, rows * width * columns.element_bytes)
     return _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
+
+
+def _threads_along(chunks: int) -> int:
+    """Threads of a block along rows of so many vectors: a warp, or what leaves fewer of the last one idle."""
+    threads = min(WARP_SIZE, power_of_two_at_least(chunks))
+    tiles = ceil_div(chunks, threads)
+    if chunks >= (1 - IDLE_SHARE) * tiles * threads or tiles == 1:
+        return threads
+    return ceil_div(chunks, ceil_div(chunks, MOST_THREADS_ALONG))
 
 
 def _short_columns(columns: Columns) -> ReductionParams:
@@ -211,6 +234,8 @@ def _blocks_down(blocks: int, steps: int, in_flight: int, hardware: HardwareInfo
     if blocks >= wanted or most == 1:
         return 1
     grid = min(wanted // max(1, blocks), most)
+    if grid > MANY_BLOCKS_DOWN:
+        grid = max(MANY_BLOCKS_DOWN, grid // 2)
     while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
         grid += 1
     return grid

@@ -103,13 +103,15 @@ def inline(
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
-    So the loads of a whole unrolled stretch are in flight together. `columns`: reductions of columns that
-    loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results of
+    So the loads of a whole unrolled stretch are in flight together, and with them those of vectors that start
+    at any element, which take two each. `columns`: reductions of columns that loads feed as well. `placed`:
+    tensors that are inlined already. `side_by_side`: the partial results of
     that stretch are made before one collective combines them all.
     """
     lead = partials[0]
     loads = find_loads(schedule.fusion)
     early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
+    early += [load for load in loads if load.unaligned and load not in early]
     if side_by_side:
         early += [tensor for partial in partials for tensor in _states(partial)]
     if early:

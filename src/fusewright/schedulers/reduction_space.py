@@ -14,7 +14,7 @@ from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import TensorView, Val
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
@@ -79,6 +79,10 @@ class ReductionSpace:
     def is_full(self, access: Access) -> bool:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset(self.concrete)
+
+    def are_read_in_full(self, tensors: Collection[Val]) -> bool:
+        """Whether all loads of these touch an element for each point of the space."""
+        return all(self.is_full(load) for load in self.loads if load.tensor in tensors)
 
     @property
     def read_once(self) -> frozenset[TensorView]:

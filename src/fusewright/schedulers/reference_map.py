@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
-from fusewright.analyze.runs import expression_run, indexed_run, is_straight, stored_run
+from fusewright.analyze.runs import expression_run, indexed_run, stored_run, straight_pieces
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -63,13 +63,15 @@ class Access:
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
 
-    def is_straight_along(self, axis: IterDomain) -> bool:
-        """Whether neighbours along the reference's axis are neighbours in memory, from any position on."""
+    def pieces_along(self, axis: IterDomain) -> tuple[Expr, ...] | None:
+        """The sizes at whose multiples neighbours along the reference's axis are none in memory; None if they
+        are none elsewhere, either.
+        """
         if not self.by_index:
-            return True
+            return ()
         if not isinstance(self.node, Indexed):
-            return False
-        return is_straight(self.node, self.dims[axis], unit_stride_axis(self.tensor))
+            return None
+        return straight_pieces(self.node, self.dims[axis], unit_stride_axis(self.tensor))
 
     @property
     def concrete(self) -> frozenset[IterDomain]:

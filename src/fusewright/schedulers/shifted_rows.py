@@ -16,9 +16,10 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors, may_start_anywhere
+from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors, are_long, unaligned_pieces
 from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
+from fusewright.sym import Expr
 
 # Elements of a row below which its two edges cost more than vectors save.
 LEAST_SHIFTED = 512
@@ -52,13 +53,14 @@ class _Port:
         element_bytes: of its dtype.
         position: of the input that it reads; None for fresh memory.
         is_alike: whether its rows lie as the aligned ones do, if its address is aligned.
-        anywhere: whether vectors may start at any element instead.
+        pieces: that vectors may start at any element instead: the sizes at whose multiples they are parted;
+            None: they may not.
     """
 
     element_bytes: int
     position: int | None
     is_alike: bool
-    anywhere: bool
+    pieces: tuple[Expr, ...] | None
 
     def is_aligned(self, width: int, facts: Facts) -> bool:
         """Whether its vectors are aligned where those of the aligned rows are."""
@@ -74,6 +76,7 @@ class ShiftedRows:
         inner: that which vectors go along.
         accesses: all loads and stores that are no broadcasts of one element.
         aligned: that at whose aligned addresses vectors begin. None: there are no shifted vectors.
+        as_one: whether all dimensions are one row, of which vectors go across the ends of `inner`.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class ShiftedRows:
         inner: IterDomain | None,
         accesses: Sequence[Access],
         aligned: Access | None,
+        as_one: bool = False,
     ) -> None:
         self._ports: list[_Port] = []
         self._count = len(accesses)
@@ -99,15 +103,23 @@ class ShiftedRows:
             if unit is None or access.axes.get(inner) is not unit:
                 continue  # element by element
             is_input = fusion.is_input(access.tensor)
+            pieces = unaligned_pieces(fusion, access, inner)
+            if as_one and pieces is not None:
+                pieces = (*pieces, inner.extent)
             is_own = access.tensor not in outputs and access.tensor not in outputs.values()
             self._ports.append(
                 _Port(
                     access.tensor.dtype.size,
                     fusion.inputs.index(access.tensor) if is_input else None,
                     is_own and not access.by_index and _memory_order(access, axes) == order,
-                    is_input and may_start_anywhere(fusion, access, inner),
+                    pieces,
                 )
             )
+
+    @property
+    def are_all(self) -> bool:
+        """Whether all loads and stores go along the rows."""
+        return len(self._ports) == self._count
 
     def vectors(self, facts: Facts) -> Vectors | None:
         """The widest ones of all accesses that go along the rows; None if there are none in this call."""
@@ -119,7 +131,7 @@ class ShiftedRows:
         for port in self._ports:
             if port.is_aligned(width, facts):
                 continue
-            if not port.anywhere or port.position is None:
+            if port.position is None or not are_long(port.pieces, facts):
                 return None
             unaligned.add(port.position)
             across += 1

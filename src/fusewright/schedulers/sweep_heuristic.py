@@ -5,14 +5,19 @@ As many blocks as the GPU has SMs share out rows, or tiles of columns, and go ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.base import Cost, Facts
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more.
-THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 512, 1024, 1024
+THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 1024, 896
+# Registers of a thread come in multiples of this (CUDA occupancy calculator).
+REGISTER_UNIT = 8
 # Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
 FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
@@ -58,15 +63,32 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """blocks: in all. reads: how often an element is read from memory. turns: in which blocks take rows."""
+    """params, and the estimate of what a kernel costs by them."""
 
     params: ReductionParams
+    estimate: Callable[[], Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """What blocks go over together.
+
+    Attributes:
+        blocks: in all, `resident` of them on an SM.
+        steps: of the loop of each over its elements, of `vectors` each.
+        exchanged: bytes of shared memory that a block reduces in.
+        turns: in which blocks take rows.
+    """
+
     blocks: int
-    reads: float
+    resident: int
+    steps: int
+    vectors: int
+    exchanged: int
     turns: int = 1
 
 
-def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
+def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
     """Blocks that share rows; None where one block for a row is enough.
 
     Rows come in turns of as many as are near once they were read, in shared memory or in the L2 cache. (An
@@ -98,19 +120,21 @@ def sweep_rows(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
         reason=f"{what.rows} rows of {what.length}, {at_once} at a time: {share} blocks of {threads} threads "
         "a row",
     )
-    blocks, exchanged = at_once * share, threads // WARP_SIZE * what.state_bytes
-    turn = replace(what, rows=at_once)
-    found = _held(turn, params, threads * unroll, steps, blocks, resident, exchanged, hardware)
-    return replace(found, turns=turns)
+    exchanged = threads // WARP_SIZE * what.state_bytes
+    grid = _Grid(at_once * share, resident, steps, threads * unroll, exchanged, turns)
+    return _held(what, params, grid, cost, facts, hardware)
 
 
-def sweep_columns(what: Swept, hardware: HardwareInfo) -> Sweeping | None:
+def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
     """Blocks that share tiles of columns; None where there are too many columns for that."""
-    tiles = (_tile(what, size, hardware) for size in TILE_ROW_BYTES)
-    return next((tile for tile in tiles if tile is not None), None)
+    for row_bytes in TILE_ROW_BYTES:
+        tile = _tile(what, row_bytes, hardware)
+        if tile is not None:
+            return _held(what, *tile, cost, facts, hardware)
+    return None
 
 
-def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> Sweeping | None:
+def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[ReductionParams, _Grid] | None:
     unroll = what.vectors_of(BYTES_OF_COLUMNS)
     along = max(1, row_bytes // (what.width * what.narrowest_bytes))
     along = min(along, power_of_two_at_least(ceil_div(what.rows, what.width)))
@@ -132,37 +156,49 @@ def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> Sweeping | Non
     )
     # Threads of a warp that have the same columns combine by shuffles.
     exchanged = along * down * what.width * what.state_bytes // max(1, WARP_SIZE // along)
-    return _held(what, params, along * down * unroll, steps, tiles * share, 1, exchanged, hardware)
+    return params, _Grid(tiles * share, 1, steps, along * down * unroll, exchanged)
 
 
 def _held(
     what: Swept,
     params: ReductionParams,
-    vectors: int,
-    steps: int,
-    blocks: int,
-    resident: int,
-    exchanged: int,
+    grid: _Grid,
+    cost: CostModel,
+    facts: Facts,
     hardware: HardwareInfo,
 ) -> Sweeping:
-    """With what blocks hold, `resident` on an SM, of `steps` of so many vectors, beside `exchanged` bytes."""
-    each = vectors * what.width * what.element_bytes
-    of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
-    room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK - exchanged
-    held = max(0, min(steps, room // each))
-    near = blocks * held * each + FOUND_IN_L2 * hardware.l2_bytes
-    total = what.rows * what.length * what.element_bytes
-    again = max(0.0, 1 - near / total) if held < steps else 0.0
+    """With what blocks hold of their steps."""
+    each = grid.vectors * what.width * what.element_bytes
+    of_block = hardware.shared_memory_per_sm // grid.resident - hardware.shared_memory_reserved
+    room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK - grid.exchanged
+    held = max(0, min(grid.steps, room // each))
+    near = grid.blocks * held * each + FOUND_IN_L2 * hardware.l2_bytes
+    of_turn = what.rows * what.length * what.element_bytes / grid.turns
+    again = max(0.0, 1 - near / of_turn) if held < grid.steps else 0.0
     params = replace(
         params,
         persistent_kernel=True,
         project_persistent_buffers=True,
         batches_per_block_inner_reduction=0,
         held_steps=held,
-        sweeps_backward=held < steps,
-        streams_last_sweep=held < steps,
+        sweeps_backward=held < grid.steps,
+        streams_last_sweep=held < grid.steps,
         assumed_reduction_sizes=what.sizes,
-        cparams=CompileParams(maxrregcount=hardware.registers_per_sm // THREADS_AN_SM),
-        reason=f"{params.reason}, which hold {held} of {steps} steps of {vectors} vectors of {what.width}",
+        cparams=CompileParams(maxrregcount=_registers(hardware)),
+        reason=f"{params.reason}, which hold {held} of {grid.steps} steps of {grid.vectors} vectors of "
+        f"{what.width}",
     )
-    return Sweeping(params, blocks, 1 + (what.sweeps - 1) * again)
+    waits = (what.sweeps - 1) * grid.turns
+    estimate = cost.estimate(
+        facts,
+        hardware,
+        reads=1 + (what.sweeps - 1) * again,
+        speed=SPEED * busy_share(grid.blocks, hardware),
+        steps=waits * GRID_REDUCTION_SECONDS,
+    )
+    return Sweeping(params, estimate)
+
+
+def _registers(hardware: HardwareInfo) -> int:
+    """What a thread may have where all blocks are resident; a warp's come in units."""
+    return hardware.registers_per_sm // THREADS_AN_SM // REGISTER_UNIT * REGISTER_UNIT

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -126,9 +126,9 @@ class Race:
 
 
 def _mode(path: Path) -> str:
-    """How sqlite opens a journal for reading: where a process was killed in the middle of a row, the file has
-    to be brought back to what it was before."""
-    return "rw" if path.with_name(f"{path.name}-journal").exists() and os.access(path, os.W_OK) else "ro"
+    """How sqlite opens a journal for reading: what a killed process left beside it is worked in first."""
+    left = any(path.with_name(path.name + suffix).exists() for suffix in ("-journal", "-wal"))
+    return "rw" if left and os.access(path, os.W_OK) else "ro"
 
 
 class Journal:
@@ -152,9 +152,12 @@ class Journal:
         name = path.absolute().as_uri() + (f"?mode={_mode(path)}" if version is None else "")
         with self._naming_the_file():
             self._connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
-            if version is not None:
+            self._writes = version is not None
+            if self._writes:
                 self._create()
             self._check()
+            if self._writes:
+                self._write_ahead()
             self.version = next(iter(self.versions()), "") if version is None else version
 
     def _create(self) -> None:
@@ -170,6 +173,15 @@ class Journal:
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             if schema < SCHEMA:
                 db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _write_ahead(self) -> None:
+        """Has rows go to a log beside the file, which outlives a killed process: none waits for the disk.
+
+        Where the file system cannot do that they go to the file, and wait.
+        """
+        with suppress(sqlite3.Error):  # another process is writing
+            self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _is_journal(self) -> bool:
         found = self._connection.execute("PRAGMA application_id").fetchone()[0]
@@ -196,6 +208,11 @@ class Journal:
         self.close()
 
     def close(self) -> None:
+        """The last one to close a journal leaves one file, which can be read where nothing can be written."""
+        if self._writes:
+            with suppress(sqlite3.Error):  # others have it open
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     # ---- writing

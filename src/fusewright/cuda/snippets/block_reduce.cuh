@@ -61,18 +61,23 @@ __device__ __forceinline__ void reduce_across_warps(
     for (int k = 0; k < WIDTH; ++k) workspace.store(warp * WIDTH + k, value[k]);
   }
   Shape::sync();
-  if (Shape::is_known && WIDTH == 1 && warps <= few) {
-    State of_warps[few];
+  if (Shape::is_known && WIDTH <= 2 && warps <= few) {
 #pragma unroll
-    for (int i = 0; i < few; ++i) of_warps[i] = i < warps ? workspace.load(first + i) : State::identity();
+    for (int k = 0; k < WIDTH; ++k) {
+      State of_warps[few];
 #pragma unroll
-    for (int step = 1; step < few; step *= 2) {
-#pragma unroll
-      for (int i = 0; i + step < few; i += 2 * step) {
-        if (i + step < warps) of_warps[i] = State::combine(of_warps[i], of_warps[i + step]);
+      for (int i = 0; i < few; ++i) {
+        of_warps[i] = i < warps ? workspace.load((first + i) * WIDTH + k) : State::identity();
       }
+#pragma unroll
+      for (int step = 1; step < few; step *= 2) {
+#pragma unroll
+        for (int i = 0; i + step < few; i += 2 * step) {
+          if (i + step < warps) of_warps[i] = State::combine(of_warps[i], of_warps[i + step]);
+        }
+      }
+      value[k] = of_warps[0];
     }
-    value[0] = of_warps[0];
     return;
   }
   const int partner = lane & (lanes - 1);

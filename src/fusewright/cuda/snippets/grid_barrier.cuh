@@ -10,11 +10,24 @@ __device__ __forceinline__ void grid_barrier(int* semaphore, unsigned blocks, bo
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
     unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore);
-    __threadfence();
-    const unsigned before = atomicAdd(arrivals, leads ? 0x80000000u - (blocks - 1) : 1u);
-    while (((*(volatile unsigned*)arrivals ^ before) & 0x80000000u) == 0) {
-    }
-    __threadfence();
+    const unsigned add = leads ? 0x80000000u - (blocks - 1) : 1u;
+#ifdef __CUDA_ARCH__
+    // The arrival releases what the block wrote before, and what sees the flip acquires what all others wrote,
+    // which costs less than two fences (PTX ISA, memory consistency model).
+    unsigned before, now;
+    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(arrivals)), "r"(add)
+                 : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                   : "=r"(now)
+                   : "l"(__cvta_generic_to_global(arrivals))
+                   : "memory");
+    } while (((now ^ before) & 0x80000000u) == 0);
+#else
+    atomicAdd(arrivals, add);
+#endif
   }
   __syncthreads();
 }

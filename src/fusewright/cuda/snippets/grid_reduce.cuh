@@ -47,29 +47,24 @@ __device__ __forceinline__ void combine_published(
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
   // A thread has several loads in flight, as others wait for this block.
-  constexpr unsigned ahead = WIDTH < 8 ? 8 / WIDTH : 1;
-  unsigned block = group.rank;
-  for (; block + (ahead - 1) * group.size < blocks; block += ahead * group.size) {
+  constexpr unsigned ahead = WIDTH < 16 ? 16 / WIDTH : 1;
+  for (unsigned block = group.rank; block < blocks; block += ahead * group.size) {
     State loaded[ahead][WIDTH];
 #pragma unroll
     for (unsigned a = 0; a < ahead; ++a) {
+      const unsigned from = block + a * group.size;
 #pragma unroll
       for (int k = 0; k < WIDTH; ++k) {
-        const long long place = (long long)(block + a * group.size) * WIDTH + k;
-        loaded[a][k] = partials.load_cg(first + place * group.columns);
+        loaded[a][k] = State::identity();
+        if (from < blocks) {
+          loaded[a][k] = partials.load_cg(first + ((long long)from * WIDTH + k) * group.columns);
+        }
       }
     }
 #pragma unroll
     for (unsigned a = 0; a < ahead; ++a) {
 #pragma unroll
       for (int k = 0; k < WIDTH; ++k) value[k] = State::combine(value[k], loaded[a][k]);
-    }
-  }
-  for (; block < blocks; block += group.size) {
-#pragma unroll
-    for (int k = 0; k < WIDTH; ++k) {
-      value[k] = State::combine(
-          value[k], partials.load_cg(first + ((long long)block * WIDTH + k) * group.columns));
     }
   }
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);

@@ -1,7 +1,8 @@
 // requires:
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
 // ca all levels, cg level two only, cs streaming (evicted first). memcpy to or from registers costs nothing.
-// load_or reads memory only if `there`, and else fills every element.
+// load_or reads memory only if `there`, and else fills every element. Plain and hinted stores are to global memory,
+// store_shared to shared memory.
 
 namespace fw {
 
@@ -13,6 +14,19 @@ template <> struct word<8> { using type = uint2; };
 template <> struct word<16> { using type = uint4; };
 
 template <int N, class T> using word_of = typename word<N * sizeof(T)>::type;
+
+// A store to global memory in PTX: the CUDA compiler takes most of those in C++ apart, into one for each word.
+template <class T> __device__ __forceinline__ void write_global(T* to, T bits) { *to = bits; }
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ void write_global(uint2* to, uint2 bits) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};"
+               :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y) : "memory");
+}
+__device__ __forceinline__ void write_global(uint4* to, uint4 bits) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w) : "memory");
+}
+#endif
 
 #define FW_LOAD(NAME, ACCESS)                                                                                \
   template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \
@@ -44,7 +58,8 @@ FW_LOAD(load, FW_READ)
 FW_LOAD(load_ca, __ldca)
 FW_LOAD(load_cg, __ldcg)
 FW_LOAD(load_cs, __ldcs)
-FW_STORE(store, FW_WRITE)
+FW_STORE(store, write_global)
+FW_STORE(store_shared, FW_WRITE)
 FW_STORE(store_ca, __stwb)
 FW_STORE(store_cg, __stcg)
 FW_STORE(store_cs, __stcs)

@@ -22,6 +22,7 @@ from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.in_flight import copy_asynchronously
 from fusewright.lower.passes.invariants import hoist_invariants
+from fusewright.lower.passes.joined_reductions import join_reductions
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.narrow import narrow_comparisons
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
@@ -29,14 +30,17 @@ from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
+from fusewright.lower.passes.row_invariants import keep_invariant_vectors
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
 from fusewright.lower.passes.workspaces import order_reductions
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
+    ("join reductions", join_reductions),
     ("barriers", insert_barriers),
     ("order reductions", order_reductions),
     ("unroll", unroll_register_loops),
+    ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),

@@ -9,7 +9,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
-from fusewright.schedulers.params.legal import counts
+from fusewright.schedulers.params.legal import counts, each
 
 # Rows whose results a block holds in shared memory, of the widest states there are.
 MAX_ROWS_PER_BLOCK = 4096
@@ -31,7 +31,14 @@ class InnerOuterParams(HeuristicParams):
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
     streams_inputs: bool = choice(False)
+    prefetch_rows: bool = False
     rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
+    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+
+    @property
+    def rows_in_flight(self) -> int:
+        """Of a block, those that its threads load at once."""
+        return self.lparams.bdimy * self.unroll_factor
 
     @property
     def rows_per_thread(self) -> int:
@@ -49,15 +56,24 @@ class InnerOuterParams(HeuristicParams):
         return self.vectorization_factor * self.unroll_factor
 
     @property
+    def copies(self) -> int:
+        """Of an access, or a row's result, those in the code of a thread."""
+        return max(self.unroll_factor, self.rows_per_thread)
+
+    @property
     def columns_per_block(self) -> int:
         return self.lparams.bdimx * self.lparams.bdimz * self.vectorization_factor
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
-        step = self.lparams.bdimy * self.unroll_factor
+        step = self.rows_in_flight
         if self.rows_per_block % step:
             raise ParamsError(
                 path="rows_per_block",
                 expected=f"a multiple of lparams.bdimy * unroll_factor ({step})",
                 given=self.rows_per_block,
+            )
+        if self.prefetch_rows and self.rows_per_block == step:
+            raise ParamsError(
+                path="prefetch_rows", expected=f"False where rows_per_block is {step}", given=True
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
@@ -11,6 +12,7 @@ from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import (
     MAX_UNROLL,
+    SHIFTED_WIDTH,
     TRIED_UNROLL,
     UNROLLING,
     WIDTHS,
@@ -56,6 +58,10 @@ _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_s
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
+)
+_ROWS_SIDE_BY_SIDE = When(
+    lambda params: _ROWS_OR_OUTER.holds(params) or not (params.persistent_kernel or params.schedule_3d),
+    "in an inner kernel that reads its rows again, or with schedule_3d",
 )
 _IN_TURNS = When(
     lambda params: params.persistent_kernel and params.fastest_dim,
@@ -109,8 +115,9 @@ class ReductionParams(HeuristicParams):
     Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
     lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
-    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. A persistent
-    kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
+    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. joined_rows:
+    so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them. A
+    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
     prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
     they work on those that they hold.
 
@@ -171,9 +178,10 @@ class ReductionParams(HeuristicParams):
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
+    joined_rows: int = choice(1, UNROLLING, _OUTER)
     prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
     prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
-    unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_OR_OUTER)
+    unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_SIDE_BY_SIDE)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
     # ---- what follows
@@ -205,6 +213,13 @@ class ReductionParams(HeuristicParams):
         if self.holds_batches and not self.persistent_in_shared_memory:
             held *= self.batches_per_block_inner_reduction
         return held * self.unroll_factor_iter_dom
+
+    @property
+    def copies(self) -> int:
+        """Of an access, those in the code of a thread."""
+        accesses = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
+        accesses *= max(1, self.batches_per_block_inner_reduction) * self.unroll_factor_iter_dom
+        return accesses // prod(self.vector_widths) if not self.shift_rows else accesses // SHIFTED_WIDTH
 
     @property
     def padded_threads(self) -> int:
