@@ -189,11 +189,8 @@ class _Planner:
             held = self._held[True]
             tile = tile_in_shared(columns, length, width, self._element_bytes, held, hardware)
         tile = tile or next(self._tiles(columns, length, width), None)
-        if tile is None or tile.blocks == hardware.max_cluster > 1:
-            # Clusters of the largest size were slower than two sweeps wherever both were measured.
-            swept = self._swept(columns, length, width, facts, hardware)
-            if tile is None or swept:
-                return swept
+        if tile is None:
+            return self._swept(columns, length, width, facts, hardware)
         blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
         params = ReductionParams(
             fastest_dim=False,
