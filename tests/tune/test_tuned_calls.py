@@ -147,6 +147,7 @@ def test_a_script_as_it_is_has_its_operations_tuned_until_it_is_interrupted(tmp_
             return [trial for problem in journal.problems() for trial in journal.trials(problem.key)]
 
     while sum(trial.status is Status.COMPILED for trial in trials()) < 3:
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate()

@@ -66,3 +66,8 @@ def clustered(
         reason=f"{rows} rows of {vectors * width}: {cluster} blocks of a cluster a row, {threads} threads "
         f"each, {batches} vectors of {width} each, held in {where}, inputs only",
     )
+
+
+def speed(blocks: int, hardware: HardwareInfo) -> float:
+    """Of a copy's speed, what clusters of so many blocks keep besides waiting for each other."""
+    return LARGEST_SPEED if blocks == hardware.max_cluster > 1 else 1.0

@@ -39,10 +39,8 @@ from fusewright.schedulers.held_rows import (
     held_bytes,
     held_tensors,
     hold_in_shared,
-    longest_chain,
     recompute,
     softmax_in_one_pass,
-    state_bytes,
     times_computed,
     variance_in_two_passes,
 )
@@ -51,7 +49,7 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.schedulers.sweep_heuristic import Swept, sweep_columns
+from fusewright.schedulers.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import Const, Expr, Symbol
 
@@ -190,7 +188,11 @@ class _Planner:
             tile = tile_in_shared(columns, length, width, self._element_bytes, held, hardware)
         tile = tile or next(self._tiles(columns, length, width), None)
         if tile is None:
-            return self._swept(columns, length, width, facts, hardware)
+            what = swept(self.fusion, space, width, stable, facts)
+            sweeps = None if what is None else sweep_columns(what, self._cost, facts, hardware)
+            if sweeps is None:
+                return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
+            return Proposal(sweeps.params, sweeps.estimate)
         blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
         params = ReductionParams(
             fastest_dim=False,
@@ -212,26 +214,6 @@ class _Planner:
             params = replace(params, lparams=replace(params.lparams, bdimy=-1))
         speed = self._speed(tile, blocks, facts, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS))
-
-    def _swept(
-        self, columns: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
-    ) -> Proposal | Reject:
-        """How blocks that do not hold all of their columns go over them."""
-        full = [access.tensor.dtype.size for access in self.space.loads if self.space.is_full(access)]
-        what = Swept(
-            columns,
-            length,
-            width,
-            element_bytes=sum(full),
-            narrowest_bytes=min(full, default=1),
-            state_bytes=state_bytes(self.fusion),
-            sizes=tuple(map(facts.value, self._sizes)) if self._are_stable(facts) else (),
-            sweeps=1 + longest_chain(self.fusion),
-        )
-        sweeping = sweep_columns(what, self._cost, facts, hardware) if full and width > 1 else None
-        if sweeping is None:
-            return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
-        return Proposal(sweeping.params, sweeping.estimate)
 
     @cached_property
     def _sizes(self) -> tuple[Expr, ...]:

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
+from fusewright.schedulers.held_rows import longest_chain, state_bytes
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more.
@@ -59,6 +62,27 @@ class Swept:
 
     def vectors_of(self, bytes_in_flight: int) -> int:
         return power_of_two_at_most(max(1, bytes_in_flight // (self.width * self.element_bytes)))
+
+
+def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, facts: Facts) -> Swept | None:
+    """What a fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone serves.
+
+    None where there is nothing to read, or no vector.
+    """
+    full = [access.tensor.dtype.size for access in space.loads if space.is_full(access)]
+    rows, length = space.iteration_size(facts), space.reduction_size(facts)
+    if width == 1 or not full or not rows or not length:
+        return None
+    return Swept(
+        rows,
+        length,
+        width,
+        element_bytes=sum(full),
+        narrowest_bytes=min(full),
+        state_bytes=state_bytes(fusion),
+        sizes=tuple(facts.value(axis.extent) for axis in space.reduction) if constant else (),
+        sweeps=1 + longest_chain(fusion),
+    )
 
 
 @dataclass(frozen=True, slots=True)

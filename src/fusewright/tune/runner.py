@@ -159,7 +159,7 @@ class Runner:
         return self._making.is_ready and (self._running.is_ready or not self.on_gpu)
 
     def _step(self, end: float | None, report: Callable[[], None]) -> bool:
-        is_over = end is not None and time.monotonic() > end
+        is_over = end is not None and time.monotonic() >= end
         if is_over:
             self._making.abandon()  # what compiles for long
             self._running.forget_waiting()

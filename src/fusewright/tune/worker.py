@@ -287,6 +287,8 @@ class Running:
                 return done(job)
             except ScheduleError as error:
                 return Ran(Status.REJECTED, detail=_line(error))
+            except torch.OutOfMemoryError as error:  # of other programs, perhaps: it may be tried again
+                return Ran(Status.COMPILED, detail=_line(error))
             except Exception as error:
                 _raise_if_lost(error)
                 refused = isinstance(error, (UserError, DriverError))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.first_iterations import store_before_loops
@@ -54,6 +55,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("combine packed runs", combine_packed_runs),
     ("convert in pairs", convert_in_pairs),
     ("hold rows", hold_rows),
+    ("separate whole chunks", separate_whole_chunks),
     ("fill rings", fill_rings),
     ("copy asynchronously", copy_asynchronously),
     ("hoist indices", hoist_indices),
