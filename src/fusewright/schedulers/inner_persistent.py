@@ -117,6 +117,9 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# Bytes of a row from which on a maximum and a sum of exponentials are found in one pass: bfloat16 rows of 128
+# to 16384 are up to 0.06 of a copy's speed faster held, rows of 24576 and more up to 0.13 slower (an H200).
+LEAST_ONE_PASS = 40 << 10
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -177,8 +180,15 @@ class InnerPersistentScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
-        return variance_in_two_passes(part) or softmax_in_one_pass(part)
+        """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.
+
+        One reduction of a long row in place of two: for short ones it is dearer.
+        """
+        rewrite = variance_in_two_passes(part)
+        planner = part.planner
+        if rewrite is None and isinstance(planner, _Planner) and planner.row_bytes(facts) >= LEAST_ONE_PASS:
+            rewrite = softmax_in_one_pass(part)
+        return rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,6 +293,11 @@ class _Planner:
             return self._streamed(rows, length, shifted, True, hardware)
         return found
 
+    def row_bytes(self, facts: Facts) -> int:
+        """Of all that is loaded for each element of a row."""
+        element = sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
+        return self.space.reduction_size(facts) * element
+
     def _streamed(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
     ) -> ReductionParams | None:
@@ -325,8 +340,7 @@ class _Planner:
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
         if params.circular_stages:
-            speed = busy_share(rows, hardware) * STREAMED_SPEED
-            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
+            return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
@@ -358,8 +372,11 @@ class _Planner:
         `idle` seconds each; at `most` that share of a copy's speed otherwise.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = overlap(resident, moving, idle)
-        speed, steps = most * busy_share(blocks, hardware) * kept, HELD_SECONDS
+        return self._cost_kept(facts, hardware, blocks, most * overlap(resident, moving, idle))
+
+    def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
+        """Of rows that are held by blocks that keep so much of the memory's speed."""
+        speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
