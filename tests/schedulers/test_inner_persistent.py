@@ -21,7 +21,7 @@ from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered
 from fusewright.schedulers.held_rows import Held
-from fusewright.schedulers.inner_persistent import _part_of_a_warp
+from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
@@ -253,7 +253,7 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
 
 def test_short_rows_take_parts_of_warps() -> None:
     """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
-    assert [_part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
+    assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
         (1, 1),
         (1, 2),
         (1, 3),

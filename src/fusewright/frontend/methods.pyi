@@ -2580,6 +2580,7 @@ class EditableReductionParams:
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int
+    staged_vector: int
     schedule_3d: bool
     lanes_down_columns: bool
     joined_rows: int

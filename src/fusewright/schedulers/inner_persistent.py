@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -61,6 +61,14 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.row_threads import (
+    BATCHES,
+    BYTES_IN_FLIGHT,
+    MAX_BATCHES_A_WARP,
+    least_idle,
+    threads_and_batches,
+)
+from fusewright.schedulers.rows_in_turns import in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
@@ -70,12 +78,17 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.staged_rows import (
+    bind_staged_rows,
+    check_staged,
+    cut_along,
+    lay_side_by_side,
+    stage,
+)
 from fusewright.schedulers.streamed_rows import stream_rows, streamed
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
-# Threads of the widest block: more leave fewer than 64 registers each.
-WIDEST_BLOCK = 1024
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
 # A thread needs this many registers besides the row: addresses, partial results, work in flight.
@@ -84,15 +97,6 @@ REGISTERS_TO_WORK = 32
 FEWEST_TO_WORK = 16
 # More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
-# Vectors that a thread holds of a row: enough loads in flight, few enough registers.
-BATCHES = 4
-# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
-# to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
-BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
-# Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
-BUSY_SHARE = 4
-# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
-COMFORTABLE_BLOCK = 256
 # What reading a row again costs that is still in L2, of reading it from memory.
 L2_READ_COST = 0.3
 # What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
@@ -109,6 +113,9 @@ WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# Bytes of a row from which on a maximum and a sum of exponentials are found in one pass: bfloat16 rows of 128
+# to 16384 are up to 0.06 of a copy's speed faster held, rows of 24576 and more up to 0.13 slower (an H200).
+LEAST_ONE_PASS = 40 << 10
 # Threads of a block that handles several short rows.
 SHORT_ROW_BLOCK = 128
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
@@ -131,6 +138,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_staged(original, params)
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
@@ -141,15 +149,23 @@ class InnerPersistentScheduler(BuiltInScheduler):
         length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
+        along: list[TensorView] = []
+        if params.staged_vector:
+            along = stage(schedule, ports, space)
+            space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
         aligned = aligned_rows(space) if params.shift_rows else None
+        if along:
+            lay_side_by_side(schedule, reference, along, params)
         moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
         position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs, along)
+        if along:
+            cut_along(schedule, along, space, params)
         if params.cross_grid_inner_reduction:
             for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
                 schedule.all_reduce(tensor)
@@ -167,8 +183,15 @@ class InnerPersistentScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again."""
-        return variance_in_two_passes(part) or softmax_in_one_pass(part)
+        """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.
+
+        One reduction of a long row in place of two: for short ones it is dearer.
+        """
+        rewrite = variance_in_two_passes(part)
+        planner = part.planner
+        if rewrite is None and isinstance(planner, _Planner) and planner.row_bytes(facts) >= LEAST_ONE_PASS:
+            rewrite = softmax_in_one_pass(part)
+        return rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,13 +229,19 @@ class _Planner:
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if shifts or vectors.unaligned:
-            params, clustered = self._unaligned(rows, length, vectors, shifts, hardware), None
+            params, turns, clustered = self._unaligned(rows, length, vectors, shifts, hardware), None, None
         else:
+            turns = self._in_turns(rows, length, vectors.width, facts, hardware)
             params = _params(rows, length, vectors.width, self, hardware)
             clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
         shared = self._in_shared(params, length, hardware)
-        ahead = shared or self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
-        params = ahead or clustered or params
+        params = (
+            shared
+            or self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
+            or turns
+            or clustered
+            or params
+        )
         estimate = self._estimate(rows, length, params, facts, hardware)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
@@ -228,7 +257,7 @@ class _Planner:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own.
 
         Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
-        weights, which cost more than they save (layer norm on an H200).
+        weights in each row: they cost more than they save (layer norm on an H200).
         """
         width = self._vectors.width(facts) if self._vectors is not None else 1
         plain = Vectors(width, (), 1 / width)
@@ -257,6 +286,20 @@ class _Planner:
             reason=f"{params.reason}; {how}",
         )
 
+    def _in_turns(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How blocks take rows of one input in turns, shifted alike, if they are to: for weights alone."""
+        found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
+        if found is None or not found.unaligned or not is_narrow(width, found):
+            return None
+        weights = [self.fusion.inputs[position] for position in found.unaligned]
+        full = [load.tensor for load in self.space.loads if self.space.is_full(load)]
+        if len(full) != 1 or full[0] in weights or not (is_one_size(self.space) and self._is_stable(facts)):
+            return None
+        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
+        return in_turns(rows, length, found, held, hardware)
+
     def _copied_ahead(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams | None:
@@ -266,6 +309,11 @@ class _Planner:
         if found is None and shifted is not None and is_narrow(vectors.width, shifted):
             return self._streamed(rows, length, shifted, True, hardware)
         return found
+
+    def row_bytes(self, facts: Facts) -> int:
+        """Of all that is loaded for each element of a row."""
+        element = sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
+        return self.space.reduction_size(facts) * element
 
     def _streamed(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
@@ -328,8 +376,7 @@ class _Planner:
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
         if params.circular_stages:
-            speed = busy_share(rows, hardware) * STREAMED_SPEED
-            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
+            return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
@@ -360,7 +407,10 @@ class _Planner:
         `idle` seconds each.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = overlap(resident, moving, idle)
+        return self._cost_kept(facts, hardware, blocks, overlap(resident, moving, idle))
+
+    def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
+        """Of rows that are held by blocks that keep so much of the memory's speed."""
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
@@ -457,9 +507,9 @@ def _params(
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
-    threads, batches = _threads_and_batches(rows, vectors, most, hardware)
+    threads, batches = threads_and_batches(rows, vectors, most, hardware)
     if fits:
-        threads, batches = _least_idle(vectors, threads, batches)
+        threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -521,59 +571,6 @@ def _longest_chain(fusion: Fusion) -> int:
     return max(depth.values(), default=0)
 
 
-def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
-    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
-
-    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
-    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
-    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
-    """
-    if rows >= hardware.sm_count * ROWS_AN_SM:
-        if vectors <= WARP_SIZE * BATCHES // 2:
-            return _part_of_a_warp(vectors)
-        if vectors <= WARP_SIZE * most:
-            return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
-    batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
-    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
-        batches += 1
-    busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
-    while (
-        batches > 1
-        and ceil_div(vectors, batches - 1) <= COMFORTABLE_BLOCK
-        and rows * vectors < busy * batches
-    ):
-        batches -= 1
-    return _whole_warps(ceil_div(vectors, batches)), batches
-
-
-def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
-    """Threads and vectors of each that leave the fewest threads idle, near to those given.
-
-    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
-    say, whose place would take a fifth warp.
-    """
-    best, least = (threads, batches), threads * batches
-    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
-        needed = _whole_warps(ceil_div(vectors, count))
-        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
-            best, least = (needed, count), needed * count
-    return best
-
-
-def _part_of_a_warp(vectors: int) -> tuple[int, int]:
-    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
-    and as few loads in vain as there can be.
-    """
-    lanes = [1 << i for i in range(6)]
-    found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
-    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
-    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
-
-
-def _whole_warps(threads: int) -> int:
-    return ceil_div(threads, WARP_SIZE) * WARP_SIZE
-
-
 def _length_of(params: ReductionParams) -> HeldLength:
     """How the threads of a row cover it, if it is held."""
     return HeldLength(
@@ -617,6 +614,9 @@ def _cut(
         schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
     schedule.parallelize(tensor, -3, ParallelType.block_x, length.step)
     if has_rows:
-        bind_rows(schedule, tensor, params, serial=2)
+        if params.staged_vector:
+            bind_staged_rows(schedule, tensor, serial=2)
+        else:
+            bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
     return [end - 2, end - 1]

@@ -76,17 +76,22 @@ def distribute(
     moved: list[int],
     width: int,
     unaligned: Collection[int] = (),
+    apart: Collection[TensorView] = (),
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
 
-    `unaligned`: positions of inputs whose vectors may start at any element.
+    `unaligned`: positions of inputs whose vectors may start at any element. `apart`: tensors that get loops
+    of their own.
 
     Returns the partial results, one a reduction.
     """
-    schedule.transform_like(reference)
+    computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
+    selected = [tensor for tensor in computed if tensor not in apart] if apart else []
+    schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    schedule.transform_like(partials[0])
-    schedule.parallelize_like(partials[0])
+    selected += partials if apart else []
+    schedule.transform_like(partials[0], selected)
+    schedule.parallelize_like(partials[0], selected=selected)
     vectorize_ports(schedule, ports, width, unaligned=unaligned)
     return partials
 
