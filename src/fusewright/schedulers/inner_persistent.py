@@ -45,19 +45,27 @@ from fusewright.schedulers.held_rows import (
     held_bytes,
     held_tensors,
     hold_in_shared,
+    longest_chain,
     recompute,
     softmax_in_one_pass,
     state_bytes,
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.io import (
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    find_loads,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
     distribute,
     inline,
+    inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -86,6 +94,7 @@ from fusewright.schedulers.staged_rows import (
     stage,
 )
 from fusewright.schedulers.streamed_rows import stream_rows, streamed
+from fusewright.schedulers.sweep_heuristic import sweep_rows, swept
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
@@ -178,9 +187,12 @@ class InnerPersistentScheduler(BuiltInScheduler):
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
         if params.prefetches_rows:
             schedule.inline_at(partials[0], position, best_effort=True, selected=held)
-            for load in held:
+            loads = find_loads(schedule.fusion)
+            for load in (tensor for tensor in held if tensor in loads):
                 schedule.prefetch(load)
-        inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
+        several = params.rows_in_flight > 1
+        placed = [] if several else inline_row_results(schedule, partials[0], position)
+        inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.
@@ -243,6 +255,12 @@ class _Planner:
             or params
         )
         estimate = self._estimate(rows, length, params, facts, hardware)
+        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
+        if few and not (shifts or vectors.unaligned or params.circular_stages):
+            what = swept(self.fusion, space, vectors.width, self._is_stable(facts), facts)
+            sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
+            if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
+                return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
@@ -387,7 +405,8 @@ class _Planner:
         blocks *= params.blocks_per_cluster
         resident = max(1, self._resident(params, hardware))
         idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        return partial(self._cost_held, facts, hardware, blocks, resident, idle)
+        most = clustered_rows.speed(params.blocks_per_cluster, hardware)
+        return partial(self._cost_held, facts, hardware, blocks, resident, idle, most)
 
     def _resident(self, params: ReductionParams, hardware: HardwareInfo) -> int:
         """Blocks that an SM has room for, of those that hold rows; 0: where none are held."""
@@ -401,13 +420,13 @@ class _Planner:
         return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
-        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
+        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float, most: float
     ) -> Cost:
         """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
-        `idle` seconds each.
+        `idle` seconds each; at `most` that share of a copy's speed otherwise.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        return self._cost_kept(facts, hardware, blocks, overlap(resident, moving, idle))
+        return self._cost_kept(facts, hardware, blocks, most * overlap(resident, moving, idle))
 
     def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
         """Of rows that are held by blocks that keep so much of the memory's speed."""
@@ -423,7 +442,7 @@ class _Planner:
     @cached_property
     def _passes(self) -> int:
         """How often a row is read again that is not held."""
-        return _longest_chain(self.fusion)
+        return longest_chain(self.fusion)
 
     @cached_property
     def _has_welford(self) -> bool:
@@ -558,17 +577,6 @@ def _makes_room(threads: int, everything: int, inputs: int, hardware: HardwareIn
     """
     shared_by_two = hardware.registers_per_sm // (2 * threads)
     return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
-
-
-def _longest_chain(fusion: Fusion) -> int:
-    """The most reductions of which each depends on the one before."""
-    depth: dict[TensorView, int] = {}
-    for node in fusion.ordered_nodes():
-        before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
-        for out in node.outputs:
-            if isinstance(out, TensorView):
-                depth[out] = before + isinstance(node, Reduction)
-    return max(depth.values(), default=0)
 
 
 def _length_of(params: ReductionParams) -> HeldLength:
