@@ -77,6 +77,7 @@ from fusewright.schedulers.row_threads import (
     threads_and_batches,
 )
 from fusewright.schedulers.rows_in_turns import in_turns
+from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
@@ -239,17 +240,20 @@ class _Planner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        ahead = self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
-        if ahead is not None:
-            params = ahead
-        elif shifts or vectors.unaligned:
-            params = self._unaligned(rows, length, vectors, shifts, hardware)
+        if shifts or vectors.unaligned:
+            params, turns, clustered = self._unaligned(rows, length, vectors, shifts, hardware), None, None
         else:
-            params = (
-                self._in_turns(rows, length, vectors.width, facts, hardware)
-                or self._of_clusters(rows, length, vectors.width, facts, hardware)
-                or _params(rows, length, vectors.width, self, hardware)
-            )
+            turns = self._in_turns(rows, length, vectors.width, facts, hardware)
+            params = _params(rows, length, vectors.width, self, hardware)
+            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
+        shared = self._in_shared(params, length, hardware)
+        params = (
+            shared
+            or self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
+            or turns
+            or clustered
+            or params
+        )
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
         if few and not (shifts or vectors.unaligned or params.circular_stages):
@@ -259,7 +263,7 @@ class _Planner:
                 return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
-        if self._constant_row_is_faster(facts, params):
+        if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
             reason = f"{params.reason}; for rows of this length only"
             return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
@@ -350,6 +354,11 @@ class _Planner:
         return replace(found, shift_rows=True, unaligned_inputs=vectors.unaligned, reason=reason)
 
     @cached_property
+    def _holds_more(self) -> bool:
+        """Whether what is computed of a row and held takes more than its inputs."""
+        return self.everything.at_once > self.projected.at_once
+
+    @cached_property
     def _shares_loads(self) -> bool:
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
@@ -361,6 +370,20 @@ class _Planner:
         constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
         vectors = ceil_div(length, width)
         return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
+
+    def _in_shared(
+        self, params: ReductionParams, length: int, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How one block holds rows in shared memory, if it is to: those of which registers hold one on an SM
+        at a time, as what is computed of their inputs.
+        """
+        if not self._holds_more or params.persistent_in_shared_memory or params.unaligned_inputs:
+            return None
+        if self._resident(replace(params, project_persistent_buffers=False), hardware) > 1:
+            return None
+        width = params.unroll_factor_inner_reduction
+        vectors = ceil_div(length + (width - 1 if params.shift_rows else 0), width)
+        return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -425,7 +448,7 @@ class _Planner:
     def _has_welford(self) -> bool:
         return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
 
-    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams) -> bool:
+    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
 
         Otherwise each access has a comparison and an address of its own, which are held in registers, or
@@ -434,18 +457,25 @@ class _Planner:
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
         rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
+        So are those that one block holds there (`in_shared`; softmax, cross entropy by 1 to 3%), unless their
+        vectors are aligned by themselves (3% slower), and what is computed of a row and of weights and held
+        in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
         Of rows that are copied ahead, a constant length makes softmax up to 1.02 times as fast and layer norm
         0.87 times, or, where rows are shifted, 0.98 and 1.02 times.
         """
         if not self._is_stable(facts):
             return False
+        if in_shared:
+            return not params.shift_rows
         if params.blocks_per_cluster > 1:
             return params.persistent_in_shared_memory
         if params.circular_stages:
             return self._shares_loads == params.shift_rows
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
-        return one_by_one or (self._is_masked and batches > 1)
+        computes = self._holds_more and not params.project_persistent_buffers
+        beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
+        return one_by_one or ((self._is_masked or beside_weights) and batches > 1)
 
     def _is_stable(self, facts: Facts) -> bool:
         """Whether the length of a row may be taken as a constant, and is not one anyway."""
