@@ -45,19 +45,27 @@ from fusewright.schedulers.held_rows import (
     held_bytes,
     held_tensors,
     hold_in_shared,
+    longest_chain,
     recompute,
     softmax_in_one_pass,
     state_bytes,
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.io import (
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    find_loads,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
     distribute,
     inline,
+    inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -69,6 +77,7 @@ from fusewright.schedulers.row_threads import (
     threads_and_batches,
 )
 from fusewright.schedulers.rows_in_turns import in_turns
+from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
@@ -85,6 +94,7 @@ from fusewright.schedulers.staged_rows import (
     stage,
 )
 from fusewright.schedulers.streamed_rows import stream_rows, streamed
+from fusewright.schedulers.sweep_heuristic import sweep_rows, swept
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
@@ -177,9 +187,12 @@ class InnerPersistentScheduler(BuiltInScheduler):
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
         if params.prefetches_rows:
             schedule.inline_at(partials[0], position, best_effort=True, selected=held)
-            for load in held:
+            loads = find_loads(schedule.fusion)
+            for load in (tensor for tensor in held if tensor in loads):
                 schedule.prefetch(load)
-        inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
+        several = params.rows_in_flight > 1
+        placed = [] if several else inline_row_results(schedule, partials[0], position)
+        inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.
@@ -227,21 +240,30 @@ class _Planner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        ahead = self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
-        if ahead is not None:
-            params = ahead
-        elif shifts or vectors.unaligned:
-            params = self._unaligned(rows, length, vectors, shifts, hardware)
+        if shifts or vectors.unaligned:
+            params, turns, clustered = self._unaligned(rows, length, vectors, shifts, hardware), None, None
         else:
-            params = (
-                self._in_turns(rows, length, vectors.width, facts, hardware)
-                or self._of_clusters(rows, length, vectors.width, facts, hardware)
-                or _params(rows, length, vectors.width, self, hardware)
-            )
+            turns = self._in_turns(rows, length, vectors.width, facts, hardware)
+            params = _params(rows, length, vectors.width, self, hardware)
+            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
+        shared = self._in_shared(params, length, hardware)
+        params = (
+            shared
+            or self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
+            or turns
+            or clustered
+            or params
+        )
         estimate = self._estimate(rows, length, params, facts, hardware)
+        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
+        if few and not (shifts or vectors.unaligned or params.circular_stages):
+            what = swept(self.fusion, space, vectors.width, self._is_stable(facts), facts)
+            sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
+            if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
+                return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
-        if self._constant_row_is_faster(facts, params):
+        if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
             reason = f"{params.reason}; for rows of this length only"
             return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
@@ -332,6 +354,11 @@ class _Planner:
         return replace(found, shift_rows=True, unaligned_inputs=vectors.unaligned, reason=reason)
 
     @cached_property
+    def _holds_more(self) -> bool:
+        """Whether what is computed of a row and held takes more than its inputs."""
+        return self.everything.at_once > self.projected.at_once
+
+    @cached_property
     def _shares_loads(self) -> bool:
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
@@ -343,6 +370,20 @@ class _Planner:
         constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
         vectors = ceil_div(length, width)
         return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
+
+    def _in_shared(
+        self, params: ReductionParams, length: int, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How one block holds rows in shared memory, if it is to: those of which registers hold one on an SM
+        at a time, as what is computed of their inputs.
+        """
+        if not self._holds_more or params.persistent_in_shared_memory or params.unaligned_inputs:
+            return None
+        if self._resident(replace(params, project_persistent_buffers=False), hardware) > 1:
+            return None
+        width = params.unroll_factor_inner_reduction
+        vectors = ceil_div(length + (width - 1 if params.shift_rows else 0), width)
+        return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -364,7 +405,8 @@ class _Planner:
         blocks *= params.blocks_per_cluster
         resident = max(1, self._resident(params, hardware))
         idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        return partial(self._cost_held, facts, hardware, blocks, resident, idle)
+        most = clustered_rows.speed(params.blocks_per_cluster, hardware)
+        return partial(self._cost_held, facts, hardware, blocks, resident, idle, most)
 
     def _resident(self, params: ReductionParams, hardware: HardwareInfo) -> int:
         """Blocks that an SM has room for, of those that hold rows; 0: where none are held."""
@@ -378,13 +420,13 @@ class _Planner:
         return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
-        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
+        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float, most: float
     ) -> Cost:
         """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
-        `idle` seconds each.
+        `idle` seconds each; at `most` that share of a copy's speed otherwise.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        return self._cost_kept(facts, hardware, blocks, overlap(resident, moving, idle))
+        return self._cost_kept(facts, hardware, blocks, most * overlap(resident, moving, idle))
 
     def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
         """Of rows that are held by blocks that keep so much of the memory's speed."""
@@ -400,13 +442,13 @@ class _Planner:
     @cached_property
     def _passes(self) -> int:
         """How often a row is read again that is not held."""
-        return _longest_chain(self.fusion)
+        return longest_chain(self.fusion)
 
     @cached_property
     def _has_welford(self) -> bool:
         return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
 
-    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams) -> bool:
+    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
 
         Otherwise each access has a comparison and an address of its own, which are held in registers, or
@@ -415,18 +457,25 @@ class _Planner:
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
         rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
+        So are those that one block holds there (`in_shared`; softmax, cross entropy by 1 to 3%), unless their
+        vectors are aligned by themselves (3% slower), and what is computed of a row and of weights and held
+        in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
         Of rows that are copied ahead, a constant length makes softmax up to 1.02 times as fast and layer norm
         0.87 times, or, where rows are shifted, 0.98 and 1.02 times.
         """
         if not self._is_stable(facts):
             return False
+        if in_shared:
+            return not params.shift_rows
         if params.blocks_per_cluster > 1:
             return params.persistent_in_shared_memory
         if params.circular_stages:
             return self._shares_loads == params.shift_rows
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
-        return one_by_one or (self._is_masked and batches > 1)
+        computes = self._holds_more and not params.project_persistent_buffers
+        beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
+        return one_by_one or ((self._is_masked or beside_weights) and batches > 1)
 
     def _is_stable(self, facts: Facts) -> bool:
         """Whether the length of a row may be taken as a constant, and is not one anyway."""
@@ -528,17 +577,6 @@ def _makes_room(threads: int, everything: int, inputs: int, hardware: HardwareIn
     """
     shared_by_two = hardware.registers_per_sm // (2 * threads)
     return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
-
-
-def _longest_chain(fusion: Fusion) -> int:
-    """The most reductions of which each depends on the one before."""
-    depth: dict[TensorView, int] = {}
-    for node in fusion.ordered_nodes():
-        before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
-        for out in node.outputs:
-            if isinstance(out, TensorView):
-                depth[out] = before + isinstance(node, Reduction)
-    return max(depth.values(), default=0)
 
 
 def _length_of(params: ReductionParams) -> HeldLength:

@@ -127,6 +127,21 @@ def inline(
     inline_rest(schedule, {*early, *runs, *placed})
 
 
+def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:
+    """Inlines what becomes outputs of one element a row into loops over rows alone; returns it.
+
+    Elsewhere it would be stored, or not, at every point of the row. `step`: of the loops along a row the
+    first that is no thread's.
+    """
+    outputs = schedule.fusion.output_tensors()
+    own = [t for t in outputs if len(t.loop) == len(partial.loop) and t.loop[step].is_broadcast]
+    found = [tensor for output in own for tensor in output.producers if tensor.definition is not None]
+    if found:
+        rows = next(i for i, axis in enumerate(own[0].loop) if axis.is_broadcast)
+        schedule.inline_at(partial, rows, best_effort=True, selected=found)
+    return found
+
+
 def combined_runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
     """What is reduced by an operation that combines values as a run, and so kept side by side."""
     found: dict[TensorView, None] = {}
