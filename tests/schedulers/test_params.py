@@ -251,10 +251,6 @@ def test_every_field_changes_the_kernel_or_is_refused(name: str) -> None:
         (PointwiseParams(lparams=LaunchParams(gdimx=4)), "`lparams.gdimx`: expected -1, as it follows from"),
         (TransposeParams(lparams=LaunchParams(bdimy=4)), "`lparams.bdimy`: expected -1, as nothing is bound"),
         (
-            replace(PROPOSED["inner"], unroll_factor_iter_dom=4),
-            "`unroll_factor_iter_dom`: expected 1 in an inner kernel",
-        ),
-        (
             replace(PROPOSED["inner"], project_persistent_buffers=True),
             "False in a kernel that is not persiste",
         ),

@@ -84,7 +84,7 @@ def _dims_before(reshape: Node, node: Reduction) -> list[int] | None:
     for ours, theirs in regrouped(source.extents, target):
         if all(reduced[dim] for dim in theirs):
             found += ours
-        elif len(ours) != 1 or len(theirs) != 1:
+        elif len(ours) != 1 or len(theirs) != 1 or source.extents[ours[0]] is not target[theirs[0]]:
             return None
     sizes_of_one = [dim for dim, size in enumerate(target) if size is ONE]
     if any(not reduced[dim] for dim in sizes_of_one):

@@ -107,6 +107,8 @@ class _Separator:
             inside += [u for u in tensor.uses if u not in inside and self.widest.get(u.output, 0) >= rank]
         outside = [use for use in tensor.uses if use not in inside]
         node = tensor.definition
+        if node is not None and node.traits.placed:
+            return  # done once, in memory
         if node is None:
             outside = [use for use in outside if not is_own_load(self.fusion, use)]
         if not inside or not (outside or is_output):

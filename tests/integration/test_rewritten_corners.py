@@ -1,0 +1,40 @@
+"""Programs of which a rewrite once took something for granted."""
+
+from __future__ import annotations
+
+import torch
+
+from fusewright import DataType, FusionDefinition
+
+
+def test_a_reshape_that_names_a_size_by_an_equal_one_is_done_first(target: torch.device) -> None:
+    """[a, b, n, n] as [a * b, n, n] says n once: sizes that only a call shows to be equal."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1, -1], contiguity=True)
+        merged = fd.ops.reshape(x, [fd.ops.mul(x.size(0), x.size(1)), x.size(2), x.size(2)])
+        fd.add_output(fd.ops.var(merged, [0], 1))
+    x = torch.arange(24.0).reshape(3, 2, 2, 2)
+    [found] = fd.execute([x.to(target)])
+    torch.testing.assert_close(found.cpu(), x.var((0, 1)))
+
+
+def test_a_column_that_is_scattered_and_summed_is_written_once(target: torch.device) -> None:
+    """Class 0 of rows, which a loss reads, and which is an output."""
+    with FusionDefinition() as fd:
+        like, x = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+        places = fd.ops.mod(fd.ops.iota(like.size(0), 0, 1, DataType.Int), like.size(0))
+        rows = fd.ops.broadcast(places, [False, True])
+        changed = fd.ops.scatter(x, rows, 2, 0)
+        classes = fd.ops.mod(fd.ops.iota(like.size(0), 0, 1, DataType.Int), like.size(1))
+        fd.add_output(fd.ops.cross_entropy(changed, classes, None, 0, "sum", 0.25))
+        fd.add_output(changed)
+        fd.add_output(fd.ops.set(rows))
+    x = torch.arange(325.0, dtype=torch.float32).reshape(65, 5) / 99
+    loss, changed, _ = fd.execute([x.to(target), x.to(target)])
+    wanted = x.clone()
+    wanted[:, 0] = 2
+    exact = torch.nn.functional.cross_entropy(
+        wanted.double(), torch.arange(65) % 5, ignore_index=0, reduction="sum", label_smoothing=0.25
+    )
+    torch.testing.assert_close(changed.cpu(), wanted)
+    torch.testing.assert_close(loss.cpu().double(), exact, rtol=1e-5, atol=0)
