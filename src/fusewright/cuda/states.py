@@ -100,9 +100,10 @@ class StateStruct:
             ]
         if self.clustered:
             sends = " ".join(f"fw::send({field}, i, state.{field}, rank, turn);" for field in fields)
+            received = each("fw::received({f}, i)")
             lines += [
                 f"    __device__ void send(int i, {name} state, int rank, int turn) const {{ {sends} }}",
-                f"    __device__ {name} received(int i) const {{ return {{{each('fw::received({f}, i)')}}}; }}",
+                f"    __device__ {name} received(int i) const {{ return {{{received}}}; }}",
             ]
         lines.append("  };")
         if self.clustered:
