@@ -18,9 +18,11 @@ import torch
 
 from fusewright import DataType, FusionDefinition, Options
 from fusewright.frontend.problems import load, problems_of
+from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import default_heuristics
 from fusewright.tune.journal import Journal, Status
 from fusewright.tune.problem import Problem
+from fusewright.tune.recording import recording_text
 from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.sweep import Effort as SweepEffort
 from fusewright.tune.sweep import sweep_with
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--points", type=int, default=200, help="of each sample (default: 200)")
     parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
     parser.add_argument("--only", default="", help="problems whose name has this")
-    parser.add_argument("--table", action="store_true", help="print all measurements, a line a problem")
+    parser.add_argument("--record", type=Path, help="a file for all measurements (tune.recording)")
 
 
 Define = Callable[..., Any]
@@ -140,11 +142,11 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"searched after {time.monotonic() - start:.0f} s", flush=True)
             sweep_with(runner, given, journal, load, SweepEffort(arguments.points, max(0.1, left)), options)
             _print(found, journal)
-            if arguments.table:
+            if arguments.record is not None:
                 types = {each.problem.scheduler: type(each.best) for each, _ in found}
                 name = torch.cuda.get_device_name() if on_gpu else "none"
-                for measured in recorded(journal, types, name):
-                    print(measured.line())
+                text = recording_text(list(recorded(journal, types, name)), name)
+                write_document(arguments.record, text)
     return 0
 
 

@@ -88,6 +88,7 @@ def test_efforts_and_progress_are_what_users_name():
         (["--effort", "much"], 'expected: "fast" or "full", or a finite number'),
         (["s.py", "--seeds", "t.json"], "t.json cannot be read"),
         (["s.py", "--export", "no/p.json"], "there is no folder"),
+        (["s.py", "--plot", "."], "it is a folder"),
     ],
 )
 def test_what_cannot_be_tuned_is_said(arguments, problem_, tmp_path, monkeypatch, capsys):
@@ -95,3 +96,11 @@ def test_what_cannot_be_tuned_is_said(arguments, problem_, tmp_path, monkeypatch
     (tmp_path / "s.py").write_text("")
     assert main(["tune", *arguments]) in (1, 2)
     assert problem_ in capsys.readouterr().err
+
+
+def test_what_a_script_prints_is_no_part_of_the_json(tmp_path, capsys):
+    script = tmp_path / "s.py"
+    script.write_text("print('hello')")
+    assert main(["tune", str(script), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and "hello" in said.err and "executed no fusion" in said.err

@@ -51,6 +51,8 @@ def test_rows_of_any_length_are_copied_ahead(by_warp: bool, sizes: tuple[int, ..
         persistent_blocks=3,
         blocks_per_cluster=cluster,
     )
+    [kernel] = fd.kernels_for([x, w], schedules={0: params})
+    assert "fw::load<8>" in kernel.cuda_text and "fw::load_or<8>" in kernel.cuda_text  # whole chunks, others
     [y] = fd.execute([x, w], schedules={0: params})
     expected = torch.nn.functional.layer_norm(x.float(), (1003,)) * w
     torch.testing.assert_close(y, expected.bfloat16(), rtol=2e-2, atol=2e-2)

@@ -226,6 +226,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "read repeated registers",
         "narrow comparisons",
         "separate edges",
+        "separate whole chunks",
         "hoist invariants",
         "store before loops",
         "round in registers",

@@ -57,7 +57,7 @@ class Compiling:
 class Timing:
     """Blocks of 64 threads are the fastest."""
 
-    def __init__(self, load: Any, options: Any, turns: Any) -> None:
+    def __init__(self, load: Any, options: Any, turns: Any, device: int) -> None:
         pass
 
     def __call__(self) -> Callable[[Any], Ran | Race]:

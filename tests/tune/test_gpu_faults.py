@@ -22,7 +22,7 @@ from fusewright.tune.journal import Journal, Status
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import Runner
 from fusewright.tune.tuner import Effort, Tuner
-from fusewright.tune.worker import Planned
+from fusewright.tune.worker import Loaded, Planned
 
 # The last is the formula's.
 THREADS = (64, 256, 32, 512, 128)
@@ -70,3 +70,23 @@ def test_kernels_that_hang_or_fault_are_lost_alone(tmp_path, faulty):
     assert tuned.seconds is not None and tuned.best.lparams.bdimx not in (faulty.HANGS, faulty.FAULTS)
     assert (again.best, again.tried) == (tuned.best, tuned.tried)
     assert float(torch.ones(8, device="cuda").sum()) == 8.0
+
+
+def load_without_memory(problem: Problem, device: torch.device) -> Loaded:
+    if device.type == "cuda":
+        raise torch.OutOfMemoryError("of this test")
+    return load(problem, device)
+
+
+@pytest.mark.gpu
+def test_what_there_is_no_memory_for_is_tried_again(tmp_path):
+    x = torch.rand(512, 1024, device="cuda")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.from_pytorch(x)))
+    [of] = problems_of(fd, [x], None, "relu", tmp_path)
+    heuristics, effort = list(default_heuristics())[:1], Effort(configurations=1, to_roofline=False)
+    for loads, status in ((load_without_memory, Status.COMPILED), (load, Status.MEASURED)):
+        with Journal(tmp_path / "j.sqlite", "a") as journal, Runner(loads, Options(), 1, True) as processes:
+            Tuner(processes, journal, load, Options(), heuristics).tune([of], effort)
+            [trial] = journal.trials(of.key)
+        assert trial.status is status, trial

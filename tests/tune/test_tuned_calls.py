@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -28,8 +29,8 @@ def timed(tmp_path, monkeypatch):
     here.install(monkeypatch)
     made = tuned_calls.Runner
 
-    def runner(load, options, compilers, on_gpu, keeps_code):
-        return made(load, options, 1, True, keeps_code)
+    def runner(load, options, compilers, on_gpu, keeps_code, device):
+        return made(load, options, 1, True, keeps_code, device)
 
     monkeypatch.setattr(tuned_calls, "Runner", runner)
     monkeypatch.setattr(ACTIVE, "learned", None)
@@ -77,7 +78,7 @@ def test_what_torch_calls_is_tuned_and_a_graph_shares_one_effort(timed):
         for _ in range(2):
             torch.testing.assert_close(converted(x), function(x))
         first, second = session.results
-        assert first.tried + second.tried < 3 * 9 and first.tried != second.tried
+        assert 9 < first.tried + second.tried <= 2 * 9
         with FlopCounterMode(display=False):  # makes the call one operator of torch, as torch.compile does
             fd.execute([x])
     assert len(session.results) == 3
@@ -89,9 +90,11 @@ def test_a_block_tunes_what_is_new_and_bad_efforts_are_refused(timed):
     with fusewright.tuning(tuned_calls.Effort(4), journal=timed) as session:
         for rows in (8, 8, 16):
             fd.execute([torch.rand(rows, 64)])
-    assert len(session.results) == 2
+        with ThreadPoolExecutor(4) as threads:  # one of them tunes, the others wait for it
+            made = list(threads.map(lambda rows: fd.execute([torch.rand(rows, 64)]), [32] * 8))
+    assert len(session.results) == 3 and len(made) == 8
     fd.execute([torch.rand(24, 64)])
-    assert len(session.results) == 2 and ACTIVE.every is None
+    assert len(session.results) == 3 and ACTIVE.every is None
     for effort in ("slow", -1, True, float("nan")):
         with pytest.raises(OptionError, match="tune: no effort"):
             fd.execute([torch.rand(8, 64)], tune=effort)
@@ -144,6 +147,7 @@ def test_a_script_as_it_is_has_its_operations_tuned_until_it_is_interrupted(tmp_
             return [trial for problem in journal.problems() for trial in journal.trials(problem.key)]
 
     while sum(trial.status is Status.COMPILED for trial in trials()) < 3:
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate()

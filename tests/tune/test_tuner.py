@@ -84,7 +84,7 @@ def test_who_was_asked_and_what_came_of_it_is_recorded(tmp_path):
     registry = HeuristicRegistry([*default_heuristics(), Odd(), Same()])
     found = seeds_of(OF, SPACE, registry, [FORMULA])
     said = {asked.name: str(asked) for asked in found.asked}
-    assert list(said) == ["heuristic", "broadcasts", "odd", "same", "seeds[0]"]
+    assert list(said) == ["heuristic", "broadcasts", "odd_sizes", "odd", "same", "seeds[0]"]
     assert said["odd"] == "odd: not eligible (there is an even number of inputs)"
     assert "legalized: " in said["same"] and "duplicate" in said["seeds[0]"]
     with (
@@ -296,3 +296,19 @@ def test_the_best_of_a_tuned_problem_races_with_the_formula(tmp_path, monkeypatc
         assert params_text(tuned.best) == min(race.seconds, key=race.seconds.__getitem__)
         assert tuned.formula_seconds is not None and tuned.copy_seconds == 0.5 and tuned.tried == 10
         assert len(tuned.progression) == 10 and any(shown)
+
+
+def test_searches_of_several_problems_are_the_same_for_a_seed_and_a_journal(tmp_path, monkeypatch):
+    here.install(monkeypatch)
+    problems = [column_sum(tmp_path), column_sum(tmp_path, 40, 256)]
+
+    def tried(name: str, seed: int) -> list[list[tuple[str, str]]]:
+        with Journal(tmp_path / name, "a") as journal, runner.Runner(load, Options(), 2, True) as processes:
+            tuner = Tuner(processes, journal, load, Options(), default_heuristics())
+            best = [tuned.best for tuned in tuner.tune(problems, Effort(12, seed=seed, to_roofline=False))]
+            again = [tuned.best for tuned in tuner.tune(problems, Effort(12, seed=seed, to_roofline=False))]
+            assert again == best
+            return [[(t.params, t.origin) for t in journal.trials(of.key)] for of in problems]
+
+    first = tried("a", 1)
+    assert first == tried("b", 1) and first != tried("c", 2) and sum(map(len, first)) >= 24

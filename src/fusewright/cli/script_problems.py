@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from fusewright.frontend.problems import problems_of, recorded
 from fusewright.tune.problem import Problem
 
 
-def script_problems(script: Path, folder: Path, who: str) -> list[Problem]:
+def script_problems(script: Path, folder: Path, who: str, as_json: bool) -> list[Problem]:
     """The kernels of the fusions that a script executes, each once. It runs as `python SCRIPT` does.
 
-    who: the command, for its messages.
+    who: the command, for its messages. as_json: whether its output is JSON, so that what a script prints goes
+    to standard error.
 
     TuneError for a script that fails; what it did before is not lost on its reader.
     """
@@ -41,7 +43,7 @@ def script_problems(script: Path, folder: Path, who: str) -> list[Problem]:
 
     # As `python SCRIPT` has it; worker processes import from there, too.
     sys.path.insert(0, str(script.absolute().parent))
-    with recorded(observe):
+    with recorded(observe), redirect_stdout(sys.stderr) if as_json else nullcontext():
         try:
             names = runpy.run_path(str(script), run_name="__main__")
         except SystemExit as error:

@@ -89,7 +89,7 @@ def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
     if parsed.jobs is not None:
         effort = Effort(effort.points, effort.seconds, effort.seed, parsed.jobs)
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
-        problems = script_problems(parsed.script, Path(folder), "sweep")
+        problems = script_problems(parsed.script, Path(folder), "sweep", parsed.json)
         if not problems:
             raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         print(f"sweep: {len(problems)} kernels of {parsed.script}", file=sys.stderr, flush=True)

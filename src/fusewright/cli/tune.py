@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -30,7 +31,7 @@ from fusewright.tune.heuristics.seed_table import read_table, seeds_from, table_
 from fusewright.tune.html import page
 from fusewright.tune.journal import Journal
 from fusewright.tune.plot import svg
-from fusewright.tune.policy import policy_of
+from fusewright.tune.policy import Policy, policy_of
 from fusewright.tune.report import Outcome, outcomes
 from fusewright.tune.table import params_types, recorded
 from fusewright.tune.tuner import Effort
@@ -75,6 +76,8 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
     for target in (parsed.export, parsed.export_seeds, parsed.report, parsed.plot):
         if target is not None and not target.absolute().parent.is_dir():
             raise TuneError(f"{target} cannot be written: there is no folder {target.absolute().parent}")
+        if target is not None and target.is_dir():
+            raise TuneError(f"{target} cannot be written: it is a folder")
     keys = None if parsed.show else _search(parsed, path, effort)
     if parsed.show and not path.exists():
         raise TuneError(f"there is no journal {path}", hint="--journal names another file")
@@ -83,23 +86,33 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
         unreadable = journal.unreadable if parsed.show else []
         searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
         policy = policy_of(recorded(journal, params_types(), str(path)))
+    problem: TuneError | None = None
     for target, text in (
         (parsed.export, policy.text),
         (parsed.export_seeds, lambda: table_text(seeds_from(policy.entries))),
         (parsed.report, lambda: page(found, searches, policy)),
         (parsed.plot, lambda: svg(found)),
     ):
-        if target is not None:
-            write_document(target, text())
+        try:
+            if target is not None:
+                write_document(target, text())
+        except TuneError as error:  # what was found is shown first
+            problem = problem or error
     for each in unreadable:
         print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
     if parsed.json:
         print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
-        return
+    else:
+        _print(console, found, searches, policy)
+    if problem is not None:
+        raise problem
+
+
+def _print(console: Console, found: Sequence[Outcome], searches: dict[str, Any], policy: Policy) -> None:
     _show(console, found, searches)
     if policy.rules_text():
         console.print(policy.rules_text(), markup=False, soft_wrap=True)
-    if not any(outcome.best for outcome in found):
+    if not (torch.cuda.is_available() or any(outcome.best for outcome in found)):
         console.print(
             "Nothing was measured: without a GPU kernels are compiled and not timed.", soft_wrap=True
         )
@@ -114,7 +127,7 @@ def _search(parsed: argparse.Namespace, journal: Path, effort: Effort) -> set[st
         read_table(table)
     ACTIVE.every = None  # the kernels share one effort in the end
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
-        problems = script_problems(parsed.script, Path(folder), "tune")
+        problems = script_problems(parsed.script, Path(folder), "tune", parsed.json)
         if not problems:
             raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         heuristics = [SeedTable(each) for each in parsed.seeds]  # the script may have registered schedulers

@@ -23,6 +23,7 @@ from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.definition import FusionDefinition
+from fusewright.frontend.inputs import flattened, place_of
 from fusewright.frontend.problems import load, problems_of
 from fusewright.runtime.disk_cache import default_directory
 from fusewright.runtime.identity import generator_digest
@@ -125,6 +126,8 @@ class TuningSession:
         self._report = report
         self._check()
         self._runner: Runner | None = None
+        #: the number of the GPU of the latest call
+        self._device = 0
         self._tuned: set[Hashable] = set()
         #: of the calls of a block that share an effort; None: there is no such block
         self._together: list[Problem] | None = None
@@ -170,6 +173,7 @@ class TuningSession:
         key = self._key(fd, inputs, device, effort)
         if key in self._tuned:
             return
+        self._device = place_of(flattened(inputs), device).index or 0
         if self._together is not None:
             self._together += problems_of(fd, inputs, device, self._name(fd), self._values)
         else:
@@ -196,9 +200,14 @@ class TuningSession:
     def tune(self, problems: Sequence[Problem], effort: Effort) -> list[Tuned]:
         """Tunes problems that share an effort, and has the policy know of them. See `Tuner.tune`."""
         distinct = list({problem.key: problem for problem in problems}.values())
+        if not distinct:
+            return []
         options = replace(Options.from_environment(), policy=None)
+        if self._runner is not None and self._runner.device != self._device:
+            self.close()
         if self._runner is None:
-            self._runner = Runner(load, options, COMPILERS, torch.cuda.is_available(), keeps_code=True)
+            on_gpu = torch.cuda.is_available()
+            self._runner = Runner(load, options, COMPILERS, on_gpu, keeps_code=True, device=self._device)
         path = self.journal or journal_path()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -260,7 +269,7 @@ class _TunedCalls:
     ) -> None:
         """Tunes a call that asks for it, or each one where that is asked of all."""
         effort = self._every() if given is None else effort_of(given)
-        if effort is None or self._turns.is_tuning or fd._is_scheduled:
+        if effort is None or self._turns.is_tuning or fd._is_scheduled or _is_captured():
             return
         with self._lock, self._tuning(asked=given is not None):
             self.session.tune_call(fd, inputs, device, effort)
@@ -296,6 +305,11 @@ class _TunedCalls:
             logger.warning("%s: a call is not tuned: %s", VARIABLE, error)
         finally:
             self._turns.is_tuning = False
+
+
+def _is_captured() -> bool:
+    """Whether calls become part of a CUDA graph, and nothing else may run."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 _calls = _TunedCalls()

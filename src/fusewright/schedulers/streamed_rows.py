@@ -93,12 +93,12 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
 
 
 def streamed(
-    rows: int, length: int, width: int, held: Held, shares_loads: bool, hardware: HardwareInfo
+    rows: int, length: int, width: int, held: Held, loads_ahead: bool, hardware: HardwareInfo
 ) -> ReductionParams | None:
     """Params for `rows` of `length` elements, of which `held` are the bytes to hold of each; None where rings
     do not hold them, or other ways are as fast.
 
-    shares_loads: rows read something in common. That comes from L2, with as many loads in flight as a chunk
+    loads_ahead: rows read something in common. That comes from L2, with as many loads in flight as a chunk
     has vectors, so chunks are larger.
     """
     if hardware.compute_capability < BULK_COPIES_SINCE or held.copied * width != BULK_BYTES:
@@ -107,7 +107,7 @@ def streamed(
         return None
     if rows < ROWS_AN_SM * hardware.sm_count:
         return None
-    vectors = VECTORS_BESIDE_OTHERS if shares_loads else VECTORS
+    vectors = VECTORS_BESIDE_OTHERS if loads_ahead else VECTORS
     chunk = THREADS * vectors * width
     stages = (hardware.shared_memory_per_block_optin - OTHER_BYTES) // (chunk * held.in_all)
     if ceil_div(length, chunk) > stages or stages < 2:

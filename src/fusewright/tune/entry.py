@@ -8,7 +8,7 @@ from math import log2
 from typing import Any
 
 from fusewright.tune.facts import ProblemFacts
-from fusewright.tune.table import Measurements, differences
+from fusewright.tune.table import Measurements, changes_of
 
 # Of a time, what another has to be below to count as less: what measuring again may change is not.
 WORTH = 0.99
@@ -75,7 +75,7 @@ def _good(measured: Measurements) -> list[Any]:
 def _entry(measured: Measurements, params: Any) -> Entry:
     problem = measured.problem
     assert problem.facts is not None
-    change = differences(measured.formula, params)
+    change = changes_of(measured.formula, params, problem.length)
     speedup = measured.seconds[measured.formula] / measured.seconds[params]
     return Entry(
         problem.name, problem.scheduler, problem.hardware.name, problem.facts, change, round(speedup, 4)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -25,6 +26,8 @@ from fusewright.tune.problem import Problem
 SCHEMA = 2
 # "fwtj": says that an sqlite file is a journal.
 APPLICATION = 0x6677746A
+# Bytes below which a disk is full, or nearly so.
+LITTLE_SPACE = 1 << 20
 # Another process holds the file for milliseconds.
 BUSY_SECONDS = 30
 
@@ -57,7 +60,7 @@ class Status(Enum):
     """What became of params."""
 
     MEASURED = "measured"
-    #: compiled; there was no GPU to run it on
+    #: compiled; there was no GPU to run it on, or no memory for it
     COMPILED = "compiled"
     #: the scheduler, the compiler or the launcher refused them for this problem
     REJECTED = "rejected"
@@ -125,10 +128,33 @@ class Race:
     copy_seconds: float
 
 
-def _mode(path: Path) -> str:
-    """How sqlite opens a journal for reading: where a process was killed in the middle of a row, the file has
-    to be brought back to what it was before."""
-    return "rw" if path.with_name(f"{path.name}-journal").exists() and os.access(path, os.W_OK) else "ro"
+def _reading(path: Path) -> sqlite3.Connection:
+    """A connection that writes no row. What a killed process left beside the file is worked in first.
+
+    Where the disk is full that cannot be, and an empty log need not.
+    """
+    left = [path.with_name(path.name + suffix) for suffix in ("-journal", "-wal")]
+    ways = ["mode=ro"]
+    if any(each.exists() for each in left) and os.access(path, os.W_OK):
+        ways.append("mode=rw")
+    if not any(each.exists() and each.stat().st_size for each in left):
+        ways.append("immutable=1")
+    problem: sqlite3.OperationalError | None = None
+    for way in ways:
+        connection = _connected(path, f"?{way}")
+        try:
+            connection.execute("SELECT COUNT(*) FROM sqlite_master")
+            return connection
+        except sqlite3.OperationalError as error:
+            connection.close()
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _connected(path: Path, way: str = "") -> sqlite3.Connection:
+    name = path.absolute().as_uri() + way
+    return sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
 
 
 class Journal:
@@ -149,12 +175,14 @@ class Journal:
     def __init__(self, path: Path, version: str | None) -> None:
         self.path = path
         self.unreadable: list[str] = []
-        name = path.absolute().as_uri() + (f"?mode={_mode(path)}" if version is None else "")
+        self._writes = version is not None
         with self._naming_the_file():
-            self._connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
-            if version is not None:
+            self._connection = _connected(path) if self._writes else _reading(path)
+            if self._writes:
                 self._create()
             self._check()
+            if self._writes:
+                self._write_ahead()
             self.version = next(iter(self.versions()), "") if version is None else version
 
     def _create(self) -> None:
@@ -170,6 +198,15 @@ class Journal:
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             if schema < SCHEMA:
                 db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _write_ahead(self) -> None:
+        """Has rows go to a log beside the file, which outlives a killed process: none waits for the disk.
+
+        Where the file system cannot do that they go to the file, and wait.
+        """
+        with suppress(sqlite3.Error):  # another process is writing
+            self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _is_journal(self) -> bool:
         found = self._connection.execute("PRAGMA application_id").fetchone()[0]
@@ -196,6 +233,11 @@ class Journal:
         self.close()
 
     def close(self) -> None:
+        """The last one to close a journal leaves one file, which can be read where nothing can be written."""
+        if self._writes:
+            with suppress(sqlite3.Error):  # others have it open
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     # ---- writing
@@ -301,7 +343,11 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            raise TuneError(f"the journal {self.path}: {error}") from error
+            hint = None
+            with suppress(OSError):
+                free = shutil.disk_usage(self.path.absolute().parent).free
+                hint = f"its disk has {free} bytes left" if free < LITTLE_SPACE else None
+            raise TuneError(f"the journal {self.path}: {error}", hint=hint) from error
 
 
 #: What reading raises of text that other code, or nobody's, wrote.

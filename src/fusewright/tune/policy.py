@@ -26,7 +26,7 @@ from fusewright.tune.entry import Entry, chosen_entries, nearest_of
 from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.rule_fitting import fit
 from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
-from fusewright.tune.table import Measurements, check_changes, with_differences
+from fusewright.tune.table import Measurements, check_changes, with_changes
 
 FORMAT, VERSION = "fusewright-policy", 2
 # How many times as large a number of another problem's facts may be, for it to be a neighbour.
@@ -67,7 +67,8 @@ class Policy:
         if change is None or not change[0]:
             return None
         try:
-            chosen = with_differences(params, change[0])
+            length = None if known.reduction is None else known.reduction.length
+            chosen = with_changes(params, change[0], length)
             for name, value in getattr(segment.scheduler, "fixed_params", {}).items():
                 chosen.expect(name, value)
             chosen.validate(hardware)
@@ -174,7 +175,7 @@ def _neighbours(known: Sequence[Measurements]) -> list[HeldOut]:
         if nearest is None:
             continue
         try:
-            seconds = each.seconds.get(with_differences(each.formula, nearest.change))
+            seconds = each.seconds.get(with_changes(each.formula, nearest.change, problem.length))
         except ParamsError:  # the formula is used then
             seconds = formula
         if seconds is not None:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fusewright.tune.journal import FAILED, Journal, Race, Trial
+from fusewright.tune.journal import FAILED, Journal, Race, Status, Trial
 from fusewright.tune.model import roofline
 from fusewright.tune.problem import Problem
 
@@ -44,11 +44,11 @@ class Outcome:
         return None if self.race is None else self.race.copy_seconds
 
     def failures(self) -> list[str]:
-        """What failed, a line for all trials that failed alike."""
+        """What failed, or could not run, a line for all trials that failed alike."""
         said = [
             (trial.status.value, trial.detail.partition("\n")[0])
             for trial in self.trials
-            if trial.status in FAILED
+            if trial.status in FAILED or (trial.status is Status.COMPILED and trial.detail)
         ]
         return [
             f"{self.problem.name}: {count} {status}: {detail}"

@@ -1,8 +1,8 @@
 """Fits rules to measurements: of each change the range of a feature in which it gains most, greedily.
 
-What a change does to each problem is looked up once. A range is then the interval of the problems, in the
-order of a feature, whose gains have the greatest sum (Kadane's algorithm, for all changes at once). Problems
-that a change makes slow, or of which nobody knows, end an interval.
+What a change does to each problem is looked up once. A range is then the first of the problems, or the last,
+in the order of a feature, whose gains have the greatest sum, for all changes at once; limits on both sides
+fit by chance more often. Problems that a change makes slow, or of which nobody knows, are in none.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 
 from fusewright.core.errors import ParamsError
 from fusewright.tune.rules import Fitted, Rule, features_of, held_out
-from fusewright.tune.table import Measurements, differences, with_differences
+from fusewright.tune.table import Measurements, changes_of, with_changes
 
 # What the rules of one scheduler may be at most: they are read by people.
 MOST_RULES = 4
 # Logarithms of times: what a rule has to gain on the problems that it holds for, on average, and over all
-# problems: each further rule is another kernel for sizes that had one.
-LEAST_GAIN, GAIN_A_RULE = 0.005, 0.003
+# problems: measurements differ by 1%, and each further rule is another kernel for sizes that had one.
+LEAST_GAIN, GAIN_A_RULE = 0.015, 0.003
 # How much slower than the formula a rule may make a problem that it is fitted to.
 WORST_FITTED = 1.01
 # Fields that a change has at most, and how near the best of a problem it has to be.
@@ -32,7 +32,7 @@ MOST_CHANGED, NEAR_BEST = 2, 1.02
 # How far beyond the least and the greatest value of a feature that was measured a rule may hold.
 BEYOND = 2.0
 # Problems that a rule has to be fitted to.
-LEAST_SUPPORT = 2
+LEAST_SUPPORT = 3
 # In the place of the gain on a problem that no rule may hold for.
 FORBIDDEN = -1e9
 
@@ -76,7 +76,7 @@ class _Known:
         NaN: nobody knows.
         """
         try:
-            params = with_differences(self.measured.formula, change)
+            params = with_changes(self.measured.formula, change, self.measured.problem.length)
         except ParamsError:
             return 0.0
         seconds = self.measured.seconds.get(params)
@@ -88,7 +88,7 @@ class _Known:
         """Those near the best, in few fields."""
         best = self.measured.best
         good = [
-            differences(self.measured.formula, params)
+            changes_of(self.measured.formula, params, self.measured.problem.length)
             for params, seconds in self.measured.seconds.items()
             if seconds <= NEAR_BEST * best and seconds < self.seconds
         ]
@@ -192,21 +192,15 @@ class _Table:
 def _greatest_sums(
     weights: torch.Tensor, counts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of each row the interval with the greatest sum: that, its first and its last column.
+    """Of each row the greatest sum of its first columns or of its last ones: that, and which they are.
 
-    counts: of problems in a column; an interval has `LEAST_SUPPORT` at least. Without one the sum is -inf.
+    counts: of problems in a column; a range has `LEAST_SUPPORT` at least. Without one the sum is -inf.
     """
-    rows = len(weights)
-    ending, start = weights.new_full((rows,), -torch.inf), torch.zeros(rows, dtype=torch.long)
-    best, first, last = ending, start, start
-    for column, count in enumerate(counts.tolist()):
-        own = weights[:, column]
-        extended, before = ending + own, start
-        is_new = ending <= 0
-        ending, start = torch.where(is_new, own, extended), torch.where(is_new, column, start)
-        # One problem alone is too few: what ends there takes along what ended before it, at any cost.
-        total, begin = (ending, start) if count >= LEAST_SUPPORT else (extended, before)
-        is_better = total > best
-        best, first = torch.where(is_better, total, best), torch.where(is_better, begin, first)
-        last = torch.where(is_better, column, last)
-    return best, first, last
+    sums, problems = weights.cumsum(1), counts.cumsum(0)
+    low = torch.where(problems >= LEAST_SUPPORT, sums, -torch.inf)
+    after, left = sums[:, -1:] - sums + weights, problems[-1] - problems + counts
+    high = torch.where(left >= LEAST_SUPPORT, after, -torch.inf)
+    (low_sum, last), (high_sum, first) = low.max(1), high.max(1)
+    is_low = low_sum >= high_sum
+    greatest = torch.where(is_low, low_sum, high_sum)
+    return greatest, torch.where(is_low, 0, first), torch.where(is_low, last, len(counts) - 1)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
+from fusewright.runtime.disk_cache import default_directory
 from fusewright.tune.journal import Race, Status, Trial
 from fusewright.tune.pool import Done, Pool, wait_for
 from fusewright.tune.problem import Problem
@@ -70,14 +71,22 @@ class Runner:
     Args:
         load: makes problems something to run, in these processes.
         on_gpu: whether kernels run; else they are compiled only.
+        device: the number of the GPU that they run on.
         keeps_code: whether machine code stays in the disk cache. Thousands of kernels that nobody asks for
             again would push others out of it.
     """
 
     def __init__(
-        self, load: Load, options: Options, compilers: int, on_gpu: bool, keeps_code: bool = False
+        self,
+        load: Load,
+        options: Options,
+        compilers: int,
+        on_gpu: bool,
+        keeps_code: bool = False,
+        device: int = 0,
     ) -> None:
         self.on_gpu = on_gpu
+        self.device = device
         self.compilers = compilers
         self._load = load
         self._options = options
@@ -98,7 +107,7 @@ class Runner:
         self._folder = tempfile.mkdtemp(prefix="fusewright-tune-")
         own = self._options if self._keeps_code else replace(self._options, cache_dir=self._folder)
         self._making = Pool[Attempt](Making(self._load, own), self.compilers, COMPILE_SECONDS)
-        running = Running(self._load, own, Path(self._folder) / "turns")
+        running = Running(self._load, own, _turns_folder() or Path(self._folder), self.device)
         self._running = Pool[Any](running, min(RUNNERS, self.compilers), RUN_SECONDS)
 
     def __enter__(self) -> Runner:
@@ -133,8 +142,6 @@ class Runner:
         """
         self._begin()
         self._sources = {source.problem.key: source for source in sources}
-        if self.on_gpu:
-            self._running.begin()
         end: float | None = None
         try:
             while True:
@@ -152,7 +159,7 @@ class Runner:
         return self._making.is_ready and (self._running.is_ready or not self.on_gpu)
 
     def _step(self, end: float | None, report: Callable[[], None]) -> bool:
-        is_over = end is not None and time.monotonic() > end
+        is_over = end is not None and time.monotonic() >= end
         if is_over:
             self._making.abandon()  # what compiles for long
             self._running.forget_waiting()
@@ -176,6 +183,8 @@ class Runner:
                 attempt = source.ask()
                 if attempt is not None:
                     self._making.submit(attempt)
+                    if self.on_gpu:
+                        self._running.begin()
                     break
             else:
                 return
@@ -227,3 +236,13 @@ class Runner:
                 wait_for([self._running], POLL_SECONDS)
         finally:
             self._running.abandon()
+
+
+def _turns_folder() -> Path | None:
+    """Where all tuners of a user take turns; None: nothing can be written there."""
+    folder = default_directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import log, sqrt
+from math import inf, log, sqrt
 from typing import Any
 
 from fusewright.tune.heuristic import Seeds
@@ -30,6 +30,8 @@ HOPE = 0.05
 STEP, NAMED, RANDOM = "step", "neighbor", "random"
 # Of the best time that the roofline may be below, for a search to end.
 CLOSE = 1.02
+# As a logarithm of times: what is left has to be expected to gain so much, for a search to go on.
+LEAST_HOPED = 0.003
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,9 @@ class Search:
     Attributes:
         asked: how many questions there were.
         best: the fastest params so far, and their seconds; None: none ran.
+        is_exhausted: whether all points near the best were asked for.
+        is_hopeless: whether nothing that is left is expected to be faster, by the bound on what steps like it
+            brought.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Search:
         self._after_seeds = 0
         self.best: tuple[Any, float] | None = None
         self.is_exhausted = False
+        self.is_hopeless = False
 
     @property
     def asked(self) -> int:
@@ -97,11 +103,13 @@ class Search:
             known = self._questions[: max(0, len(self._questions) - LAG)]
             if any(each.params not in self._answers for each in known):
                 return None
-            found = self._next(known)
-        if found is None:
-            waits = len(self._answers) < len(self._questions)
-            self.is_exhausted = not waits
-            return None
+            found, is_hopeless = self._next(known)
+            is_over = len(self._answers) == len(self._questions)
+            if found is None and is_over:  # the last answers may change that
+                found, is_hopeless = self._next(self._questions)
+            if found is None:
+                self.is_hopeless, self.is_exhausted = is_over and is_hopeless, is_over and not is_hopeless
+                return None
         self._questions.append(found)
         self._seen.add(found.params)
         return found
@@ -114,23 +122,26 @@ class Search:
 
     # ---- what comes next
 
-    def _next(self, known: list[Candidate]) -> Candidate | None:
-        self._after_seeds += 1
+    def _next(self, known: list[Candidate]) -> tuple[Candidate | None, bool]:
+        """The next question; None, and whether that is for lack of hope."""
         times = {each.params: self._answers[each.params] for each in known}
         ran = sorted((seconds, i) for i, each in enumerate(known) if (seconds := times[each.params]))
         best = [known[i].params for _, i in ran[:PARENTS]]
         if not best:  # nothing ran yet: what was asked first is as good as any
             best = [each.params for each in self._questions[:1]]
-        if self._after_seeds % RANDOM_EVERY == 0:
-            found = self._drawn()
-            if found is not None:
-                return found
         gains = self._gains(known, times)
         fallback = times.get(best[0]) if best else None
         choices = list(self._choices(best, times, gains, fallback))
-        if choices:
-            return min(choices, key=lambda choice: choice[0])[1]
-        return self._drawn()
+        expected = min((expected for (expected, _), _ in choices), default=inf)
+        if ran:
+            expected = min(expected, log(ran[0][0]) + gains.get((RANDOM, 1), _Gain()).expected)
+            if expected > log(ran[0][0]) - LEAST_HOPED:
+                return None, True
+        self._after_seeds += 1
+        found = self._drawn() if self._after_seeds % RANDOM_EVERY == 0 or not choices else None
+        if found is None and choices:
+            found = min(choices, key=lambda choice: choice[0])[1]
+        return found, False
 
     def _choices(
         self,
@@ -161,8 +172,11 @@ class Search:
 
     def _gains(self, known: list[Candidate], times: dict[Any, float | None]) -> dict[tuple[str, int], _Gain]:
         gains: dict[tuple[str, int], _Gain] = {}
+        best = min((seconds for seconds in times.values() if seconds), default=None)
         for each in known:
             before = times.get(each.parent) if each.parent is not None else None
+            if each.origin == RANDOM:
+                before = best
             if before is None:
                 continue
             after = times[each.params]
@@ -176,7 +190,7 @@ class Search:
         for _ in range(PARENTS * LAG):
             params = self._space.draw(self._source)
             if params is not None and params not in self._seen:
-                return Candidate(params, RANDOM)
+                return Candidate(params, RANDOM, RANDOM, 1)
         return None
 
 

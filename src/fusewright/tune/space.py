@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from math import log2
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ from fusewright.schedulers.params.space import Axis, axes_of, is_valid, value_at
 DRAWS = 100
 # Axes that `legalize` moves along at once before it gives up.
 MOST_MOVED = 2
+# Fields in which points of a table differ that lie beside each other.
+FEW_FIELDS = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Legalized:
 
 @dataclass(frozen=True)
 class Step:
-    """From one point to another. path: the field that it changes, "" where it changes several.
+    """From one point to another. path: the field that it changes, or several.
 
     direction: -1 to a smaller value, 1 to a greater one.
     """
@@ -119,12 +122,16 @@ class ParamsSpace:
             own = value_at(params, axis.path)
             for direction in (-1, 1):
                 for value in _beyond(values, own, direction):
-                    moved = self._repaired(with_value(params, axis.path, value), keep=axis.path)
+                    moved = self.moved(params, axis, value)
                     if moved not in seen and self.is_legal(moved):
                         seen.add(moved)
                         found.append(Step(".".join(axis.path), direction, moved))
                         break
         return found
+
+    def moved(self, params: HeuristicParams, axis: Axis, value: Any) -> HeuristicParams:
+        """Params with another value along an axis, those of dependent fields repaired; perhaps not legal."""
+        return self._repaired(with_value(params, axis.path, value), keep=axis.path)
 
     def draw(self, source: random.Random) -> HeuristicParams | None:
         for _ in range(DRAWS):
@@ -190,28 +197,55 @@ class ParamsSpace:
 class TableSpace:
     """The points of a table of measurements, for a search that measures nothing.
 
-    What lies beside a point is what differs from it in few fields, by few steps.
+    Args:
+        points: of the table, refused ones among them.
+        space: that they are of.
+        beside: of those that differ from a point in a few fields, how many are named beside it.
     """
 
-    def __init__(self, points: Sequence[HeuristicParams], hardware: HardwareInfo, beside: int = 12) -> None:
-        self._points = list(dict.fromkeys(points))
+    def __init__(self, points: Iterable[HeuristicParams], space: ParamsSpace, beside: int = 6) -> None:
+        self._places = {point: self._place(space, point) for point in points}
+        self._points = list(self._places)
+        self._space = space
         self._beside = beside
-        self._axes = tuple(axes_of(self._points[0], hardware))
 
     def legalize(self, params: HeuristicParams) -> Legalized:
-        nearest = min(self._points, key=lambda point: self._apart(point, params))
-        return Legalized(nearest, "" if nearest == params else "the table has no such point")
+        found = self._space.legalize(params)
+        if found.params in self._places:
+            return found
+        nearest = min(self._points, key=partial(self._apart, found.params))
+        return Legalized(nearest, "the table has no such point")
 
     def steps(self, params: HeuristicParams) -> list[Step]:
-        others = [point for point in self._points if point != params]
-        others.sort(key=lambda point: self._apart(point, params))
-        return [Step("", 1, point) for point in others[: self._beside]]
+        """Along each axis the next points on both sides, then the nearest of those that differ in a few."""
+        own, found = self._place(self._space, params), dict[tuple[str, int], tuple[float, Step]]()
+        others = []
+        for point, place in self._places.items():
+            moved = [i for i, (one, other) in enumerate(zip(own, place)) if one != other]
+            if not 0 < len(moved) <= FEW_FIELDS:
+                continue
+            apart = sum(_distance(own[i], place[i]) for i in moved)
+            axis = self._space.axes[moved[0]]
+            if len(moved) > 1 and self._space.moved(params, axis, place[moved[0]]) != point:
+                paths = " ".join(".".join(self._space.axes[i].path) for i in moved)
+                others.append((apart, Step(paths, 1, point)))
+                continue
+            values, path = list(axis.values(params)), ".".join(axis.path)
+            direction = 1 if place[moved[0]] in _beyond(values, own[moved[0]], 1) else -1
+            if (path, direction) not in found or apart < found[path, direction][0]:
+                found[path, direction] = apart, Step(path, direction, point)
+        others.sort(key=lambda each: each[0])
+        return [step for _, step in [*found.values(), *others[: self._beside]]]
 
     def draw(self, source: random.Random) -> HeuristicParams | None:
         return source.choice(self._points)
 
-    def _apart(self, one: HeuristicParams, other: HeuristicParams) -> float:
-        return sum(_distance(value_at(one, axis.path), value_at(other, axis.path)) for axis in self._axes)
+    def _apart(self, params: HeuristicParams, other: HeuristicParams) -> float:
+        return sum(map(_distance, self._place(self._space, params), self._places[other]))
+
+    @staticmethod
+    def _place(space: ParamsSpace, params: HeuristicParams) -> list[Any]:
+        return [value_at(params, axis.path) for axis in space.axes]
 
 
 def _beyond(values: Sequence[Any], own: Any, direction: int) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Measurements as text, a problem a line: what drives searches, policies and reports without a GPU."""
+"""Measurements of problems: what drives searches, policies and reports without a GPU."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusewright.core.errors import FusewrightError, ParamsError, TuneError
+from fusewright.core.errors import ParamsError
 from fusewright.core.serialization import from_dict, to_dict
-from fusewright.schedulers import default_registry, type_name
+from fusewright.schedulers import HeuristicParams, default_registry, type_name
+from fusewright.schedulers.params import Decision
 from fusewright.tune.journal import Journal, Status, Trial
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import Source
 from fusewright.tune.worker import params_text
-
-# Digits of a time in microseconds.
-DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class Measurements:
         seconds: by params, those that ran. refused: those that did not.
         copy_seconds: of as many bytes; None: not measured.
         made_by: how the times came about, as in "H200" or "cost model".
+        plain: params that use none of what makes kernels fast, as far as that is legal; None: not known.
     """
 
     problem: Problem
@@ -37,6 +36,7 @@ class Measurements:
     refused: frozenset[Any]
     copy_seconds: float | None
     made_by: str
+    plain: Any = None
 
     @property
     def best(self) -> float:
@@ -49,62 +49,6 @@ class Measurements:
             known = "refused" if params in self.refused else "not in the table"
             return Trial(text, origin, Status.REJECTED, detail=f"{known} ({self.made_by})")
         return Trial(text, origin, Status.MEASURED, seconds)
-
-    def line(self) -> str:
-        """As one line of JSON: params as the fields in which they differ from the formula's."""
-        entries = [
-            [differences(self.formula, params), round(seconds * 1e6, DIGITS)]
-            for params, seconds in self.seconds.items()
-        ]
-        entries += [
-            [change, None]
-            for change in sorted((differences(self.formula, params) for params in self.refused), key=str)
-        ]
-        data = {
-            "made_by": self.made_by,
-            "copy_us": None if self.copy_seconds is None else round(self.copy_seconds * 1e6, DIGITS),
-            "problem": self.problem.to_dict(),
-            "formula": to_dict(self.formula),
-            "trials": entries,
-        }
-        return json.dumps(data, separators=(",", ":"))
-
-
-def measurements_of(line: str, params_types: Mapping[str, type]) -> Measurements:
-    """What `Measurements.line` says.
-
-    Args:
-        params_types: by the name of a scheduler.
-
-    Raises:
-        TuneError: a line that is no such thing.
-    """
-    try:
-        data = json.loads(line)
-        problem = Problem.from_dict(data["problem"])
-        kind = params_types[problem.scheduler]
-        formula: Any = from_dict(kind, data["formula"])
-        seconds: dict[Any, float] = {}
-        refused: list[Any] = []
-        for change, microseconds in data["trials"]:
-            params = with_differences(formula, change)
-            if microseconds is None:
-                refused.append(params)
-            else:
-                seconds[params] = microseconds / 1e6
-        copy = data["copy_us"]
-        return Measurements(
-            problem,
-            formula,
-            seconds,
-            frozenset(refused),
-            None if copy is None else copy / 1e6,
-            data["made_by"],
-        )
-    except (ValueError, KeyError, TypeError, FusewrightError) as error:
-        raise TuneError(
-            f"a table of measurements cannot be read: {type(error).__name__}: {error}", given=line[:60]
-        ) from None
 
 
 def recorded(journal: Journal, params_types: Mapping[str, type], made_by: str) -> Iterator[Measurements]:
@@ -141,18 +85,42 @@ def differences(base: Any, params: Any) -> dict[str, Any]:
 
 def with_differences(base: Any, changes: Mapping[str, Any]) -> Any:
     """The params that differ so. ParamsError for fields or values that there are not."""
-    data = to_dict(replace(base, reason=""))
+    own: dict[str, Any] = {"reason": ""} if isinstance(base, HeuristicParams) else {}
+    nested: dict[str, dict[str, Any]] = {}
     for path, value in changes.items():
-        *outer, name = path.split(".")
-        inside: Any = data
-        for each in outer:
-            inside = inside.get(each) if isinstance(inside, dict) else None
-        if not isinstance(inside, dict):
-            raise ParamsError(
-                path=path, expected=f"a field of {type(base).__name__}", given=f"the path {path!r}"
-            )
-        inside[name] = value
-    return from_dict(type(base), data)
+        name, dot, rest = path.partition(".")
+        if dot:
+            nested.setdefault(name, {})[rest] = value
+        else:
+            own[name] = value
+    for name, inside in nested.items():
+        part = getattr(base, name, None)
+        if not isinstance(part, Decision):
+            path = f"{name}.{next(iter(inside))}"
+            expected = f"a field of {type(base).__name__}"
+            raise ParamsError(path=path, expected=expected, given=f"the path {path!r}")
+        try:
+            own[name] = with_differences(part, inside)
+        except ParamsError as error:
+            error.move_into(name)
+            raise
+    return replace(base, **own)
+
+
+def with_changes(base: Any, changes: Mapping[str, Any], length: int | None) -> Any:
+    """The same with as many threads as rows, or columns, of this length take. None: nothing is reduced."""
+    changed = with_differences(base, changes)
+    return changed if length is None else changed.for_length(length)
+
+
+def changes_of(base: Any, params: Any, length: int | None) -> dict[str, Any]:
+    """The differences that do not follow from others and the length: what `with_changes` makes params of."""
+    changes = differences(base, params)
+    for path in [path for path in changes if path.startswith("lparams.")]:
+        others = {name: value for name, value in changes.items() if name != path}
+        if with_changes(base, others, length) == params:
+            return others
+    return changes
 
 
 def params_types() -> dict[str, type]:

@@ -265,6 +265,8 @@ class ProblemSearch:
             if candidate is None:
                 if self._search.is_exhausted:
                     self.progress.stop = "every legal point near the best was tried"
+                elif self._search.is_hopeless:
+                    self.progress.stop = "nothing that is left is expected to be faster"
                 return None
             text = params_text(candidate.params)
             known = self._known.get(text)
@@ -276,7 +278,7 @@ class ProblemSearch:
                 self._count(known)
                 self._note(candidate.params, known)
                 continue
-            problem = refusal(self.problem, candidate.params)
+            problem = refusal(self.progress.problem, candidate.params)
             if problem:
                 trial = Trial(text, candidate.origin, Status.REJECTED, detail=f"model: {problem}")
                 self._journal.add_trial(self.problem.key, trial)

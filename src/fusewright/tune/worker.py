@@ -248,18 +248,20 @@ class Runner:
 class Running:
     """Set up in the processes that run kernels: one uses the GPU at a time, the others prepare what is next.
 
-    turns: the file by which they take turns.
+    turns: a folder of files by which they take turns, one for each GPU. device: the number of theirs.
     """
 
     load: Load
     options: Options
-    turns: Path | None = None
+    turns: Path
+    device: int = 0
 
     def __call__(self) -> Callable[[Attempt | RaceOf], Ran | Race]:
         torch.set_num_threads(1)
-        turn = Turn(self.turns)
+        torch.cuda.set_device(self.device)
+        turn = Turn(self.turns / f"turns-{torch.cuda.get_device_properties(self.device).uuid}")
         with turn.taken(untimed):
-            clock = Clock(torch.device("cuda", torch.cuda.current_device()))
+            clock = Clock(torch.device("cuda", self.device))
         runners: dict[str, Runner] = {}
 
         def runner(problem: Problem) -> Runner:
@@ -270,13 +272,23 @@ class Running:
                     runners[problem.key] = Runner(problem, self.load, self.options, clock, turn)
             return runners[problem.key]
 
+        def done(job: Attempt | RaceOf) -> Ran | Race:
+            if isinstance(job, RaceOf):
+                return runner(job.problem).race(job.params)
+            return runner(job.problem).run(job)
+
         def run(job: Attempt | RaceOf) -> Ran | Race:
             try:
-                if isinstance(job, RaceOf):
-                    return runner(job.problem).race(job.params)
-                return runner(job.problem).run(job)
+                try:
+                    return done(job)
+                except torch.OutOfMemoryError:  # other problems' inputs may be what is too much
+                    runners.clear()
+                    torch.cuda.empty_cache()
+                return done(job)
             except ScheduleError as error:
                 return Ran(Status.REJECTED, detail=_line(error))
+            except torch.OutOfMemoryError as error:  # of other programs, perhaps: it may be tried again
+                return Ran(Status.COMPILED, detail=_line(error))
             except Exception as error:
                 _raise_if_lost(error)
                 refused = isinstance(error, (UserError, DriverError))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.first_iterations import store_before_loops
@@ -30,6 +31,7 @@ from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
+from fusewright.lower.passes.row_invariants import keep_invariant_vectors
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
 from fusewright.lower.passes.workspaces import order_reductions
@@ -39,6 +41,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("barriers", insert_barriers),
     ("order reductions", order_reductions),
     ("unroll", unroll_register_loops),
+    ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
@@ -52,6 +55,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("combine packed runs", combine_packed_runs),
     ("convert in pairs", convert_in_pairs),
     ("hold rows", hold_rows),
+    ("separate whole chunks", separate_whole_chunks),
     ("fill rings", fill_rings),
     ("copy asynchronously", copy_asynchronously),
     ("hoist indices", hoist_indices),

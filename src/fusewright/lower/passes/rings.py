@@ -24,7 +24,20 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import WARP_GROUP, WARP_SIZE
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, Symbol, as_int, const, eq, land, lt, minimum, product, substitute, symbol
+from fusewright.sym import (
+    Expr,
+    Symbol,
+    as_int,
+    const,
+    eq,
+    land,
+    lnot,
+    lt,
+    minimum,
+    product,
+    substitute,
+    symbol,
+)
 
 # What the roles are called.
 _COMPUTE, _LOAD = "compute", "load"
@@ -246,15 +259,22 @@ class _Reader:
         """The statements that read a stage, which they wait for, and are done with."""
         ring = self.ring
         result = list(body)
-        if release:
-            result[last + 1 : last + 1] = [
-                k.ProxyFence(),
-                k.Arrive(k.Ref(ring.empty, number % ring.stages), by_warp=True),
-                *self._next(number),
-            ]
+        before = body[last - 1] if last > first else None
+        if release and before is not None and self._reads(before) and _are_either(before, body[last]):
+            for place in (last - 1, last):
+                result[place] = k.with_children(body[place], lambda inner: self._released(inner, number))
+        elif release:
+            result = list(self._released(body, number))
         if wait:
             result.insert(first, k.Wait(k.Ref(ring.full, number % ring.stages), number // ring.stages))
         return tuple(result)
+
+    def _released(self, body: tuple[k.Stmt, ...], number: Expr) -> tuple[k.Stmt, ...]:
+        """`body`, which is done with a stage after the last of its statements that read it."""
+        ring = self.ring
+        last = max(i for i, stmt in enumerate(body) if self._reads(stmt))
+        done = k.Arrive(k.Ref(ring.empty, number % ring.stages), by_warp=True)
+        return (*body[: last + 1], k.ProxyFence(), done, *self._next(number), *body[last + 1 :])
 
     def _next(self, number: Expr) -> list[k.Stmt]:
         """What a thread of the block fills next, if no warp of its own does."""
@@ -263,6 +283,13 @@ class _Reader:
         ahead = number + self.ring.ahead
         cond = land(_first_thread(self.kernel), lt(ahead, self.nest.count))
         return [k.If(cond, tuple(self.nest.filling(ahead, ahead - self.ring.stages)))]
+
+
+def _are_either(one: k.Stmt, other: k.Stmt) -> bool:
+    """Whether either of two branches is executed, which all threads agree on."""
+    if not isinstance(one, k.If) or not isinstance(other, k.If) or other.cond is not lnot(one.cond):
+        return False
+    return all(symbol.name not in map(k.index_name, k.THREAD_AXES) for symbol in one.cond.free_symbols)
 
 
 # ---- roles -------------------------------------------------------------------------------------------------

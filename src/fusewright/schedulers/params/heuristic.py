@@ -22,6 +22,9 @@ MAX_UNROLL = 128
 # Unrolling that a space tries: a thread with more in flight spills.
 TRIED_UNROLL = (1, 2, 4, 8, 16)
 
+# Of a row that begins anywhere, the vectors at its ends are accessed by elements: code as of narrow vectors.
+SHIFTED_WIDTH = 4
+
 WIDTHS: Legal = powers_of_two(MAX_VECTOR, what="Vectorization factor")
 UNROLLING: Legal = counts(1, MAX_UNROLL, TRIED_UNROLL)
 

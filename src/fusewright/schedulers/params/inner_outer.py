@@ -56,6 +56,11 @@ class InnerOuterParams(HeuristicParams):
         return self.vectorization_factor * self.unroll_factor
 
     @property
+    def copies(self) -> int:
+        """Of an access, or a row's result, those in the code of a thread."""
+        return max(self.unroll_factor, self.rows_per_thread)
+
+    @property
     def columns_per_block(self) -> int:
         return self.lparams.bdimx * self.lparams.bdimz * self.vectorization_factor
 

@@ -52,6 +52,11 @@ class InnerOuterPersistentParams(HeuristicParams):
         """Of a row, those that the threads x hold."""
         return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
 
+    @property
+    def copies(self) -> int:
+        """Of an access, those in the code of a thread."""
+        return self.batches_per_block_inner_reduction * (1 + self.prefetch_rows)
+
     def for_length(self, length: int) -> InnerOuterPersistentParams:
         if self.lparams.bdimy < 1:
             return self

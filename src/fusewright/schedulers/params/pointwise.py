@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
-from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
+from fusewright.schedulers.params.heuristic import SHIFTED_WIDTH, UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import WHOLE_WARPS, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import among, counts, each
 
@@ -56,6 +56,13 @@ class PointwiseParams(HeuristicParams):
     def elements_held(self) -> int:
         """Of one input, those that a thread has in registers at once."""
         return self.vectorization_factor * self.unroll_factor_inner * self.unroll_factor_outer
+
+    @property
+    def copies(self) -> int:
+        """Of an access, those in the code of a thread."""
+        if self.shift_rows:
+            return self.elements_held // SHIFTED_WIDTH
+        return self.unroll_factor_inner * self.unroll_factor_outer
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
@@ -11,6 +12,7 @@ from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import (
     MAX_UNROLL,
+    SHIFTED_WIDTH,
     TRIED_UNROLL,
     UNROLLING,
     WIDTHS,
@@ -211,6 +213,13 @@ class ReductionParams(HeuristicParams):
         if self.holds_batches and not self.persistent_in_shared_memory:
             held *= self.batches_per_block_inner_reduction
         return held * self.unroll_factor_iter_dom
+
+    @property
+    def copies(self) -> int:
+        """Of an access, those in the code of a thread."""
+        accesses = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
+        accesses *= max(1, self.batches_per_block_inner_reduction) * self.unroll_factor_iter_dom
+        return accesses // prod(self.vector_widths) if not self.shift_rows else accesses // SHIFTED_WIDTH
 
     @property
     def padded_threads(self) -> int:

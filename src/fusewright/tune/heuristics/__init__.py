@@ -6,8 +6,13 @@ from fusewright.tune.heuristic import HeuristicRegistry
 from fusewright.tune.heuristics.broadcasts import Broadcasts
 from fusewright.tune.heuristics.built_in import BuiltIn
 from fusewright.tune.heuristics.few_columns import FewColumns
+from fusewright.tune.heuristics.held_columns import HeldColumns
 from fusewright.tune.heuristics.near_sizes import NearSizes
+from fusewright.tune.heuristics.odd_sizes import OddSizes
 from fusewright.tune.heuristics.persistent_rows import PersistentRows
+from fusewright.tune.heuristics.row_and_column_sums import RowAndColumnSums
+from fusewright.tune.heuristics.row_gradients import RowGradients
+from fusewright.tune.heuristics.row_sums import RowSums
 from fusewright.tune.heuristics.seed_table import SeedTable
 from fusewright.tune.heuristics.transposes import Transposes
 
@@ -15,14 +20,32 @@ __all__ = [
     "Broadcasts",
     "BuiltIn",
     "FewColumns",
+    "HeldColumns",
+    "OddSizes",
     "NearSizes",
     "PersistentRows",
+    "RowAndColumnSums",
+    "RowGradients",
+    "RowSums",
     "SeedTable",
     "Transposes",
     "default_heuristics",
 ]
 
-_DEFAULT = HeuristicRegistry([BuiltIn(), PersistentRows(), FewColumns(), Broadcasts(), Transposes()])
+_DEFAULT = HeuristicRegistry(
+    [
+        BuiltIn(),
+        PersistentRows(),
+        HeldColumns(),
+        FewColumns(),
+        RowSums(),
+        RowGradients(),
+        RowAndColumnSums(),
+        Broadcasts(),
+        OddSizes(),
+        Transposes(),
+    ]
+)
 
 
 def default_heuristics() -> HeuristicRegistry:

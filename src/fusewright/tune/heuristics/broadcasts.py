@@ -1,4 +1,4 @@
-"""Elementwise kernels whose inputs are broadcast: several rows a thread share what they read."""
+"""Elementwise kernels whose inputs are broadcast."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from fusewright.schedulers import PointwiseParams
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
 
-# Rows that a thread has in flight: each loads the broadcast operand's element once for all of them.
-ROWS = 4
-
 
 class Broadcasts(AutotunerHeuristic):
-    """A thread computes several rows of its columns."""
+    """One row of all elements, in narrower vectors: what is broadcast is read from the caches."""
 
     name = "broadcasts"
     scheduler = "pointwise"
@@ -29,9 +26,13 @@ class Broadcasts(AutotunerHeuristic):
         formula: PointwiseParams = problem.formula
         return replace(
             formula,
-            break_point=max(1, formula.break_point),
-            unroll_factor_outer=ROWS,
-            unroll_factor_inner=1,
+            break_point=0,
+            assumed_sizes=(),
+            flip_grid_binding=False,
+            split_grid_y_dim=False,
+            unroll_factor_outer=1,
+            unroll_factor_inner=2,
+            vectorization_factor=max(1, formula.vectorization_factor // 2),
             vectorized_dim=-1,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 from fusewright.tune.entry import Entry, nearest_of
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
-from fusewright.tune.table import with_differences
+from fusewright.tune.table import with_changes
 
 # How many times as large the sizes of the other problem may be. A seed is only tried: a policy asks for more.
 WITHIN = 8.0
@@ -31,7 +31,7 @@ class NearSizes(AutotunerHeuristic):
         nearest = self._nearest(problem)
         if nearest is None or not nearest.change:
             return None
-        return with_differences(problem.formula, nearest.change)
+        return with_changes(problem.formula, nearest.change, problem.length)
 
     def _nearest(self, problem: Problem) -> Entry | None:
         facts = problem.facts

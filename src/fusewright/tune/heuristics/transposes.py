@@ -10,16 +10,16 @@ from fusewright.schedulers import TransposeParams
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
 
-# Bytes of a row of a tile on the side that is read across: two sectors of a line at least.
-TILE_BYTES = 128
-# Bytes of a stride from which neighbours of a column lie in different pages: wider tiles use each longer.
-FAR = 16384
-WIDEST_ACCESS = 16
+# Bytes of a sector: what memory moves at least, of lines of four of them.
+SECTOR_BYTES = 32
+# Threads of a block with tiles of two lines on both sides; elements that each has of such a tile.
 THREADS = 256
 
 
 class Transposes(AutotunerHeuristic):
-    """Tiles of whole lines on either side; of two lines across far strides."""
+    """Tiles of twice the size on both sides with twice the threads, where rows begin within a sector: tiles
+    share their first and last ones. Else tiles that are long on the side that is read across.
+    """
 
     name = "transposes"
     scheduler = "transpose"
@@ -33,20 +33,24 @@ class Transposes(AutotunerHeuristic):
         facts, formula = problem.facts, problem.formula
         assert facts is not None and facts.transpose is not None
         assert isinstance(formula, TransposeParams)
-        line = TILE_BYTES // facts.element_bytes
-        width = max(1, WIDEST_ACCESS // facts.element_bytes // 2)
-        return replace(
-            formula,
-            tile_size1=line,
-            tile_size2=2 * line if facts.transpose.stride >= FAR else line,
-            vectorize_factor1=min(formula.vectorize_factor1, width),
-            vectorize_factor2=min(formula.vectorize_factor2, width),
-            lparams=replace(formula.lparams, bdimx=THREADS),
-        )
+        sizes = facts.transpose.size1, facts.transpose.size2
+        launch = replace(formula.lparams, bdimx=THREADS)
+        within = any(size * facts.element_bytes % SECTOR_BYTES for size in sizes)
+        width = 2 * formula.tile_size1 if within else max(1, formula.tile_size1 // 2)
+        return replace(formula, lparams=launch, tile_size1=width, tile_size2=2 * formula.tile_size2)
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """The tile turned, and vectors of the same other width on both sides."""
+        """Tiles that are twice as wide, with narrower vectors across; tiles that are taller, with narrower
+        vectors and more threads; the tile turned.
+        """
+        width1, width2, launch = params.vectorize_factor1, params.vectorize_factor2, params.lparams
+        half1, half2 = max(1, width1 // 2), max(1, width2 // 2)
+        yield replace(params, tile_size1=2 * params.tile_size1, vectorize_factor2=half2)
+        yield replace(
+            params,
+            tile_size2=2 * params.tile_size2,
+            vectorize_factor1=half1,
+            vectorize_factor2=half2,
+            lparams=replace(launch, bdimx=2 * THREADS),
+        )
         yield replace(params, tile_size1=params.tile_size2, tile_size2=params.tile_size1)
-        for width in (params.vectorize_factor1 // 2, params.vectorize_factor1 * 2):
-            if width:
-                yield replace(params, vectorize_factor1=width, vectorize_factor2=width)

@@ -1,0 +1,124 @@
+"""Separates chunks of rows that are whole from those at the ends of a row, where rings are read.
+
+    for c: for j in V:                            for c:
+        if whole(c, j, thread): s += a[..]          if whole(c, j, thread) for all j and threads:
+        else: s += a[..] where it exists     ->         for j in V: s += a[..]
+                                                    else: for j in V: (as before)
+
+Which elements of a chunk exist takes as many instructions as a reduction of them. Nearly all chunks of a row
+that is long enough for a ring are whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.guards import Conditions, conditions_of, necessary
+from fusewright.sym import FALSE, Expr, Le, Lt, Symbol, as_int, const, land, le, lnot, substitute
+
+
+def separate_whole_chunks(kernel: k.Kernel) -> k.Kernel:
+    rings = {ring.buffer for ring in kernel.rings}
+    if not rings:
+        return kernel
+    threads = [
+        k.index_symbol(axis, extent)
+        for axis, extent in zip(k.THREAD_AXES, kernel.block)
+        if as_int(extent) is not None
+    ]
+    return k.with_body(kernel, _separated(kernel.body, rings, frozenset(threads)))
+
+
+def _separated(
+    body: tuple[k.Stmt, ...], rings: set[k.Buffer], threads: frozenset[Symbol]
+) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.For) and _covers(stmt, rings) and not _has_serial_loop(stmt):
+            result.append(_of_chunks(stmt, threads))
+        else:
+            result.append(k.with_children(stmt, lambda inner: _separated(inner, rings, threads)))
+    return k.body_of(body, result)
+
+
+def _covers(loop: k.For, rings: set[k.Buffer]) -> bool:
+    """Whether it reads vectors of a ring that may be in part beyond the row."""
+    copies = (stmt for stmt in k.walk(loop.body) if isinstance(stmt, k.Copy) and stmt.covering is not None)
+    return any(not rings.isdisjoint(access.read_buffers(copy)) for copy in copies)
+
+
+def _has_serial_loop(loop: k.For) -> bool:
+    return any(isinstance(stmt, k.For) and not stmt.unroll for stmt in k.walk(loop.body))
+
+
+def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:
+    """The loop over chunks with a body of its own for whole ones, if any conditions depend on threads."""
+    moving = threads | {stmt.symbol for stmt in k.walk(loop.body) if isinstance(stmt, k.For)}
+    everywhere: dict[Expr, Expr] = {}
+    for stmt in k.walk(loop.body):
+        for condition in access.conditions(stmt):
+            for part in conditions_of(condition):
+                if (
+                    not moving.isdisjoint(part.free_symbols)
+                    and (least := _everywhere(part, moving)) is not None
+                ):
+                    everywhere[part] = least
+    whole = land(*sorted(necessary(everywhere.values()), key=lambda e: e.order))
+    if not everywhere or as_int(whole) is not None:
+        return loop
+    inside = _where(loop.body, frozenset(everywhere))
+    return k.with_body(loop, (k.If(whole, inside), k.If(lnot(whole), loop.body)))
+
+
+def _everywhere(condition: Expr, moving: frozenset[Symbol]) -> Expr | None:
+    """That a comparison holds for all values of the `moving` symbols; None where that is no comparison of
+    sums of them.
+    """
+    if not isinstance(condition, (Lt, Le)):
+        return None
+    low, high = condition.args
+    slack = high - low - isinstance(condition, Lt)
+    ends: dict[Symbol, Expr] = {}
+    for core, coefficient in slack.terms:
+        if moving.isdisjoint(core.free_symbols):
+            continue
+        end = (core.lo if coefficient > 0 else core.hi) if isinstance(core, Symbol) else None
+        if end is None or (not isinstance(end, int) and as_int(end) is None):
+            return None
+        assert isinstance(core, Symbol)
+        ends[core] = const(end) if isinstance(end, int) else end
+    return le(0, substitute(slack, ends))
+
+
+def _where(body: tuple[k.Stmt, ...], implied: Conditions) -> tuple[k.Stmt, ...]:
+    """`body` where these conditions hold."""
+    result: list[k.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, k.If):
+            cond = _left(stmt.cond, implied)
+            inner = () if cond is FALSE else _where(stmt.body, implied)
+            if inner:
+                result += inner if cond is k.TRUE else [k.If(cond, inner)]
+            continue
+        if isinstance(stmt, (k.Copy, k.Combine)):
+            pred = _left(stmt.pred, implied)
+            if isinstance(stmt, k.Copy) and pred is k.TRUE and stmt.pred is not k.TRUE:
+                stmt = dataclasses.replace(stmt, pred=pred, fill=None, fill_is_value=False)
+            elif pred is not stmt.pred:
+                stmt = dataclasses.replace(stmt, pred=pred)
+        elif k.children(stmt):
+            stmt = k.with_children(stmt, lambda inner: _where(inner, implied))
+            if not k.children(stmt):
+                continue
+        result.append(stmt)
+    return tuple(result)
+
+
+def _left(cond: Expr, implied: Conditions) -> Expr:
+    """What is left of a condition where the implied ones hold."""
+    parts = conditions_of(cond)
+    if any(conditions_of(lnot(part)) <= implied for part in parts - implied):
+        return FALSE
+    return land(*sorted(parts - implied, key=lambda e: e.order)) if not parts.isdisjoint(implied) else cond

@@ -1,0 +1,141 @@
+"""What an H200 measured drives searches, races, policies and reports without one.
+
+`recorded_h200.json` has 78 problems with 70 to 210 params each: the formula's with its neighbours, a
+stratified sample of what is legal, and what lies beside the best; the best of each were timed again, in
+turns. Problems of an even place were looked at when the heuristics' seeds were made; the others are held out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from math import exp, log
+from pathlib import Path
+
+import pytest
+
+from fusewright.core.errors import TuneError
+from fusewright.core.serialization import from_json
+from fusewright.schedulers import default_registry, type_name
+from fusewright.tune.heuristic import Seed, Seeds, seeds_of
+from fusewright.tune.heuristics import default_heuristics
+from fusewright.tune.journal import Journal, Race
+from fusewright.tune.model import refusal
+from fusewright.tune.policy import policy_of
+from fusewright.tune.recording import read_recording, recording_text
+from fusewright.tune.search import Search
+from fusewright.tune.space import ParamsSpace, TableSpace
+from fusewright.tune.table import Measurements, drive, with_differences
+from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
+
+RECORDED = Path(__file__).parent / "recorded_h200.json"
+FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
+# Searches are made of so many of the held-out problems: all of them take half a minute.
+EACH = 3
+# Kernels that are made while others are measured.
+AHEAD = 4
+
+
+@cache
+def tables() -> tuple[Measurements, ...]:
+    return tuple(read_recording(RECORDED))
+
+
+def held_out() -> tuple[Measurements, ...]:
+    return tables()[1::2]
+
+
+def space_of(table: Measurements) -> TableSpace:
+    of = table.problem
+    own = ParamsSpace(table.formula, of.hardware, FIXED[of.scheduler], of.length)
+    return TableSpace([*table.seconds, *table.refused], own)
+
+
+def searched(table: Measurements, count: int, only: object = None) -> list[float]:
+    """The best time after each configuration, in multiples of the best of the table."""
+    of, space = replace(table.problem, formula=table.formula), space_of(table)
+    seeds = seeds_of(of, space, default_heuristics())
+    if only is not None:
+        seeds = Seeds((Seed(only, "plain"),), (), seeds.eligible)
+    search = Search(space, seeds, lambda params: seeds.neighbors(of, params))
+    waiting, found = [], []
+    while len(found) < count:
+        candidate = search.ask()
+        if candidate is not None:
+            waiting.append(candidate.params)
+            if len(waiting) < AHEAD:
+                continue
+        if not waiting:
+            break
+        params = waiting.pop(0)
+        seconds = None if refusal(of, params) else table.seconds.get(params)
+        search.tell(params, seconds)
+        if seconds is not None:
+            found.append(search.best[1] / table.best)
+    return found
+
+
+def mean(values: list[float]) -> float:
+    return exp(sum(map(log, values)) / len(values))
+
+
+def test_searches_of_problems_that_were_held_out_come_near_the_best_of_all_that_was_measured():
+    assert len(tables()) >= 60
+    found = [searched(table, 30) for table in held_out()[::EACH]]
+    after = {count: [each[min(count, len(each)) - 1] for each in found] for count in (8, 30)}
+    assert mean(after[8]) < 1.03 and mean(after[30]) < 1.01 and max(after[30]) < 1.1, after
+
+
+def test_the_same_holds_after_60_where_the_only_seed_uses_nothing_that_makes_kernels_fast():
+    found = [searched(t, 60, t.plain) for t in held_out()[1::EACH] if t.plain in t.seconds]
+    last = [each[-1] for each in found]
+    assert mean([each[0] for each in found]) > 1.5, "the seed is slow"
+    assert mean(last) < 1.01 and max(last) < 1.1, last
+
+
+def test_a_policy_of_one_half_serves_the_other_and_no_shape_is_slower():
+    """The rules are fitted without the shapes that they are judged by."""
+    policy = policy_of(tables()[::2])
+    ratios, regrets = [], []
+    for table in held_out():
+        of, formula = table.problem, table.seconds[table.formula]
+        chosen = policy.change(of.scheduler, of.facts, of.hardware)
+        params = table.formula if chosen is None else with_differences(table.formula, chosen[0])
+        seconds = table.seconds.get(params, formula)
+        ratios.append(seconds / formula)
+        regrets.append((seconds / table.best, formula / table.best))
+    assert max(ratios) <= 1.05, ratios
+    assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
+    assert "each held out once" in policy.rules_text()
+
+
+def test_a_search_with_a_journal_races_what_it_found_and_stops_with_a_reason(tmp_path):
+    table = next(table for table in tables() if table.problem.name == "add_relu 3000x7168")
+    of = replace(table.problem, formula=table.formula)
+    seeds, effort = seeds_of(of, space_of(table), default_heuristics()), Effort(200)
+    with Journal(tmp_path / "j.sqlite", "a") as journal:
+        search = ProblemSearch(of, space_of(table), seeds, journal, effort, _Budget(effort, 1), True)
+        drive(
+            search,
+            lambda text, origin: table.trial(from_json(type(table.formula), text), origin),
+            table.copy_seconds,
+        )
+        race = search.race()
+        kind = type(table.formula)
+        journal.add_race(of.key, Race({p: table.seconds[from_json(kind, p)] for p in race.params}, 1.0))
+        tuned = search.ended("")
+    assert tuned.stop == "the best is within 2% of the roofline"
+    assert tuned.seconds <= tuned.formula_seconds and tuned.seconds <= 1.02 * table.copy_seconds
+
+
+def test_a_recording_is_read_as_it_was_written_and_another_file_is_refused(tmp_path):
+    some = tables()[:3]
+    path = tmp_path / "r.json"
+    path.write_text(recording_text(some, some[0].made_by))
+    for table, again in zip(some, read_recording(path), strict=True):
+        assert again.seconds.keys() == table.seconds.keys() and again.refused == table.refused
+        assert again.problem == table.problem and again.plain == table.plain
+        assert all(abs(again.seconds[p] / s - 1) < 1e-3 for p, s in table.seconds.items())
+    path.write_text(path.read_text().replace('"fields": ["', '"fields": ["x', 1))
+    with pytest.raises(TuneError, match=r"r\.json cannot be read: ParamsError"):
+        read_recording(path)
