@@ -172,7 +172,7 @@ class _Planner:
                 params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
             else:
                 params = self._inner(rows, length, width, facts, hardware)
-            blocks = ceil_div(rows, params.lparams.bdimy) * params.lparams.gdimy
+            blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight) * params.lparams.gdimy
             return self._proposal(params, blocks, facts, hardware)
         joined = self._joined_rows(facts, width, hardware)
         if joined is not None:
@@ -210,7 +210,7 @@ class _Planner:
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
         """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
-        plain = inner_params(rows, length, width, hardware)
+        plain = inner_params(rows, length, width, hardware, self._states)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         anywhere = self._vectors.vectors(facts) if self._vectors is not None else None
@@ -218,7 +218,7 @@ class _Planner:
             if found is None or not is_narrow(width, found):
                 continue
             if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
-                wide = inner_params(rows, length, found.width, hardware)
+                wide = inner_params(rows, length, found.width, hardware, self._states)
                 how = "aligned by the start of each row" if shifts else "loaded from any element on"
                 return replace(
                     wide,
@@ -246,6 +246,11 @@ class _Planner:
         """
         width = params.unroll_factor_iter_dom
         return not params.fastest_dim and width * self._element_bytes <= NARROW_VECTOR_BYTES
+
+    @cached_property
+    def _states(self) -> int:
+        """The most that a reduction has."""
+        return max(len(node.outputs) for node in self.fusion.nodes if isinstance(node, Reduction))
 
     @cached_property
     def _reductions(self) -> int:

@@ -8,17 +8,19 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
-# Loads that a thread has in flight; with 16-byte vectors, 64 bytes a thread cover the latency of HBM at half
-# occupancy.
-LOADS_IN_FLIGHT = 4
+# Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
+# in flight at most. On an H200, for bfloat16 rows of 64 to 16384, two are 0.01 to 0.06 of a copy's speed
+# faster than four.
+VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
+# The same of elements that are no vectors.
+ELEMENTS_A_THREAD = 9
+# The same of what has several states, whose exchange between threads costs more: in rows that a warp reduces
+# at once, and in longer ones.
+STATES_A_THREAD_AT_ONCE, STATES_A_THREAD, STATES_IN_FLIGHT = 4, 16, 8
 # More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
-MAX_THREADS_A_ROW = 512
-# Rows of one warp each that share a block: four warps, of which an SM holds enough blocks to be full.
-MAX_ROWS_A_BLOCK = 4
-# Rows whose threads load all of them at once in so few loads, from two warps a row on, where every SM has so
-# many blocks (an H200: sums of rows of 1024, 4096 and 16384 bfloat16 take 0.94, 0.93 and 0.95 of the time of
-# four loads in flight).
-LOADS_OF_WHOLE_ROWS, LEAST_OF_A_WHOLE_ROW, LEAST_WHOLE_ROWS = 2, 64, 16
+MAX_THREADS_A_ROW, MAX_THREADS_OF_STATES = 512, 128
+# Threads of a block of several rows.
+SHORT_ROWS_BLOCK = 128
 # A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
 MIN_LOADS_PER_THREAD = 4
 
@@ -89,52 +91,58 @@ class Columns:
     stores: bool
 
 
-def inner_params(rows: int, length: int, width: int, hardware: HardwareInfo) -> ReductionParams:
-    """How `rows` that are contiguous are reduced, in vectors of `width`."""
+def inner_params(
+    rows: int, length: int, width: int, hardware: HardwareInfo, states: int = 1
+) -> ReductionParams:
+    """How `rows` that are contiguous are reduced to so many states, in vectors of `width`."""
     vectors = max(1, ceil_div(length, width))
-    if (found := _whole_rows(rows, vectors, hardware)) is not None:
-        return _inner(rows, length, width, *found, unroll=LOADS_OF_WHOLE_ROWS)
-    wanted = power_of_two_at_least(ceil_div(vectors, LOADS_IN_FLIGHT))
-    threads = min(MAX_THREADS_A_ROW, max(WARP_SIZE, wanted))
-    unroll = max(1, min(LOADS_IN_FLIGHT, vectors // threads))
-    row_threads = 1
-    if threads == WARP_SIZE:
-        # Twice the rows a block, while that leaves a block for each SM.
-        while row_threads < MAX_ROWS_A_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
-            row_threads *= 2
-    blocks = max(1, ceil_div(rows, row_threads))
+    threads, unroll = _threads_of_row(rows, vectors, width, states, hardware)
+    row_threads = max(1, WARP_SIZE // threads)
+    # Twice the rows a block, while that leaves a block for each SM.
+    while row_threads * threads < SHORT_ROWS_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
+        row_threads *= 2
+    side_by_side = threads <= WARP_SIZE and states == 1 and (unroll == 1 or width == 1)
+    in_flight = 2 if side_by_side and rows >= 4 * row_threads * hardware.sm_count else 1
+    blocks = max(1, ceil_div(rows, row_threads * in_flight))
     grid = 1
     if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
         # Rows too few to fill the GPU: several blocks share one.
         resident = hardware.sm_count * hardware.max_threads_per_sm // threads
         grid = min(max(1, resident // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
-    return _inner(rows, length, width, threads, row_threads, unroll, grid)
-
-
-def _whole_rows(rows: int, vectors: int, hardware: HardwareInfo) -> tuple[int, int] | None:
-    """Threads that load all of a row at once, and rows of a block; None where blocks would be few or many."""
-    threads = ceil_div(vectors, WARP_SIZE * LOADS_OF_WHOLE_ROWS) * WARP_SIZE
-    if not LEAST_OF_A_WHOLE_ROW <= threads <= hardware.max_threads_per_block:
-        return None
-    row_threads = min(MAX_ROWS_A_BLOCK, max(1, MAX_THREADS_A_ROW // threads))
-    if rows < LEAST_WHOLE_ROWS * row_threads * hardware.sm_count:
-        return None
-    return threads, row_threads
-
-
-def _inner(
-    rows: int, length: int, width: int, threads: int, row_threads: int, unroll: int, grid: int = 1
-) -> ReductionParams:
+    a_block = row_threads * in_flight
     return ReductionParams(
         fastest_dim=True,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
         unroll_factor_top_of_vectorization=unroll,
+        unroll_factor_iter_dom=in_flight,
         pad_inner_reduction_to_warp=True,
         lparams=LaunchParams(bdimx=threads, bdimy=row_threads, gdimy=grid),
-        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
-        f"of {width} in flight, {row_threads} rows a block, {grid} blocks a row",
+        reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors of "
+        f"{width} in flight, {in_flight} rows a thread, {a_block} rows a block, {grid} blocks a row",
     )
+
+
+def _threads_of_row(
+    rows: int, vectors: int, width: int, states: int, hardware: HardwareInfo
+) -> tuple[int, int]:
+    """Threads that reduce a row, and vectors that each has in flight."""
+    least, loads = WARP_SIZE if rows == 1 else 1, LOADS_IN_FLIGHT
+    if states > 1:
+        loads = STATES_IN_FLIGHT
+        if vectors <= WARP_SIZE * STATES_A_THREAD_AT_ONCE:
+            wanted = ceil_div(vectors, STATES_A_THREAD_AT_ONCE)
+        else:
+            least = WARP_SIZE
+            # Rows too few to fill half the GPU have more threads each.
+            fill = hardware.sm_count * hardware.max_threads_per_sm // (2 * max(1, rows))
+            wanted = min(ceil_div(vectors, STATES_A_THREAD), max(MAX_THREADS_OF_STATES, fill))
+    elif width == 1:
+        wanted, loads = ceil_div(vectors, ELEMENTS_A_THREAD), ELEMENTS_A_THREAD
+    else:
+        wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, VECTORS_A_THREAD)
+    threads = min(MAX_THREADS_A_ROW, max(least, power_of_two_at_least(wanted)))
+    return threads, max(1, min(loads, ceil_div(vectors, threads)))
 
 
 def split_params(
