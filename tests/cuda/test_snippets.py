@@ -202,6 +202,9 @@ extern "C" int wrong_results_of_constant_shape() {
          wrong<2, 8, fw::block_shape<4, 24, 2>>({4, 24, 2}) +
          wrong<2, 2, fw::block_shape<2, 16, 1>>({2, 16, 1}) +
          wrong<2, 3, fw::block_shape<8, 12, 1>>({8, 12, 1}) +
+         wrong<3, 2, fw::block_shape<32, 4, 3>>({32, 4, 3}) +
+         wrong<4, 3, fw::block_shape<8, 1, 12>>({8, 1, 12}) +
+         wrong<4, 16, fw::block_shape<32, 1, 9>>({32, 1, 9}) +
          wrong<7, 2, fw::block_shape<8, 4, 2>>({8, 4, 2});
 }
 """

@@ -30,8 +30,10 @@ from fusewright.schedulers import (
     Reject,
     apply,
 )
+from fusewright.sym import as_int
 from tests.lower.running import lowered, run
 from tests.schedulers import proposals as p
+from tests.ways.row_gradients import rms_norm_backward
 
 SCHEDULER = InnerOuterPersistentScheduler()
 
@@ -202,3 +204,20 @@ def test_proposals_fit_the_gpu(name: str) -> None:
         block = (extents.bdimx, extents.bdimy, extents.bdimz)
         most = registers if registers < 255 else most_registers(math.prod(block), hardware)
         check_resident(LaunchShape((extents.gdimx, 1, 1), block, 0), Resources(registers=most), hardware)
+
+
+@pytest.mark.parametrize("columns, blocks", [(4096, 0), (8192, 2), (16384, 1)])
+def test_blocks_with_rings_share_an_sm(columns: int, blocks: int) -> None:
+    """Rows of which registers hold too few ahead wait in shared memory, of as many blocks as have room."""
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    shapes = ((16384, columns),) * 2 + ((16384,), (columns,))
+    params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, shapes))
+    assert bool(params.circular_stages) == bool(blocks), params.reason
+    if blocks:
+        assert params.lparams.gdimx == blocks * p.H200.sm_count
+        schedule = Schedule(fusion)
+        apply(SCHEDULER, schedule, params, p.H200)
+        shared = as_int(lowered(schedule).kernel.shared_bytes)
+        assert shared is not None
+        assert blocks * (shared + p.H200.shared_memory_reserved) <= p.H200.shared_memory_per_sm

@@ -146,6 +146,12 @@ def centred(fusion: Fusion, x: TensorView) -> list[TensorView]:
     return [apply_to_tensor(fusion, "mul", apply_to_tensor(fusion, "sub", x, mean), var)]
 
 
+def test_rows_that_are_copied_ahead_have_two_sums_in_place_of_welfords_steps():
+    planned = select(centred, (2048, 32768))
+    assert schedulers(planned) == ["inner_persistent"]
+    assert tried(planned, "variance in two passes") == [True]
+
+
 def test_a_users_scheduler_that_extends_a_built_in_one_redefines_as_that_does():
     class Mine(InnerPersistentScheduler):
         type = "mine"  # type: ignore[assignment]

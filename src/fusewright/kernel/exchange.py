@@ -19,15 +19,20 @@ SERIAL_ROWS = 8
 def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
     """How many threads of a block (x, y, z) share a place in the workspace of a reduction along `axes`.
 
-    One each, but where groups are whole warps, or along y every x-th lane of whole warps: shuffles combine a
-    warp's first.
+    One each, but where groups are whole warps, or along y, or z alone, every x-th lane of whole warps:
+    shuffles combine a warp's first.
     """
-    x, y = as_int(block[0]), as_int(block[1])
+    x, y, z = map(as_int, block)
     if tuple(axes) == (ParallelType.block_x,) and x is not None and x % WARP_SIZE == 0:
         return WARP_SIZE
-    if tuple(axes) != (ParallelType.block_y,) or x is None or y is None:
+    down = None
+    if tuple(axes) == (ParallelType.block_y,):
+        down = y
+    elif tuple(axes) == (ParallelType.block_z,) and y == 1:
+        down = z
+    if x is None or down is None:
         return 1
-    interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * y % WARP_SIZE and y > SERIAL_ROWS
+    interleaved = 1 < x <= WARP_SIZE and not x & (x - 1) and not x * down % WARP_SIZE and down > SERIAL_ROWS
     return WARP_SIZE // x if interleaved else 1
 
 

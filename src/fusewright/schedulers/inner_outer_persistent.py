@@ -21,7 +21,10 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted
 from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import recompute, times_computed
-from fusewright.schedulers.inner_outer_persistent_heuristic import InnerOuterPersistentPlanner
+from fusewright.schedulers.inner_outer_persistent_heuristic import (
+    EXCHANGED_BYTES,
+    InnerOuterPersistentPlanner,
+)
 from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
@@ -93,6 +96,8 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         for position, kind in _BINDINGS.items():
             if position != _THREADS_Z or params.lparams.bdimz > 1:
                 schedule.parallelize(lead, position, kind)
+        if streamed:  # no registers hold the row, whose loops would stay
+            schedule.parallelize(lead, _BATCHES, ParallelType.unroll)
         bound = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
         schedule.parallelize_like(lead, selected=[tensor for tensor in bound if tensor is not lead])
         width = params.vectorization_factor
@@ -105,7 +110,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         if params.columns_in_shared_memory:
             held = [_hold_columns(schedule, source, space, width) for source in space.column_inputs]
         for each in sums:
-            each.store(schedule, width)
+            each.store(schedule, params)
         reduced = {state for each in sums for state in _siblings(each.total)}
         results = [tensor for tensor in space.of_columns if tensor not in reduced]
         for each in sums:
@@ -237,10 +242,14 @@ class _Exchange:
     reads: tuple[TensorView, ...]
     total: TensorView
 
-    def store(self, schedule: Schedule, width: int) -> None:
-        """Makes stores of vectors of what a thread has, whose columns come in runs of `width`."""
+    def store(self, schedule: Schedule, params: InnerOuterPersistentParams) -> None:
+        """Makes stores of vectors of what a thread has, whose columns come in runs of the vectors' width."""
+        width, states = params.vectorization_factor, _siblings(self.of_block)
         if self.of_block is not self.partial:
-            for tensor in _siblings(self.of_block):
+            elements = width * params.batches_per_block_inner_reduction
+            for tensor in states:
+                if elements * sum(state.dtype.size for state in states) <= EXCHANGED_BYTES:
+                    schedule.merge(tensor, -2)
                 schedule.parallelize(tensor, -1, ParallelType.unroll)
         for tensor in self.stored:
             own = min(width, MAX_VECTOR_BYTES // tensor.dtype.size)

@@ -35,13 +35,14 @@ from fusewright.sym import as_int
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
+REGISTERS_TO_STREAM = 16
 # An SM gives a thread registers in steps of so many, and to so many warps together.
 REGISTER_STEP, WARPS_TOGETHER = 8, 4
 # Partial results of a column that one thread finishes side by side: a vector of floats.
 MAX_COLUMNS_A_THREAD = 4
-# From so many bytes a column on, all rows of an SM are one block's, as each block passes on its partial
-# results (an H200: layer norm backward of 16384 x 4096 takes 0.95 of the time, RMS norm backward more).
-STATES_OF_ONE_BLOCK = 8
+# What an SM has to have on its way at once, where it works on one row at a time (layer norm backward of rows
+# of 8192 bfloat16, an H200: 32 KB reach 0.64 of a copy's speed, 48 KB of rows of 12288 reach 0.89).
+BYTES_IN_FLIGHT = 40 * 1024
 # Bytes of what it has found in its columns that a thread shares with other rows of threads at once, at most.
 EXCHANGED_BYTES = 128
 # Shared memory of the reductions of rows, and of what waits for copies.
@@ -66,14 +67,16 @@ class _Choice:
     stages: int = 0
 
 
-_IN_REGISTERS, _IN_SHARED_MEMORY, _NOT_AHEAD, _AT_LEAST = 3, 2, 1, 0
+_IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 4, 3, 2, 1, 0
 # Many elements a thread make its part of a row's reductions cheap.
 CHOICES = (
     _Choice(32, prefetches=True, rank=_IN_REGISTERS),
     _Choice(16, prefetches=True, rank=_IN_REGISTERS),
+    _Choice(32, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
     _Choice(16, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
     _Choice(32, prefetches=False, rank=_NOT_AHEAD),
     _Choice(16, prefetches=False, rank=_NOT_AHEAD),
+    _Choice(32, prefetches=True, rank=_AT_LEAST, stages=2),
     _Choice(64, prefetches=False, rank=_AT_LEAST),
 )
 
@@ -199,10 +202,13 @@ class InnerOuterPersistentPlanner:
         if not fitting:
             return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
         # Of equal rank those with most rows in flight, then with most threads.
-        chosen = max(fitting, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
+        chosen = max(
+            fitting, key=lambda tile: (self._rank(tile, length), tile.rows_an_sm, -tile.choice.elements)
+        )
         at_once, resident = chosen.at_once, chosen.resident
-        if self._state_bytes >= STATES_OF_ONE_BLOCK and chosen.choice.rank == _IN_REGISTERS:
-            # Few blocks pass on less.
+        if chosen.choice.rank == _IN_REGISTERS:
+            # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
+            # the time).
             most = min(hardware.max_threads_per_block // chosen.threads, max(1, rows // hardware.sm_count))
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
@@ -229,6 +235,12 @@ class InnerOuterPersistentPlanner:
             + (", the next row ahead" if ahead else ""),
         )
 
+    def _rank(self, tile: _Tile, length: int) -> int:
+        """Of a choice's tile: rows that are ahead in registers come last of these where they are too few."""
+        in_flight = tile.rows_an_sm * length * self._loaded_bytes
+        starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
+        return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
+
     @cached_property
     def _projects(self) -> bool:
         """Whether inputs alone are held."""
@@ -249,14 +261,19 @@ class InnerOuterPersistentPlanner:
         if not choice.stages:
             of_element += self._held.inputs if self._projects else self._held.everything
             of_element += self._loaded_bytes if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK + (REGISTERS_TO_PREFETCH if choice.prefetches else 0)
+        to_work = REGISTERS_TO_WORK
+        if choice.prefetches and choice.rank > _AT_LEAST:
+            to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
         if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
-        resident = 1 if choice.stages else _resident(threads * at_once, registers, hardware)
+        resident = _resident(threads * at_once, registers, hardware)
+        if choice.stages:
+            shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
+            resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
         return _Tile(choice, lanes, along, batches, at_once, resident)
 
     def _exchanged(self, threads: int, at_once: int) -> int:
@@ -275,13 +292,17 @@ class InnerOuterPersistentPlanner:
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
 
+    def _streamed(self, length: int, stages: int, threads: int) -> int:
+        """Bytes of shared memory of a block that has room for so many rows."""
+        return stages * length * self._loaded_bytes + self._exchanged(threads, at_once=1)
+
     def _may_be_streamed(
         self, length: int, width: int, stages: int, threads: int, hardware: HardwareInfo
     ) -> bool:
         """Whether rows can be copied ahead into shared memory, with room for so many."""
         rows = self.space.rows
         full = [access for access in rows.loads if rows.is_full(access)]
-        needed = stages * length * self._loaded_bytes + self._exchanged(threads, at_once=1)
+        needed = self._streamed(length, stages, threads)
         return (
             is_one_size(rows)
             and all(isinstance(access.node, (Pointwise, Reduction)) for access in full)

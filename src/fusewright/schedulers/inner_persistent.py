@@ -323,8 +323,7 @@ class _Planner:
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
         if params.circular_stages:
-            speed = busy_share(rows, hardware) * STREAMED_SPEED
-            return self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS)
+            return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
@@ -355,7 +354,10 @@ class _Planner:
         `idle` seconds each.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = overlap(resident, moving, idle)
+        return self._cost_kept(facts, hardware, blocks, overlap(resident, moving, idle))
+
+    def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
+        """Of rows that are held by blocks that keep so much of the memory's speed."""
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
             speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS

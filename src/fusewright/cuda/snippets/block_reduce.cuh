@@ -10,9 +10,11 @@ namespace fw {
 // The extents of the block, 0 where they are known only at run time.
 template <int X, int Y, int Z> struct block_shape {
   static constexpr int X_EXTENT = X;
-  // Whether groups along y are every X-th lane of whole warps, in more rows than one thread adds up in no time.
+  // How many rows of threads groups along y, or along z alone, go down; 0 for other groups.
+  static __device__ constexpr int rows(int axes) { return axes == 2 ? Y : axes == 4 && Y == 1 ? Z : 0; }
+  // Whether these are every X-th lane of whole warps, in more rows than one thread adds up in no time.
   static __device__ constexpr bool interleaves(int axes) {
-    return axes == 2 && X > 1 && X <= 32 && (X & (X - 1)) == 0 && Y > 0 && X * Y % 32 == 0 && Y > 8;
+    return X > 1 && X <= 32 && (X & (X - 1)) == 0 && rows(axes) > 8 && X * rows(axes) % 32 == 0;
   }
   static __device__ __forceinline__ int x() { return X ? X : int(blockDim.x); }
   static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
@@ -90,12 +92,14 @@ __device__ __forceinline__ void reduce_across_warps(
 }
 
 // Of every X-th lane of a warp, X a power of two up to 32: lanes of a column exchange halves of their values until
-// each holds few, which go to `workspace`: X * WIDTH values a warp.
-template <class State, int X, int WIDTH>
+// each holds few, which go to `workspace`: X * WIDTH values a warp, column by column, or BY_VALUE, neighbours' side by
+// side, so that no two lanes store to one bank.
+template <class State, int X, bool BY_VALUE = false, int WIDTH>
 __device__ __forceinline__ void store_columns_of_warp(
     State (&value)[WIDTH], int thread, typename State::Memory workspace) {
   const int lane = thread & 31;
-  int held = WIDTH, from = (lane & (X - 1)) * WIDTH;
+  const int x = lane & (X - 1);
+  int held = WIDTH, from = 0;
   bool writes = true;
 #pragma unroll
   for (int mask = 16; mask >= X; mask >>= 1) {
@@ -126,7 +130,8 @@ __device__ __forceinline__ void store_columns_of_warp(
   if (writes) {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
-      if (k < held) workspace.store((thread >> 5) * (X * WIDTH) + from + k, value[k]);
+      const int place = BY_VALUE ? (from + k) * X + x : x * WIDTH + from + k;
+      if (k < held) workspace.store((thread >> 5) * (X * WIDTH) + place, value[k]);
     }
   }
 }
@@ -150,14 +155,14 @@ __device__ __forceinline__ void reduce_every_xth_lane(
   constexpr int columns = X * WIDTH;
   const int begin = first * columns;
   if (!ORDERED) Shape::sync();
-  store_columns_of_warp<State, X>(value, thread, workspace);
+  store_columns_of_warp<State, X, true>(value, thread, workspace);
   Shape::sync();
   for (int column = thread - first * 32; column < columns; column += warps * 32) {
     workspace.store(begin + column, column_of_warps<State>(workspace, begin, columns, column, warps));
   }
   Shape::sync();
 #pragma unroll
-  for (int k = 0; k < WIDTH; ++k) value[k] = workspace.load(begin + (thread & (X - 1)) * WIDTH + k);
+  for (int k = 0; k < WIDTH; ++k) value[k] = workspace.load(begin + k * X + (thread & (X - 1)));
 }
 
 // Any other group: all values through `workspace`, WIDTH * threads of them.
@@ -198,7 +203,7 @@ __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename Sta
   const block_group<AXES, Shape> group;
   if (group.size == 1) return;
   if constexpr (Shape::interleaves(AXES)) {
-    const int warps = Shape::x() * Shape::y() / 32;
+    constexpr int warps = Shape::X_EXTENT * Shape::rows(AXES) / 32;
     const int first = (group.thread >> 5) / warps * warps;
     reduce_every_xth_lane<Shape, ORDERED, State, Shape::X_EXTENT>(value, group.thread, first, warps, workspace);
   } else if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {

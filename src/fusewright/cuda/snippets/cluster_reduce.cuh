@@ -122,9 +122,10 @@ __device__ __forceinline__ void cluster_reduce(
     State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory exchange, int& turn) {
   const block_group<AXES, Shape> group;
   if constexpr (Shape::interleaves(AXES)) {
-    const int warps = Shape::x() * Shape::y() / 32, number = (group.thread >> 5) / warps;
+    constexpr int warps = Shape::X_EXTENT * Shape::rows(AXES) / 32;
+    const int number = (group.thread >> 5) / warps;
     reduce_every_xth_lane_of_cluster<BLOCKS, Shape, State, Shape::X_EXTENT>(
-        value, group.thread, number, Shape::z(), warps, workspace, exchange, turn);
+        value, group.thread, number, AXES == 4 ? 1 : Shape::z(), warps, workspace, exchange, turn);
     ++turn;
     return;
   }

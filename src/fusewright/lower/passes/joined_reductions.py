@@ -40,12 +40,7 @@ def join_reductions(kernel: k.Kernel) -> k.Kernel:
 
 
 def _may_join(stmt: k.Stmt) -> bool:
-    return (
-        isinstance(stmt, k.BlockReduce)
-        and stmt.width == 1
-        and any(buffer is not None for buffer in stmt.workspace)
-        and len(stmt.src) == len(stmt.dst)
-    )
+    return isinstance(stmt, k.BlockReduce) and stmt.width == 1 and len(stmt.src) == len(stmt.dst)
 
 
 @dataclass
