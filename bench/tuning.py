@@ -10,18 +10,16 @@ import argparse
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from fusewright import DataType, FusionDefinition, Options
-from fusewright.frontend.problems import load, problems_of
+from bench.tuning_problems import problems
+from fusewright import Options
+from fusewright.frontend.problems import load
 from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import default_heuristics
 from fusewright.tune.journal import Journal, Status
-from fusewright.tune.problem import Problem
 from fusewright.tune.recording import recording_text
 from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.sweep import Effort as SweepEffort
@@ -32,7 +30,6 @@ from fusewright.tune.tuner import Effort, Tuned, Tuner
 STEPS = (8, 30)
 # Of the time, what searches may take; the rest is the samples'.
 SEARCH_SHARE = 0.7
-BF16 = DataType.BFloat16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,75 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
     parser.add_argument("--only", default="", help="problems whose name has this")
     parser.add_argument("--record", type=Path, help="a file for all measurements (tune.recording)")
-
-
-Define = Callable[..., Any]
-
-
-def _softmax(fd: FusionDefinition, x: Any) -> Any:
-    return fd.ops.softmax(x, 1)
-
-
-def _rms_norm(fd: FusionDefinition, x: Any, w: Any) -> Any:
-    h = fd.ops.cast(x, DataType.Float)
-    scale = fd.ops.rsqrt(fd.ops.mean(h * h, [1], keepdim=True) + 1e-5)
-    return fd.ops.cast(h * scale * w, BF16)
-
-
-def _layer_norm(fd: FusionDefinition, x: Any, w: Any) -> Any:
-    h = fd.ops.cast(x, DataType.Float)
-    var, mean = fd.ops.var_mean(h, [1], correction=0, keepdim=True)
-    return fd.ops.cast((h - mean) * fd.ops.rsqrt(var + 1e-5) * w, BF16)
-
-
-def _row_sum(fd: FusionDefinition, x: Any) -> Any:
-    return fd.ops.cast(fd.ops.sum(x, dims=[1]), BF16)
-
-
-def _column_sum(fd: FusionDefinition, x: Any) -> Any:
-    return fd.ops.cast(fd.ops.sum(x, dims=[0]), BF16)
-
-
-def _transpose(fd: FusionDefinition, x: Any) -> Any:
-    return fd.ops.relu(fd.ops.permute(x, [1, 0]))
-
-
-def _bias_gelu(fd: FusionDefinition, x: Any, b: Any) -> Any:
-    h = x + b
-    return fd.ops.cast(0.5 * h * (1.0 + fd.ops.erf(h * 0.7071067811865476)), BF16)
-
-
-def _add_relu(fd: FusionDefinition, x: Any, y: Any) -> Any:
-    return fd.ops.relu(x + y)
-
-
-#: Name, definition, sizes of the first input; whether a second one is a row, or as large.
-CASES: tuple[tuple[str, Define, tuple[tuple[int, int], ...], str], ...] = (
-    ("softmax", _softmax, ((8192, 1280), (3000, 5120), (40000, 384)), ""),
-    ("rms_norm", _rms_norm, ((6144, 3072), (1500, 14336)), "row"),
-    ("layer_norm", _layer_norm, ((10000, 768), (4096, 6144)), "row"),
-    ("row_sum", _row_sum, ((12000, 2560), (500, 50000)), ""),
-    ("column_sum", _column_sum, ((20000, 1536), (60000, 192), (3000, 12288)), ""),
-    ("transpose", _transpose, ((5000, 6144), (20000, 1024), (8192, 8192)), ""),
-    ("bias_gelu", _bias_gelu, ((6000, 5120), (30000, 1152)), "row"),
-    ("add_relu", _add_relu, ((7000, 7168), (2048, 2048)), "full"),
-)
-
-
-def problems(only: str, folder: Path, device: torch.device) -> Iterator[Problem]:
-    """Sizes that no heuristic was made with. Where there is no GPU they are small."""
-    for name, define, sizes, second in CASES:
-        for rows, columns in sizes:
-            title = f"{name} {rows} x {columns}"
-            if only not in title:
-                continue
-            if device.type != "cuda":
-                rows, columns = rows // 512 + 1, columns // 8 * 8 // 16 + 8
-            shapes = [(rows, columns)] + {"": [], "row": [(columns,)], "full": [(rows, columns)]}[second]
-            inputs = [torch.randn(shape, device=device).to(torch.bfloat16) for shape in shapes]
-            with FusionDefinition() as fd:
-                fd.add_output(define(fd, *map(fd.from_pytorch, inputs)))
-            yield from problems_of(fd, inputs, device, title, folder)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from fusewright.ir import (
     position,
 )
 from fusewright.ir.canonical import Describer, fusion_description
-from fusewright.ir.value import CircularBuffer
+from fusewright.ir.value import CircularBuffer, HeldPart
 from fusewright.ops import OPS
 from fusewright.ops.build_elementwise import apply
 from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
@@ -120,6 +120,7 @@ TENSORS: dict[str, Change] = {
     "storage": lambda t: setattr(t, "storage", Storage(t.logical, 1)),
     "circular": lambda t: setattr(t, "circular", CircularBuffer(2, 1, 1)),
     "everywhere": lambda t: setattr(t, "everywhere", True),
+    "part": lambda t: setattr(t, "part", HeldPart(0, 1)),
     "prefetched": lambda t: setattr(t, "prefetched", True),
     "inline_at": lambda t: setattr(t, "inline_at", 1),
     "is_cpu": lambda t: setattr(t, "is_cpu", True),

@@ -158,3 +158,23 @@ def test_what_each_thread_keeps_for_itself_needs_none():
 def test_registers_and_global_memory_need_none():
     text = lines(insert_barriers(kernel(copy(R, X.buffer, 0, T), copy(Y.buffer, R, T, 0))))
     assert len(text) == 2
+
+
+ROW, PAIR, ODD = symbol("row", lo=0, hi=3), symbol("pair", lo=0, hi=2), symbol("odd", lo=0, hi=1)
+
+
+@pytest.mark.parametrize(
+    ("index", "cond", "needed"),
+    [
+        (ROW * 5 + PAIR * 2 + ODD, lt(PAIR * 2 + ODD, 5), False),
+        (ROW * 5 + PAIR * 2 + ODD, lt(PAIR * 2 + ODD, 6), True),  # the sixth of a row is the next one's first
+        (ROW * 6 + PAIR * 2 + ODD, lt(PAIR, N), False),
+        (ROW * 5 + ODD, lt(ODD, 5), True),  # the same in each iteration
+    ],
+    ids=["rows of 5", "rows that meet", "rows of 6", "no place of the iteration"],
+)
+def test_iterations_write_apart_where_indices_are_digits(index, cond, needed):
+    write = k.If(cond, (copy(U, X.buffer, index, T),))
+    body = insert_barriers(kernel(loop(3, write, index=PAIR), READ_U)).body
+    (inner,) = (s for s in body if isinstance(s, k.For))
+    assert any(isinstance(s, k.Barrier) for s in k.walk(inner.body)) is needed

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fusewright import DataType, FusionDefinition
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import RaceError
 from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.schedule import Schedule
+from fusewright.schedulers.params import LaunchParams
 from fusewright.sim import simulate
 from tests.lower.running import copy_fusion, lowered, run
 
@@ -71,3 +73,31 @@ def test_an_iteration_waits_for_its_own_copies_and_starts_those_of_the_next():
     hasty = replace(kernel, body=tuple(k.with_body(s, s.body[1:]) if s is loop else s for s in kernel.body))
     with pytest.raises(RaceError, match="copies to `T1` are on their way"):
         simulate(hasty, [x, torch.empty(1000), 1000])
+
+
+def test_edges_of_rows_do_not_hold_up_copies_of_their_vectors() -> None:
+    """Of rows that vectors do not divide, whole vectors go on while single elements are stored."""
+    with FusionDefinition() as fd:
+        given = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+        x = fd.ops.cast(given, DataType.Float)
+        e = fd.ops.exp(x - fd.ops.max(x, dims=[1], keepdim=True))
+        fd.add_output(fd.ops.cast(e / fd.ops.sum(e, dims=[1], keepdim=True), DataType.BFloat16))
+    x = torch.randn(4, 1025, generator=torch.Generator().manual_seed(0)).bfloat16()
+    fd.execute([x])
+    [chosen] = fd.kernels_for([x])
+    params = replace(
+        chosen.params,
+        shift_rows=True,
+        unroll_factor_inner_reduction=8,
+        vectorize_inner_reduction=True,
+        batches_per_block_inner_reduction=3,
+        persistent_in_shared_memory=True,
+        project_persistent_buffers=True,
+        lparams=LaunchParams(bdimx=64, bdimy=1),
+    )
+    [out] = fd.execute([x], schedules={0: params})
+    torch.testing.assert_close(out.float(), x.float().softmax(1), rtol=0.01, atol=1e-6)
+    [kernel] = fd._finished().executor.last_program.kernels
+    loops = [stmt for stmt in k.walk(kernel.kernel.body) if isinstance(stmt, k.For)]
+    started = [s for loop in loops for s in k.walk(loop.body) if isinstance(s, k.Copy) and s.asynchronous]
+    assert started and not any(isinstance(s, k.WaitForCopies) for loop in loops for s in k.walk(loop.body))

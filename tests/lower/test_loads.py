@@ -186,3 +186,8 @@ def test_a_lost_branch_is_found() -> None:
     sizes = [x.shape[i] for i in range(2)]
     with pytest.raises(SimulationError):
         simulate(broken, [x, torch.empty_like(x), *sizes], options=SimOptions(outputs=False))
+
+
+def test_a_load_that_never_happens_stays_away():
+    never = load(b.at(A, J), J * 32 + T, pred=const(0))
+    assert "if 0" in "\n".join(forward(each(never)))

@@ -77,9 +77,7 @@ def test_an_edited_schedule_gives_another_kernel() -> None:
     assert print_kernel(lowered.kernel).text != kernel.full_text
 
 
-@pytest.mark.parametrize(
-    "name", ["layer_norm", "layer_norm_bf16", "softmax_of_few_long_rows", "softmax_5x1000"]
-)
+@pytest.mark.parametrize("name", ["layer_norm", "layer_norm_bf16", "softmax_5x1000"])
 def test_a_line_added_to_a_printed_schedule_moves_no_name(name: str) -> None:
     """One more copy shifts the numbers of what is made after it; the names go on to mean what they did."""
     segment, kernel = scheduled(next(c for c in CASES if c.name == name))[0]

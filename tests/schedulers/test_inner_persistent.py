@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fusewright import DataType, FusionDefinition
+from fusewright import DataType, FusionDefinition, schedulers
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
@@ -21,11 +21,13 @@ from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered
 from fusewright.schedulers.held_rows import Held
-from fusewright.schedulers.inner_persistent import _part_of_a_warp
+from fusewright.schedulers.row_threads import part_of_a_warp
+from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
 from tests.lower.running import run
 from tests.schedulers.banks import shared_accesses
+from tests.schedulers.proposals import built, facts_of, normalized, softmax_of
 
 SCHEDULER = InnerPersistentScheduler()
 
@@ -164,6 +166,43 @@ def test_long_rows_of_one_input_are_copied_ahead() -> None:
     assert found(copied=0) is streamed(2048, 65536, 8, Held(4, 4, 2), False, described("h200")) is None
 
 
+def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -> None:
+    softmax = built(lambda fusion: softmax_of(fusion, [1]))
+
+    def found(length: int, fusion: Fusion = softmax, stable: bool = True) -> ReductionParams:
+        facts = facts_of(fusion, [(4096, length)])
+        facts = replace(facts, stable=frozenset(facts.sizes)) if stable else facts
+        params = schedulers.propose(SCHEDULER, fusion, facts, described("h200"))
+        assert isinstance(params, ReductionParams)
+        return params
+
+    for length in (32000, 49152, 50257):
+        params = found(length)
+        assert params.persistent_in_shared_memory and params.lparams.bdimx <= MOST_THREADS
+        assert not params.circular_stages
+        # Vectors that rows align by themselves are faster without a constant.
+        assert params.assumed_reduction_sizes == (() if params.shift_rows else (length,))
+    assert not found(32000, stable=False).assumed_reduction_sizes
+    assert not found(16384).persistent_in_shared_memory  # registers hold two
+    assert found(65536).circular_stages  # shared memory holds one, too
+    # Nothing is held but the row itself, in no more registers than the row has bytes.
+    assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
+
+
+def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -> None:
+    with FusionDefinition() as fd:
+        x, weight = (fd.define_tensor([-1] * rank, True, DataType.BFloat16) for rank in (2, 1))
+        row = fd.ops.cast(x, DataType.Float) * fd.ops.broadcast(weight, [True, False])
+        largest = fd.ops.max(fd.ops.abs(row), dims=[1], keepdim=True)
+        fd.add_output(fd.ops.cast(row / largest, DataType.Float8_e4m3fn))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    facts = facts_of(fusion, [(4096, 4096), (4096,)])
+    for stable, expected in ((frozenset(facts.sizes), (4096,)), (frozenset(), ())):
+        params = schedulers.propose(SCHEDULER, fusion, replace(facts, stable=stable), described("h200"))
+        assert isinstance(params, ReductionParams) and params.assumed_reduction_sizes == expected
+
+
 def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     """A row of constant length: the first of these loads has no predicate."""
     with FusionDefinition() as fd:
@@ -214,7 +253,7 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
 
 def test_short_rows_take_parts_of_warps() -> None:
     """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
-    assert [_part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
+    assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
         (1, 1),
         (1, 2),
         (1, 3),

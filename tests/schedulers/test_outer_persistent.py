@@ -148,7 +148,7 @@ def test_proposals_hold_what_fits() -> None:
         assert params.lparams.bdimx * params.unroll_factor_iter_dom * 2 >= 64
     answer = prepare(SCHEDULER, fusion)
     assert not isinstance(answer, Reject)
-    rejected = answer(p.facts_of(fusion, [(100_000, 64)]), p.H200)
+    rejected = answer(p.facts_of(fusion, [(100_000, 100_000)]), p.H200)
     assert isinstance(rejected, Reject) and "do not fit in a block" in rejected.reason
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import pytest
 import torch
 
 from fusewright import FusionDefinition
+from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
+from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from tests.integration.tolerance import assert_close
+from tests.schedulers import proposals as p
 
 
 def _scaled(fd: FusionDefinition) -> None:
@@ -89,6 +93,21 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
         replace(_AHEAD, blocks_per_cluster=2, lparams=LaunchParams(bdimx=12)),
     ),
 }
+
+
+@pytest.mark.parametrize("shape", [(16384, 4096), (1000, 1024), (40, 262144)])
+def test_proposed_blocks_are_resident_at_once(shape: tuple[int, int]) -> None:
+    """What is held is as much as fits; of what is not the last part is read first."""
+    whole = p.built(lambda f: p.softmax_of(f, [0, 1]))
+    columns = p.built(lambda f: p.softmax_of(f, [0]))
+    for scheduler, fusion in ((InnerPersistentScheduler(), whole), (OuterPersistentScheduler(), columns)):
+        params, launch = p.propose(scheduler, fusion, p.facts_of(fusion, [shape]))
+        if params.holds_batches:
+            continue
+        assert params.sweeps_backward == (prod(shape) > 2**24) and params.held_steps
+        blocks, an_sm = prod(launch.grid), p.H200.shared_memory_per_sm
+        resident = an_sm // (launch.shared_bytes + p.H200.shared_memory_reserved)
+        assert blocks <= p.H200.sm_count * min(resident, 1024 // launch.threads)
 
 
 @pytest.mark.parametrize("case", _CASES)

@@ -32,6 +32,8 @@ WARP_GROUP = 128
 MAX_VECTOR_BYTES = 16
 # Addresses and sizes of a bulk copy are multiples of this (PTX ISA, cp.async.bulk).
 BULK_BYTES = 16
+#: Bytes that a thread copies asynchronously at once (PTX ISA, cp.async).
+ASYNC_BYTES = (4, 8, 16)
 # The compute capability from which on there are bulk copies and mbarriers that wait for them (PTX ISA).
 BULK_COPIES_SINCE = (9, 0)
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.

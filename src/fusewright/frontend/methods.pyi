@@ -1543,6 +1543,25 @@ class SchedulingMethods:
     @overload
     def swizzle(self, arg: Tensor, x: int, y: int) -> None: ...
     @overload
+    def reverse(self, tensor: Tensor, dim: int) -> None:
+        """[.., n, ..] -> [.., n, ..] from its last point to its first.
+
+        What one loop read last is still in the L2 cache where the next loop reads it first.
+        """
+    @overload
+    def reverse(self, arg: Tensor, dim: int) -> None: ...
+    def hold_part(self, load: Tensor, again: Collection[Tensor], steps: int, pos: int) -> Tensor:
+        """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
+
+        What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
+        where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
+        """
+    @overload
+    def set_cache_op(self, tensor: Tensor, cache_op: CacheOp) -> None:
+        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
+    @overload
+    def set_cache_op(self, arg: Tensor, cache_op: CacheOp) -> None: ...
+    @overload
     def parallelize(self, tensor: Tensor, axis: int, parallel_type: ParallelType, pad: int = 1) -> None:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
     @overload
@@ -2071,6 +2090,19 @@ class TensorMethods:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
     def swizzle(self, x: int, y: int) -> Tensor:
         """[.., x, y, ..] -> [.., x, y ^ x, ..] for two equal constant power-of-two extents."""
+    def reverse(self, dim: int) -> Tensor:
+        """[.., n, ..] -> [.., n, ..] from its last point to its first.
+
+        What one loop read last is still in the L2 cache where the next loop reads it first.
+        """
+    def hold_part(self, again: Collection[Tensor], steps: int, pos: int) -> Tensor:
+        """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
+
+        What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
+        where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
+        """
+    def set_cache_op(self, cache_op: CacheOp) -> Tensor:
+        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
     def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> Tensor:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
     @overload
@@ -2580,6 +2612,7 @@ class EditableReductionParams:
     circular_stages: int
     warp_specialized: bool
     persistent_blocks: int
+    staged_vector: int
     schedule_3d: bool
     lanes_down_columns: bool
     joined_rows: int

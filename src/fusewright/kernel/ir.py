@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.hardware import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.core.op import ElementwiseOp, ReductionOp, Spelling
 from fusewright.kernel.operands import Buffer as Buffer
 from fusewright.kernel.operands import Imm as Imm
@@ -38,7 +39,6 @@ from fusewright.kernel.operands import WorkspaceParam as WorkspaceParam
 from fusewright.kernel.operands import multiplier as multiplier
 from fusewright.kernel.operands import operand_dtype as operand_dtype
 from fusewright.kernel.operands import param_name as param_name
-from fusewright.kernel.waits import ASYNC_BYTES as ASYNC_BYTES
 from fusewright.kernel.waits import Arrive as Arrive
 from fusewright.kernel.waits import BulkCopy as BulkCopy
 from fusewright.kernel.waits import InitMbarriers as InitMbarriers

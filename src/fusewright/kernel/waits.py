@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from fusewright.kernel.ir import Stmt
     from fusewright.kernel.operands import Buffer, Ref
 
-#: Bytes that a thread copies asynchronously at once (PTX ISA, cp.async).
-ASYNC_BYTES = (4, 8, 16)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitMbarriers:

@@ -22,7 +22,20 @@ from fusewright.lower.rings import (
     stage_axes,
     stages_of,
 )
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, const, mod, product, symbol
+from fusewright.sym import (
+    ONE,
+    ZERO,
+    Expr,
+    FloorDiv,
+    Lt,
+    Symbol,
+    as_int,
+    const,
+    is_nonneg,
+    mod,
+    product,
+    symbol,
+)
 
 # A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
 MAX_LOCAL_ELEMENTS = 1024
@@ -300,7 +313,7 @@ class Buffers:
         axes.sort(key=lambda a: not a.parallel.is_grid)
         for axis, index in zip(axes, indices.loops_of(operand, axes)):
             has_several = as_int(self._domains.extent(tensor, axis)) not in (0, 1)
-            if has_several and not _is_position(index, axis.parallel):
+            if has_several and not _is_position(index, axis.parallel, [guard for _, guard in indices.guards]):
                 return axis, index
         return None
 
@@ -358,5 +371,17 @@ def _inlined_at(tensor: TensorView) -> int:
     return max(out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
 
 
-def _is_position(index: Expr, parallel: ParallelType) -> bool:
+def _is_position(index: Expr, parallel: ParallelType, guards: Sequence[Expr] = ()) -> bool:
+    """Whether an index is a thread's, or a block's, position along an axis wherever the guards hold."""
+    for core, _ in index.terms:
+        if isinstance(core, FloorDiv):
+            dividend, divisor = core.args
+            if _is_below(dividend, divisor, guards):
+                index = index - core
     return isinstance(index, Symbol) and index.name in position_names(parallel)
+
+
+def _is_below(e: Expr, limit: Expr, guards: Sequence[Expr]) -> bool:
+    """Whether 0 <= e < limit wherever the guards hold."""
+    bounds = [guard.args for guard in guards if isinstance(guard, Lt)]
+    return is_nonneg(e) and any(is_nonneg(limit - e - (high - low)) for low, high in bounds)

@@ -217,6 +217,8 @@ def _moves(
     if lane is not None:
         near = k.Ref(near.buffer, substitute(near.index, {lane: 0}))
     is_held = lt(step, held.part.steps)
+    if is_held is TRUE:
+        return [work.load(dst, near, width)]
     elsewhere = replace(work, pred=land(work.pred, le(held.part.steps, step)))
     return [
         _move(elsewhere, dst, src, width, cache),

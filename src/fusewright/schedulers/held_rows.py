@@ -119,6 +119,17 @@ def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
 
 
+def longest_chain(fusion: Fusion) -> int:
+    """The most reductions of which each depends on the one before."""
+    depth: dict[TensorView, int] = {}
+    for node in fusion.ordered_nodes():
+        before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
+        for out in node.outputs:
+            if isinstance(out, TensorView):
+                depth[out] = before + isinstance(node, Reduction)
+    return max(depth.values(), default=0)
+
+
 def times_computed(fusion: Fusion) -> int:
     """How many nodes there are if what lies between reductions is computed anew for each use."""
     times: dict[Node, int] = {}

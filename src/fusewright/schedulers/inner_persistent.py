@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -45,22 +45,39 @@ from fusewright.schedulers.held_rows import (
     held_bytes,
     held_tensors,
     hold_in_shared,
+    longest_chain,
     recompute,
     softmax_in_one_pass,
     state_bytes,
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, Vectors, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.io import (
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    find_loads,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
     distribute,
     inline,
+    inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.row_threads import (
+    BATCHES,
+    BYTES_IN_FLIGHT,
+    MAX_BATCHES_A_WARP,
+    least_idle,
+    threads_and_batches,
+)
+from fusewright.schedulers.rows_in_turns import in_turns
+from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
@@ -69,12 +86,18 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.staged_rows import (
+    bind_staged_rows,
+    check_staged,
+    cut_along,
+    lay_side_by_side,
+    stage,
+)
 from fusewright.schedulers.streamed_rows import stream_rows, streamed
+from fusewright.schedulers.sweep_heuristic import sweep_rows, swept
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import as_int
 
-# Threads of the widest block: more leave fewer than 64 registers each.
-WIDEST_BLOCK = 1024
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
 # A thread needs this many registers besides the row: addresses, partial results, work in flight.
@@ -83,15 +106,6 @@ REGISTERS_TO_WORK = 32
 FEWEST_TO_WORK = 16
 # More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
-# Vectors that a thread holds of a row: enough loads in flight, few enough registers.
-BATCHES = 4
-# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
-# to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
-BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
-# Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
-BUSY_SHARE = 4
-# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
-COMFORTABLE_BLOCK = 256
 # What reading a row again costs that is still in L2, of reading it from memory.
 L2_READ_COST = 0.3
 # What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
@@ -133,6 +147,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_staged(original, params)
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
             return
@@ -143,15 +158,23 @@ class InnerPersistentScheduler(BuiltInScheduler):
         length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
+        along: list[TensorView] = []
+        if params.staged_vector:
+            along = stage(schedule, ports, space)
+            space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
         aligned = aligned_rows(space) if params.shift_rows else None
+        if along:
+            lay_side_by_side(schedule, reference, along, params)
         moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
         position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs, along)
+        if along:
+            cut_along(schedule, along, space, params)
         if params.cross_grid_inner_reduction:
             for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
                 schedule.all_reduce(tensor)
@@ -164,9 +187,12 @@ class InnerPersistentScheduler(BuiltInScheduler):
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
         if params.prefetches_rows:
             schedule.inline_at(partials[0], position, best_effort=True, selected=held)
-            for load in held:
+            loads = find_loads(schedule.fusion)
+            for load in (tensor for tensor in held if tensor in loads):
                 schedule.prefetch(load)
-        inline(schedule, space, partials, width, position, side_by_side=params.rows_in_flight > 1)
+        several = params.rows_in_flight > 1
+        placed = [] if several else inline_row_results(schedule, partials[0], position)
+        inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.
@@ -214,18 +240,30 @@ class _Planner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        ahead = self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
-        if ahead is not None:
-            params = ahead
-        elif shifts or vectors.unaligned:
-            params = self._unaligned(rows, length, vectors, shifts, hardware)
+        if shifts or vectors.unaligned:
+            params, turns, clustered = self._unaligned(rows, length, vectors, shifts, hardware), None, None
         else:
+            turns = self._in_turns(rows, length, vectors.width, facts, hardware)
+            params = _params(rows, length, vectors.width, self, hardware)
             clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
-            params = clustered or _params(rows, length, vectors.width, self, hardware)
+        shared = self._in_shared(params, length, hardware)
+        params = (
+            shared
+            or self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
+            or turns
+            or clustered
+            or params
+        )
         estimate = self._estimate(rows, length, params, facts, hardware)
+        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
+        if few and not (shifts or vectors.unaligned or params.circular_stages):
+            what = swept(self.fusion, space, vectors.width, self._is_stable(facts), facts)
+            sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
+            if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
+                return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
-        if self._constant_row_is_faster(facts, params):
+        if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
             sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
             reason = f"{params.reason}; for rows of this length only"
             return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
@@ -237,7 +275,7 @@ class _Planner:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own.
 
         Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
-        weights, which cost more than they save (layer norm on an H200).
+        weights in each row: they cost more than they save (layer norm on an H200).
         """
         width = self._vectors.width(facts) if self._vectors is not None else 1
         plain = Vectors(width, (), 1 / width)
@@ -265,6 +303,20 @@ class _Planner:
             unaligned_inputs=vectors.unaligned,
             reason=f"{params.reason}; {how}",
         )
+
+    def _in_turns(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How blocks take rows of one input in turns, shifted alike, if they are to: for weights alone."""
+        found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
+        if found is None or not found.unaligned or not is_narrow(width, found):
+            return None
+        weights = [self.fusion.inputs[position] for position in found.unaligned]
+        full = [load.tensor for load in self.space.loads if self.space.is_full(load)]
+        if len(full) != 1 or full[0] in weights or not (is_one_size(self.space) and self._is_stable(facts)):
+            return None
+        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
+        return in_turns(rows, length, found, held, hardware)
 
     def _copied_ahead(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
@@ -302,6 +354,11 @@ class _Planner:
         return replace(found, shift_rows=True, unaligned_inputs=vectors.unaligned, reason=reason)
 
     @cached_property
+    def _holds_more(self) -> bool:
+        """Whether what is computed of a row and held takes more than its inputs."""
+        return self.everything.at_once > self.projected.at_once
+
+    @cached_property
     def _shares_loads(self) -> bool:
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
@@ -313,6 +370,20 @@ class _Planner:
         constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
         vectors = ceil_div(length, width)
         return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
+
+    def _in_shared(
+        self, params: ReductionParams, length: int, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How one block holds rows in shared memory, if it is to: those of which registers hold one on an SM
+        at a time, as what is computed of their inputs.
+        """
+        if not self._holds_more or params.persistent_in_shared_memory or params.unaligned_inputs:
+            return None
+        if self._resident(replace(params, project_persistent_buffers=False), hardware) > 1:
+            return None
+        width = params.unroll_factor_inner_reduction
+        vectors = ceil_div(length + (width - 1 if params.shift_rows else 0), width)
+        return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -334,7 +405,8 @@ class _Planner:
         blocks *= params.blocks_per_cluster
         resident = max(1, self._resident(params, hardware))
         idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        return partial(self._cost_held, facts, hardware, blocks, resident, idle)
+        most = clustered_rows.speed(params.blocks_per_cluster, hardware)
+        return partial(self._cost_held, facts, hardware, blocks, resident, idle, most)
 
     def _resident(self, params: ReductionParams, hardware: HardwareInfo) -> int:
         """Blocks that an SM has room for, of those that hold rows; 0: where none are held."""
@@ -348,13 +420,13 @@ class _Planner:
         return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
-        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float
+        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float, most: float
     ) -> Cost:
         """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
-        `idle` seconds each.
+        `idle` seconds each; at `most` that share of a copy's speed otherwise.
         """
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        return self._cost_kept(facts, hardware, blocks, overlap(resident, moving, idle))
+        return self._cost_kept(facts, hardware, blocks, most * overlap(resident, moving, idle))
 
     def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
         """Of rows that are held by blocks that keep so much of the memory's speed."""
@@ -370,13 +442,13 @@ class _Planner:
     @cached_property
     def _passes(self) -> int:
         """How often a row is read again that is not held."""
-        return _longest_chain(self.fusion)
+        return longest_chain(self.fusion)
 
     @cached_property
     def _has_welford(self) -> bool:
         return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
 
-    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams) -> bool:
+    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
 
         Otherwise each access has a comparison and an address of its own, which are held in registers, or
@@ -385,18 +457,25 @@ class _Planner:
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
         rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
+        So are those that one block holds there (`in_shared`; softmax, cross entropy by 1 to 3%), unless their
+        vectors are aligned by themselves (3% slower), and what is computed of a row and of weights and held
+        in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
         Of rows that are copied ahead, a constant length makes softmax up to 1.02 times as fast and layer norm
         0.87 times, or, where rows are shifted, 0.98 and 1.02 times.
         """
         if not self._is_stable(facts):
             return False
+        if in_shared:
+            return not params.shift_rows
         if params.blocks_per_cluster > 1:
             return params.persistent_in_shared_memory
         if params.circular_stages:
             return self._shares_loads == params.shift_rows
         batches = params.batches_per_block_inner_reduction
         one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
-        return one_by_one or (self._is_masked and batches > 1)
+        computes = self._holds_more and not params.project_persistent_buffers
+        beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
+        return one_by_one or ((self._is_masked or beside_weights) and batches > 1)
 
     def _is_stable(self, facts: Facts) -> bool:
         """Whether the length of a row may be taken as a constant, and is not one anyway."""
@@ -447,9 +526,9 @@ def _params(
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
-    threads, batches = _threads_and_batches(rows, vectors, most, hardware)
+    threads, batches = threads_and_batches(rows, vectors, most, hardware)
     if fits:
-        threads, batches = _least_idle(vectors, threads, batches)
+        threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
     project = False
@@ -500,70 +579,6 @@ def _makes_room(threads: int, everything: int, inputs: int, hardware: HardwareIn
     return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
 
 
-def _longest_chain(fusion: Fusion) -> int:
-    """The most reductions of which each depends on the one before."""
-    depth: dict[TensorView, int] = {}
-    for node in fusion.ordered_nodes():
-        before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
-        for out in node.outputs:
-            if isinstance(out, TensorView):
-                depth[out] = before + isinstance(node, Reduction)
-    return max(depth.values(), default=0)
-
-
-def _threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
-    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
-
-    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
-    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
-    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
-    """
-    if rows >= hardware.sm_count * ROWS_AN_SM:
-        if vectors <= WARP_SIZE * BATCHES // 2:
-            return _part_of_a_warp(vectors)
-        if vectors <= WARP_SIZE * most:
-            return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
-    batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
-    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
-        batches += 1
-    busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
-    while (
-        batches > 1
-        and ceil_div(vectors, batches - 1) <= COMFORTABLE_BLOCK
-        and rows * vectors < busy * batches
-    ):
-        batches -= 1
-    return _whole_warps(ceil_div(vectors, batches)), batches
-
-
-def _least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
-    """Threads and vectors of each that leave the fewest threads idle, near to those given.
-
-    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
-    say, whose place would take a fifth warp.
-    """
-    best, least = (threads, batches), threads * batches
-    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
-        needed = _whole_warps(ceil_div(vectors, count))
-        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
-            best, least = (needed, count), needed * count
-    return best
-
-
-def _part_of_a_warp(vectors: int) -> tuple[int, int]:
-    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
-    and as few loads in vain as there can be.
-    """
-    lanes = [1 << i for i in range(6)]
-    found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
-    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
-    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
-
-
-def _whole_warps(threads: int) -> int:
-    return ceil_div(threads, WARP_SIZE) * WARP_SIZE
-
-
 def _length_of(params: ReductionParams) -> HeldLength:
     """How the threads of a row cover it, if it is held."""
     return HeldLength(
@@ -607,6 +622,9 @@ def _cut(
         schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
     schedule.parallelize(tensor, -3, ParallelType.block_x, length.step)
     if has_rows:
-        bind_rows(schedule, tensor, params, serial=2)
+        if params.staged_vector:
+            bind_staged_rows(schedule, tensor, serial=2)
+        else:
+            bind_rows(schedule, tensor, params, serial=2)
     end = len(tensor.loop)
     return [end - 2, end - 1]

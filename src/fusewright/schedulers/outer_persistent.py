@@ -49,6 +49,7 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.two_sweeps import sweep
 from fusewright.sym import Const, Expr, Symbol
 
@@ -186,7 +187,11 @@ class _Planner:
             Columns(columns, length, width, self._element_bytes, self._held[True], constant), hardware
         )
         if tile is None:
-            return Reject(f"columns of {length} do not fit in a block")
+            what = swept(self.fusion, space, width, stable, facts)
+            sweeps = None if what is None else sweep_columns(what, self._cost, facts, hardware)
+            if sweeps is None:
+                return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
+            return Proposal(sweeps.params, sweeps.estimate)
         blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
         params = ReductionParams(
             fastest_dim=False,

@@ -76,17 +76,22 @@ def distribute(
     moved: list[int],
     width: int,
     unaligned: Collection[int] = (),
+    apart: Collection[TensorView] = (),
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
 
-    `unaligned`: positions of inputs whose vectors may start at any element.
+    `unaligned`: positions of inputs whose vectors may start at any element. `apart`: tensors that get loops
+    of their own.
 
     Returns the partial results, one a reduction.
     """
-    schedule.transform_like(reference)
+    computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
+    selected = [tensor for tensor in computed if tensor not in apart] if apart else []
+    schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    schedule.transform_like(partials[0])
-    schedule.parallelize_like(partials[0])
+    selected += partials if apart else []
+    schedule.transform_like(partials[0], selected)
+    schedule.parallelize_like(partials[0], selected=selected)
     vectorize_ports(schedule, ports, width, unaligned=unaligned)
     return partials
 
@@ -120,6 +125,21 @@ def inline(
     if runs:
         schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
     inline_rest(schedule, {*early, *runs, *placed})
+
+
+def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:
+    """Inlines what becomes outputs of one element a row into loops over rows alone; returns it.
+
+    Elsewhere it would be stored, or not, at every point of the row. `step`: of the loops along a row the
+    first that is no thread's.
+    """
+    outputs = schedule.fusion.output_tensors()
+    own = [t for t in outputs if len(t.loop) == len(partial.loop) and t.loop[step].is_broadcast]
+    found = [tensor for output in own for tensor in output.producers if tensor.definition is not None]
+    if found:
+        rows = next(i for i, axis in enumerate(own[0].loop) if axis.is_broadcast)
+        schedule.inline_at(partial, rows, best_effort=True, selected=found)
+    return found
 
 
 def combined_runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:

@@ -23,6 +23,7 @@ from fusewright.schedulers.reduction_loops import (
     combined_runs,
     distribute,
     feeds,
+    inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -63,10 +64,7 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
         for tensor in (*(load for load in loads if sweeps[load] == last), *ports.stores):
             if isinstance(tensor.definition, Copy):
                 schedule.set_cache_op(tensor, CacheOp.streaming)
-    same = _stored_for_a_row(schedule, partials[0], step)
-    if same:
-        rows = next(i for i, axis in enumerate(same[0].loop) if axis.is_broadcast)
-        schedule.inline_at(partials[0], rows, best_effort=True, selected=same)
+    same = inline_row_results(schedule, partials[0], step)
     early = [load for load in find_loads(schedule.fusion) if load in loads or feeds(load, set(partials))]
     early = [load for load in early if load not in same]
     schedule.inline_at(partials[0], step + 1, best_effort=True, selected=early)
@@ -81,13 +79,6 @@ def _assume_sizes(schedule: Schedule, space: ReductionSpace, params: ReductionPa
     for axis, size in zip(space.reduction, sizes):
         if as_int(axis.extent) is None:
             schedule.assume(tensor, tensor.logical.index(axis), size, size)
-
-
-def _stored_for_a_row(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:
-    """What becomes an output that has one element for each row, or column: not stored in the steps."""
-    outputs = schedule.fusion.output_tensors()
-    own = [t for t in outputs if len(t.loop) == len(partial.loop) and t.loop[step].is_broadcast]
-    return [tensor for output in own for tensor in output.producers if tensor.definition is not None]
 
 
 def _sweeps(schedule: Schedule, partials: Collection[TensorView]) -> dict[TensorView, int]:
@@ -126,7 +117,7 @@ def _hold(
     """Holds what the first sweep loads in its first steps, for the later ones."""
     by_source: dict[Val, list[TensorView]] = {}
     for load in sorted(loads, key=lambda load: sweeps[load]):
-        if isinstance(load.definition, Copy):
+        if isinstance(load.definition, Copy) and load.dtype.in_memory is load.dtype:
             by_source.setdefault(load.definition.inputs[0], []).append(load)
     for first, *again in by_source.values():
         later = [load for load in again if sweeps[load] > sweeps[first]]

@@ -56,7 +56,7 @@ def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
     results = []
     for i in range(count):
         others = [j for j in range(count) if j != i]
-        results.append(table.result(i, table.rules(scheduler, others)))
+        results.append(table.result(i, table.rules(scheduler, others, LEAST_SUPPORT - 1)))
     worth = held_out(scheduler, hardware, results)
     rules = tuple(fitted.rule for fitted in table.rules(scheduler, range(count)))
     return Fitted(scheduler, hardware, worth.held_out, worth.worst, worth.problems, rules)
@@ -139,12 +139,15 @@ class _Table:
         gain = 0.0 if fitted is None else float(self._gains[fitted.change, problem])
         return -gain if gain == gain else 0.0
 
-    def rules(self, scheduler: str, problems: Sequence[int]) -> list[_Fit]:
-        """The rule that gains most in all, then the next one for what it does not hold for, and so on."""
+    def rules(self, scheduler: str, problems: Sequence[int], support: int = LEAST_SUPPORT) -> list[_Fit]:
+        """The rule that gains most in all, then the next one for what it does not hold for, and so on.
+
+        support: problems that each is fitted to at least; where one is held out that is one less.
+        """
         rules: list[_Fit] = []
         left = list(problems)
-        while len(left) >= LEAST_SUPPORT and len(rules) < MOST_RULES:
-            best = self._best(left)
+        while len(left) >= support and len(rules) < MOST_RULES:
+            best = self._best(left, support)
             if best is None:
                 break
             rule = Rule(scheduler, best.when, self._changes[best.change], 1.0, 0)
@@ -157,7 +160,7 @@ class _Table:
             left = [i for i in left if i not in own]
         return rules
 
-    def _best(self, left: Sequence[int]) -> _Interval | None:
+    def _best(self, left: Sequence[int], support: int) -> _Interval | None:
         """The best change for one range of a feature, or for all."""
         proposed = [n for n, proposers in enumerate(self._proposers) if not proposers.isdisjoint(left)]
         if not proposed:
@@ -167,19 +170,21 @@ class _Table:
         best = _Interval(float(score), proposed[int(row)], {})
         for name in sorted({name for i in left for name in self.known[i].features}):
             own = [i for i in left if self.known[i].features.get(name, 0.0) > 0]
-            found = self._best_range(name, own, weights) if len(own) >= LEAST_SUPPORT else None
+            found = self._best_range(name, own, weights, support) if len(own) >= support else None
             if found is not None and found.score > best.score:
                 best = _Interval(found.score, proposed[found.change], found.when)
         return best if best.score >= 0 else None
 
-    def _best_range(self, name: str, own: Sequence[int], weights: torch.Tensor) -> _Interval | None:
+    def _best_range(
+        self, name: str, own: Sequence[int], weights: torch.Tensor, support: int
+    ) -> _Interval | None:
         """The best range of one feature. change: the row of weights."""
         values = sorted({self.known[i].features[name] for i in own})
         place = {value: i for i, value in enumerate(values)}
         member = torch.zeros(len(own), len(values), dtype=torch.float64)
         for row, i in enumerate(own):
             member[row, place[self.known[i].features[name]]] = 1
-        score, first, last = _greatest_sums(weights[:, list(own)] @ member, member.sum(0))
+        score, first, last = _greatest_sums(weights[:, list(own)] @ member, member.sum(0), support)
         best = int(score.argmax())
         if not score[best] > FORBIDDEN / 2:
             return None
@@ -190,16 +195,16 @@ class _Table:
 
 
 def _greatest_sums(
-    weights: torch.Tensor, counts: torch.Tensor
+    weights: torch.Tensor, counts: torch.Tensor, support: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of each row the greatest sum of its first columns or of its last ones: that, and which they are.
 
-    counts: of problems in a column; a range has `LEAST_SUPPORT` at least. Without one the sum is -inf.
+    counts: of problems in a column; a range has `support` at least. Without one the sum is -inf.
     """
     sums, problems = weights.cumsum(1), counts.cumsum(0)
-    low = torch.where(problems >= LEAST_SUPPORT, sums, -torch.inf)
+    low = torch.where(problems >= support, sums, -torch.inf)
     after, left = sums[:, -1:] - sums + weights, problems[-1] - problems + counts
-    high = torch.where(left >= LEAST_SUPPORT, after, -torch.inf)
+    high = torch.where(left >= support, after, -torch.inf)
     (low_sum, last), (high_sum, first) = low.max(1), high.max(1)
     is_low = low_sum >= high_sum
     greatest = torch.where(is_low, low_sum, high_sum)

@@ -104,7 +104,7 @@ class ParamsSpace:
             raise ParamsError(
                 path="params", expected=type(self.base).__name__, given=f"a {type(params).__name__}"
             )
-        given, params = replace(params, reason=""), self._fitted(replace(params, reason=""))
+        given, params = replace(params, reason=""), self.fitted(replace(params, reason=""))
         problem = self._problem(params)
         if not problem:
             reason = "" if params == given else f"as many threads as {self._length} elements take"
@@ -138,7 +138,7 @@ class ParamsSpace:
             params = self.base
             for axis in self.axes:
                 params = with_value(params, axis.path, source.choice(axis.values(params)))
-            params = self._fitted(params)
+            params = self.fitted(params)
             if self.is_legal(params):
                 return params
         return None
@@ -169,9 +169,10 @@ class ParamsSpace:
             low, high = _range(values)
             if not (low is not None and high is not None and _is_number(own) and low <= own <= high):
                 params = with_value(params, axis.path, nearest)
-        return self._fitted(params)
+        return self.fitted(params)
 
-    def _fitted(self, params: HeuristicParams) -> HeuristicParams:
+    def fitted(self, params: HeuristicParams) -> HeuristicParams:
+        """The same with as many threads as the length takes, where they say how many."""
         return params if self._length is None else params.for_length(self._length)
 
     def _nearest(self, params: HeuristicParams) -> HeuristicParams | None:
@@ -188,7 +189,7 @@ class ParamsSpace:
                 moved = params
                 for _, path, value in several:
                     moved = with_value(moved, path, value)
-                moved = self._fitted(moved)
+                moved = self.fitted(moved)
                 if self.is_legal(moved):
                     return moved
         return None
@@ -213,8 +214,8 @@ class TableSpace:
         found = self._space.legalize(params)
         if found.params in self._places:
             return found
-        nearest = min(self._points, key=partial(self._apart, found.params))
-        return Legalized(nearest, "the table has no such point")
+        own = self._place(self._space, found.params)
+        return Legalized(min(self._points, key=partial(self._apart, own)), "the table has no such point")
 
     def steps(self, params: HeuristicParams) -> list[Step]:
         """Along each axis the next points on both sides, then the nearest of those that differ in a few."""
@@ -240,8 +241,8 @@ class TableSpace:
     def draw(self, source: random.Random) -> HeuristicParams | None:
         return source.choice(self._points)
 
-    def _apart(self, params: HeuristicParams, other: HeuristicParams) -> float:
-        return sum(map(_distance, self._place(self._space, params), self._places[other]))
+    def _apart(self, own: list[Any], other: HeuristicParams) -> float:
+        return sum(_distance(a, b) for a, b in zip(own, self._places[other]) if a != b)
 
     @staticmethod
     def _place(space: ParamsSpace, params: HeuristicParams) -> list[Any]:
@@ -277,8 +278,13 @@ def _is_number(value: Any) -> bool:
 
 
 def points_of(space: ParamsSpace, count: int | None, seed: int) -> Iterator[Any]:
-    """A stratified sample of a space, or None: all of it."""
-    return type(space.base).space(space.hardware, base=space.base, points=count, seed=seed)
+    """A stratified sample of a space, or None: all of it. What is the same for its length comes once."""
+    seen: set[Any] = set()
+    for point in type(space.base).space(space.hardware, base=space.base, points=count, seed=seed):
+        fitted = space.fitted(point)
+        if fitted not in seen and (fitted == point or space.is_legal(fitted)):
+            seen.add(fitted)
+            yield fitted
 
 
 __all__ = ["Legalized", "ParamsSpace", "Space", "Step", "TableSpace", "points_of"]

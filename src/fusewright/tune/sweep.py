@@ -123,7 +123,8 @@ class _Swept:
         self._tried = 0
         journal.add_problem(problem)
         base = planned.heuristic
-        points = points_of(ParamsSpace(base, problem.hardware), effort.points, effort.seed)
+        space = ParamsSpace(base, problem.hardware, planned.fixed_params, problem.length)
+        points = points_of(space, effort.points, effort.seed)
         self._heuristic = params_text(base)
         texts = dict.fromkeys([self._heuristic])
         if effort.points is not None:

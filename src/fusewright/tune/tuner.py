@@ -313,7 +313,8 @@ class ProblemSearch:
     def tell(self, trial: Trial, copy_seconds: float | None) -> None:
         self._journal.add_trial(self.problem.key, trial)
         if copy_seconds is not None:
-            self.progress.copy_seconds = copy_seconds
+            known = self.progress.copy_seconds  # by another process, perhaps while something disturbed it
+            self.progress.copy_seconds = copy_seconds if known is None else min(known, copy_seconds)
         params = self._waiting.pop(trial.params)
         if trial.status is Status.REJECTED:  # it cost little: another one may be tried
             self._begun -= 1

@@ -7,6 +7,8 @@ namespace fw {
 template <int X, int Y, int Z, int NUMBER> struct role_shape {
   static constexpr bool is_known = X && Y && Z;
   static constexpr int X_EXTENT = X;
+  static __device__ __forceinline__ int index_y() { return Y == 1 ? 0 : int(threadIdx.y); }
+  static __device__ __forceinline__ int index_z() { return Z == 1 ? 0 : int(threadIdx.z); }
   static __device__ constexpr bool interleaves(int) { return false; }  // its workspace has room for all values
   static __device__ __forceinline__ int x() { return X; }
   static __device__ __forceinline__ int y() { return Y; }

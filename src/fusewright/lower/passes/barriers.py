@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.lower.passes.unroll import MAX_UNROLL
-from fusewright.sym import ONE, Expr, as_int, bounds, const, land, lower_bound, substitute
+from fusewright.sym import ONE, Expr, Lt, Symbol, as_int, bounds, const, land, lower_bound, substitute
 
 _SEMAPHORE = "grid_semaphore"
 
@@ -193,14 +195,49 @@ class _Inserter:
         """
         accesses: Counter[k.Buffer] = Counter()
         moving: set[k.Buffer] = set()
-        for stmt in k.walk(loop.body):
+        for stmt, conditions in _under_conditions(loop.body, frozenset()):
             accesses.update(access.read_buffers(stmt))
             accesses.update(access.written_buffers(stmt))
             width = stmt.width if isinstance(stmt, k.Copy) else 1
             for ref in access.written_refs(stmt):
-                if ref.buffer in self.exchanged and _moves_past(_within(ref.index, around), width, loop):
+                if ref.buffer in self.exchanged and (
+                    _moves_past(_within(ref.index, around), width, loop)
+                    or (loop.symbol in ref.index.free_symbols and _are_digits(ref.index, width, conditions))
+                ):
                     moving.add(ref.buffer)
         return {buffer for buffer in moving if accesses[buffer] == 1}
+
+
+def _under_conditions(
+    body: tuple[k.Stmt, ...], conditions: Conditions
+) -> Iterator[tuple[k.Stmt, Conditions]]:
+    """The statements, and those nested in them, with what holds where each runs."""
+    for stmt in body:
+        own = conditions | conditions_of(stmt.cond) if isinstance(stmt, k.If) else conditions
+        yield stmt, conditions
+        yield from _under_conditions(k.children(stmt), own)
+
+
+def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
+    """Whether each choice of the symbols in an index has elements of its own, under these conditions.
+
+    So it is where the symbols are as the digits of a number: `257 * row + 32 * step + lane` for
+    `32 * step + lane < 257` and `lane < 32`.
+    """
+    digits = sorted(index.terms, key=lambda term: term[1])
+    below: Expr = const(0)
+    reach = width
+    for core, step in digits:
+        low, high = bounds(core)
+        if not isinstance(core, Symbol) or low != 0 or high is None or step < reach:
+            return False
+        below = below + core * step
+        reach += step * high
+        for condition in conditions:
+            if isinstance(condition, Lt) and condition.args[0] is below:
+                limit = as_int(condition.args[1])
+                reach = reach if limit is None else min(reach, limit - 1 + width)
+    return True
 
 
 def _within(index: Expr, around: tuple[k.For, ...]) -> Expr:

@@ -4,17 +4,21 @@
     for j: a += s[j]             ->      wait for copies
                                          for j: a += s[j]
 
-So all of them are in flight at once, and none takes registers.
+So all of them are in flight at once, and none takes registers. The elements of vectors that are not whole may
+be stored meanwhile: they are others.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 
 from fusewright.core.enums import CacheOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.guards import conditions_of
+from fusewright.sym import Expr, Or, as_int, lnot
 
 
 def copy_asynchronously(kernel: k.Kernel) -> k.Kernel:
@@ -24,7 +28,7 @@ def copy_asynchronously(kernel: k.Kernel) -> k.Kernel:
     chosen = {stmt.dst.buffer for stmt in copies if isinstance(stmt, k.Copy)} - ahead
     if not chosen:
         return kernel
-    return k.with_body(kernel, _Starter(chosen).walk(kernel.body, set()))
+    return k.with_body(kernel, _Starter(chosen, frozenset(_edges(kernel.body))).walk(kernel.body, set()))
 
 
 def _is_candidate(stmt: k.Stmt) -> bool:
@@ -41,13 +45,45 @@ def _is_candidate(stmt: k.Stmt) -> bool:
     )
 
 
+def _edges(body: Sequence[k.Stmt]) -> Iterator[k.Stmt]:
+    """The copies of single elements that take the place of a candidate where its vector is not whole."""
+    for whole, rest in itertools.pairwise(body):
+        if isinstance(whole, k.If) and isinstance(rest, k.If) and _exclude(whole.cond, rest.cond):
+            vectors = [stmt for stmt in whole.body if isinstance(stmt, k.Copy) and _is_candidate(stmt)]
+            for lanes in rest.body:
+                if isinstance(lanes, k.For):
+                    yield from _lanes_of(vectors, lanes)
+    for stmt in body:
+        yield from _edges(k.children(stmt))
+
+
+def _lanes_of(vectors: Sequence[k.Copy], loop: k.For) -> Iterator[k.Stmt]:
+    """The copies in a loop over the lanes of `vectors` to the places that these go to."""
+    for stmt in k.walk(loop.body):
+        if isinstance(stmt, k.Copy) and stmt.width == 1:
+            for vector in vectors:
+                same = stmt.dst.buffer is vector.dst.buffer and as_int(loop.extent) == vector.width
+                if same and stmt.dst.index - vector.dst.index is loop.symbol:
+                    yield stmt
+
+
+def _exclude(one: Expr, other: Expr) -> bool:
+    """Whether one condition says that the other does not hold."""
+    refuted = {lnot(part) for part in conditions_of(one)}
+    return any(
+        refuted.issuperset(part.args if isinstance(part, Or) else (part,)) for part in conditions_of(other)
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class _Starter:
     """Attributes:
     chosen: the buffers that copies go to by themselves.
+    edges: stores of elements that no such copy goes to.
     """
 
     chosen: Collection[k.Buffer]
+    edges: Collection[k.Stmt]
 
     def _starts(self, stmt: k.Stmt) -> bool:
         return _is_candidate(stmt) and isinstance(stmt, k.Copy) and stmt.dst.buffer in self.chosen
@@ -82,10 +118,12 @@ class _Starter:
         return {buffer for stmt in body for buffer in self._touched(stmt)}
 
     def _touched(self, stmt: k.Stmt) -> set[k.Buffer]:
-        """The buffers that a statement, or one nested in it, reads; and writes, but by copies it starts."""
+        """The buffers that a statement, or one nested in it, reads; and writes, but by copies that it starts,
+        and at edges.
+        """
         found: set[k.Buffer] = set()
         for inner in k.walk((stmt,)):
             found.update(access.read_buffers(inner))
-            if not self._starts(inner):
+            if not self._starts(inner) and inner not in self.edges:
                 found.update(access.written_buffers(inner))
         return found

@@ -110,7 +110,8 @@ def _without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
         return stmt
     conditions = conditions_of(stmt.pred)
     symbols = stmt.src.index.free_symbols
-    kept = [cond for cond in conditions if not symbols.isdisjoint(cond.free_symbols)]
+    # One without symbols says that there is nothing to load at all.
+    kept = [c for c in conditions if not c.free_symbols or not symbols.isdisjoint(c.free_symbols)]
     if not symbols or len(kept) == len(conditions):
         return stmt
     pred = land(*sorted(kept, key=lambda cond: cond.order))

@@ -9,7 +9,7 @@ bfloat16 in an instruction, and needs one for each that it widens.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections.abc import Collection, Iterator
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
@@ -19,15 +19,25 @@ from fusewright.sym import ZERO, as_int, substitute
 
 
 def combine_packed_runs(kernel: k.Kernel) -> k.Kernel:
-    readers = Counter(b for stmt in k.walk(kernel.body) for b in access.read_buffers(stmt))
+    if not any(isinstance(stmt, k.Combine) and stmt.op.packed_run for stmt in k.walk(kernel.body)):
+        return kernel
+    read_later = set(_read_later(kernel.body))
 
     def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        return k.body_of(body, [_run(stmt, readers) or k.with_children(stmt, change) for stmt in body])
+        return k.body_of(body, [_run(stmt, read_later) or k.with_children(stmt, change) for stmt in body])
 
     return k.with_body(kernel, change(kernel.body))
 
 
-def _run(stmt: k.Stmt, readers: Counter[k.Buffer]) -> k.Combine | None:
+def _read_later(body: tuple[k.Stmt, ...]) -> Iterator[k.Buffer]:
+    """The buffers that statements read which do not follow the one that sets them."""
+    for before, stmt in zip((None, *body), body):
+        just_set = before.dst.buffer if isinstance(before, k.Compute) else None
+        yield from (buffer for buffer in access.read_buffers(stmt) if buffer is not just_set)
+        yield from _read_later(k.children(stmt))
+
+
+def _run(stmt: k.Stmt, read_later: Collection[k.Buffer]) -> k.Combine | None:
     """What does the same as an unrolled loop that widens neighbours to combine them."""
     if not isinstance(stmt, k.For) or not stmt.unroll or len(stmt.body) != 2:
         return None
@@ -36,7 +46,7 @@ def _run(stmt: k.Stmt, readers: Counter[k.Buffer]) -> k.Combine | None:
     if not isinstance(cast, k.Compute) or not isinstance(combine, k.Combine) or not combine.op.packed_run:
         return None
     [value, *_] = cast.args
-    is_pair = cast.op is CAST and combine.src == (cast.dst,) and readers[cast.dst.buffer] == 1
+    is_pair = cast.op is CAST and combine.src == (cast.dst,) and cast.dst.buffer not in read_later
     if not is_pair or not isinstance(value, k.Ref) or width < 2 or width & (width - 1):
         return None
     first = substitute(value.index, {stmt.symbol: ZERO})

@@ -129,6 +129,9 @@ class ReductionParams(HeuristicParams):
     persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
     turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
 
+    staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
+    memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
+
     streams_inputs: what is read at every point is marked to leave the caches first.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
@@ -176,6 +179,7 @@ class ReductionParams(HeuristicParams):
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
+    staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)

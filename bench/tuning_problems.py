@@ -1,0 +1,156 @@
+"""The problems that searches are judged by: sizes that no heuristic was made with, of 8 to 130 MB each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from bench.operation import EPSILON, Handle, Inputs, Operation, Shape, Tensors, as_float, rounded
+from bench.operations import selected
+from fusewright import FusionDefinition
+from fusewright.frontend.problems import problems_of
+from fusewright.tune.problem import Problem
+
+FLOAT, BFLOAT16 = torch.float32, torch.bfloat16
+# Of a problem that is a part of a definition: less is not what takes the time.
+LEAST_BYTES = 4_000_000
+
+
+def _softmax_columns(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    x = as_float(fd, x)
+    e = fd.ops.exp(x - fd.ops.max(x, dims=[0], keepdim=True))
+    return rounded(fd, e / fd.ops.sum(e, dims=[0], keepdim=True))
+
+
+def _norm_columns(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    x = as_float(fd, x)
+    variance, mean = fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)
+    return rounded(fd, (x - mean) * fd.ops.rsqrt(variance + EPSILON))
+
+
+def _sum_middle(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return rounded(fd, fd.ops.sum(as_float(fd, x), dims=[1]))
+
+
+def _relu_transposed(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return [fd.ops.relu(fd.ops.permute(x, [1, 0]))]
+
+
+def _permuted(order: Sequence[int]) -> Callable[[FusionDefinition, Handle], list[Handle]]:
+    return lambda fd, x: [fd.ops.set(fd.ops.permute(x, dims=list(order)))]
+
+
+def _add_relu(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
+    return rounded(fd, fd.ops.relu(x + y))
+
+
+def _add(fd: FusionDefinition, x: Handle, y: Handle) -> list[Handle]:
+    return rounded(fd, x + y)
+
+
+def _rows_columns(fd: FusionDefinition, x: Handle, y: Handle, z: Handle) -> list[Handle]:
+    return rounded(fd, x * y + z)
+
+
+def _cube(fd: FusionDefinition, x: Handle) -> list[Handle]:
+    return rounded(fd, x * x * x + 1.0)
+
+
+def _own(
+    name: str, define: Callable[..., list[Handle]], inputs: Callable[[Shape, Inputs], Tensors]
+) -> Operation:
+    return Operation(name, define, lambda *tensors: tensors, inputs, ())
+
+
+def _one(shape: Shape, make: Inputs) -> Tensors:
+    return (make(*shape),)
+
+
+#: Beside those of the benchmark of operations.
+OWN = (
+    _own("softmax_columns", _softmax_columns, _one),
+    _own("norm_columns", _norm_columns, _one),
+    _own("sum_middle", _sum_middle, _one),
+    _own("relu_transposed", _relu_transposed, _one),
+    _own("permute_021", _permuted((0, 2, 1)), _one),
+    _own("permute_210", _permuted((2, 1, 0)), _one),
+    _own("add_relu", _add_relu, lambda s, r: (r(*s), r(*s))),
+    _own("rows_columns", _rows_columns, lambda s, r: (r(*s), r(s[0], 1), r(1, s[1]))),
+    _own("middle_broadcast", _add, lambda s, r: (r(*s), r(s[0], 1, s[2]))),
+    _own("cube", _cube, _one),
+)
+
+#: By the name of an operation, sizes; and those of float inputs.
+SIZES: tuple[tuple[str, tuple[Shape, ...], tuple[Shape, ...]], ...] = (
+    (
+        "softmax",
+        (
+            (8192, 1280),
+            (3000, 5120),
+            (40000, 384),
+            (2000, 12288),
+            (700, 40000),
+            (100000, 200),
+            (5000, 3333),
+            (300, 3072),
+        ),
+        ((4000, 2560), (1500, 12000)),
+    ),
+    ("log_softmax", ((1000, 32000),), ()),
+    ("masked_softmax", ((4000, 3072),), ()),
+    ("softmax_bwd", ((6000, 2304), (1500, 10240)), ()),
+    ("rmsnorm", ((6144, 3072), (1500, 14336), (25000, 640)), ((3000, 5120),)),
+    ("layernorm", ((10000, 768), (4096, 6144), (1200, 20480), (20000, 1600)), ()),
+    ("add_rmsnorm", ((3000, 5120), (12000, 1536)), ()),
+    ("dropout_add_ln", ((5000, 2560),), ()),
+    ("layernorm_bwd", ((6000, 2304), (12000, 768), (1500, 8192)), ()),
+    ("rmsnorm_bwd", ((5000, 3072), (2500, 6144)), ()),
+    ("gelu_bwd_bias", ((6000, 5120), (20000, 1152)), ()),
+    ("row_col_sums", ((6000, 3072), (2000, 12000)), ()),
+    ("sum_inner", ((12000, 2560), (500, 50000), (60000, 320), (6000, 6000), (100, 300000)), ((3000, 7168),)),
+    ("sum_outer", ((20000, 1536), (60000, 192), (3000, 12288), (200000, 96), (700, 60000)), ((10000, 2000),)),
+    ("sum_middle", ((64, 500, 1200), (16, 3000, 640), (300, 100, 1024)), ()),
+    ("sum_all", ((9000, 3000),), ()),
+    ("softmax_columns", ((1200, 10000), (300, 50000)), ()),
+    ("norm_columns", ((600, 24000),), ()),
+    ("relu_transposed", ((5000, 6144), (20000, 1024), (3000, 3000)), ((4000, 5120),)),
+    ("transpose_add", ((5000, 3072),), ()),
+    ("permute_021", ((64, 800, 512), (2000, 96, 96)), ()),
+    ("permute_210", ((96, 100, 2048),), ()),
+    ("permute_102", ((300, 700, 128), (1000, 48, 512)), ()),
+    ("add_relu", ((3000, 7168), (2500, 2500)), ((4000, 3000),)),
+    ("add_mul", ((4000, 4000),), ()),
+    ("gelu_bias", ((6000, 5120), (30000, 1152)), ()),
+    ("silu_mul", ((5000, 3584),), ()),
+    ("bcast_inner", ((7000, 6000),), ()),
+    ("scale_bias_relu", ((11000, 3072),), ()),
+    ("rows_columns", ((9000, 4608), (60000, 520)), ()),
+    ("middle_broadcast", ((64, 200, 2304), (900, 17, 2048)), ()),
+    ("cube", ((5001, 3333),), ((6000, 2800),)),
+)
+
+
+def problems(only: str, folder: Path, device: torch.device) -> Iterator[Problem]:
+    """Those whose names have `only`. Where there is no GPU they are small."""
+    for name, usual, of_float in SIZES:
+        for shape, dtype in [*((s, BFLOAT16) for s in usual), *((s, FLOAT) for s in of_float)]:
+            title = f"{name} {'x'.join(map(str, shape))}{' float' if dtype is FLOAT else ''}"
+            if only in title:
+                yield from _problems(title, _operation(name), shape, dtype, folder, device)
+
+
+def _problems(
+    title: str, operation: Operation, shape: Shape, dtype: torch.dtype, folder: Path, device: torch.device
+) -> list[Problem]:
+    if device.type != "cuda":
+        shape = tuple(max(2, size // 64) for size in shape)
+    inputs = operation.inputs(shape, Inputs(device, dtype=dtype))
+    found = problems_of(operation.definition(inputs, dtype), inputs, device, title, folder)
+    return [problem for problem in found if problem.bytes > LEAST_BYTES] or found[:1]
+
+
+def _operation(name: str) -> Operation:
+    own = [operation for operation in OWN if operation.name == name]
+    return (own or [each for each in selected([name]) if each.name == name])[0]

@@ -1,0 +1,71 @@
+"""How many threads hold a row, and how many vectors each."""
+
+from __future__ import annotations
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.sizes import ceil_div
+
+# Threads of the widest block: more leave fewer than 64 registers each.
+WIDEST_BLOCK = 1024
+# Vectors that a thread holds of a row: enough loads in flight, few enough registers.
+BATCHES = 4
+# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
+# to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
+BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
+# Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once.
+BUSY_SHARE = 4
+# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
+COMFORTABLE_BLOCK = 256
+
+
+def threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
+    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
+
+    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
+    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
+    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
+    """
+    if rows >= hardware.sm_count * ROWS_AN_SM:
+        if vectors <= WARP_SIZE * BATCHES // 2:
+            return part_of_a_warp(vectors)
+        if vectors <= WARP_SIZE * most:
+            return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
+    batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
+    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
+        batches += 1
+    busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
+    while (
+        batches > 1
+        and ceil_div(vectors, batches - 1) <= COMFORTABLE_BLOCK
+        and rows * vectors < busy * batches
+    ):
+        batches -= 1
+    return _whole_warps(ceil_div(vectors, batches)), batches
+
+
+def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
+    """Threads and vectors of each that leave the fewest threads idle, near to those given.
+
+    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
+    say, whose place would take a fifth warp.
+    """
+    best, least = (threads, batches), threads * batches
+    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
+        needed = _whole_warps(ceil_div(vectors, count))
+        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
+            best, least = (needed, count), needed * count
+    return best
+
+
+def part_of_a_warp(vectors: int) -> tuple[int, int]:
+    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
+    and as few loads in vain as there can be.
+    """
+    lanes = [1 << i for i in range(6)]
+    found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
+    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
+    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
+
+
+def _whole_warps(threads: int) -> int:
+    return ceil_div(threads, WARP_SIZE) * WARP_SIZE

@@ -1,0 +1,118 @@
+"""Short rows that vectors do not divide: those of a block lie side by side in memory, as one run.
+
+    [I, R] -> [BIDx, rows x R -> batches, TIDy, TIDx, vector]    what is loaded and stored
+    [I, R] -> [BIDx, TIDy, TIDx | rows in flight, batches]       what is computed
+
+Whole vectors go between memory and shared memory, whence threads take the elements of their row, and whither
+they bring its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.errors import ParamsError
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.io import Ports
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction_space import ReductionSpace
+
+
+def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError where the rows of a block are not staged as one run."""
+    if not params.staged_vector:
+        return
+    if len(space.iteration) != 1:
+        raise ParamsError(
+            path="staged_vector",
+            expected="0, as rows lie along several dimensions",
+            given=params.staged_vector,
+        )
+    rows = params.lparams.bdimy * params.rows_in_flight
+    if rows % params.staged_vector:
+        raise ParamsError(
+            path="staged_vector",
+            expected=f"a divisor of {rows}, the rows of a block",
+            given=params.staged_vector,
+        )
+
+
+def stage(schedule: Schedule, ports: Ports, space: ReductionSpace) -> list[TensorView]:
+    """load -> use  becomes  load -> tile -> element -> use;  value -> store  value -> tile -> element ->
+    store.
+
+    So it is for what has an element for each point. Returns what goes along memory: loads, the tiles that
+    these are stored in, the elements of the others, and stores.
+    """
+    full = {access.node for access in space.loads if space.is_full(access)}
+    along: list[TensorView] = []
+    for load in ports.loads:
+        if load.definition in full or space.has_every_element(load):
+            tile = schedule.cache_after(load)
+            schedule.set_memory_type(tile, MemoryType.shared)
+            schedule.cache_after(tile)
+            along += [load, tile]
+    for store in ports.stores:
+        if space.has_every_element(store):
+            tile = schedule.cache_before(store)
+            schedule.set_memory_type(tile, MemoryType.shared)
+            along += [schedule.cache_before(store), store]
+    return along
+
+
+def lay_side_by_side(
+    schedule: Schedule, reference: TensorView, along: Sequence[TensorView], params: ReductionParams
+) -> None:
+    """[I, R] -> [BIDx, rows in flight, TIDy, R] of the reference, and of the tiles of results, which lie in
+    shared memory along these.
+    """
+    read = [tensor.definition.inputs[0] for tensor in along if tensor.definition is not None]
+    tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
+    results = [tile for tile in tiles if tile not in along]
+    rows = reference.loop[0]
+    schedule.assume_multiple(
+        reference, reference.logical.index(rows), params.lparams.bdimy * params.rows_in_flight
+    )
+    for tensor in (reference, *results):
+        schedule.split(tensor, 0, params.lparams.bdimy)
+        schedule.split(tensor, 0, params.rows_in_flight)
+    for tile in results:
+        schedule.store_along(tile, [1, 2, 3])
+
+
+def bind_staged_rows(schedule: Schedule, tensor: TensorView, serial: int) -> None:
+    """[BIDx, rows in flight, TIDy, .., serial axes] -> [BIDx, TIDy, .., rows in flight, serial axes]."""
+    schedule.parallelize(tensor, 0, ParallelType.grid_x)
+    schedule.parallelize(tensor, 2, ParallelType.block_y)
+    position = len(tensor.loop) - serial - 1
+    schedule.reorder(tensor, {1: position})
+    schedule.parallelize(tensor, position, ParallelType.unroll)
+
+
+def cut_along(
+    schedule: Schedule, along: Collection[TensorView], space: ReductionSpace, params: ReductionParams
+) -> None:
+    """The loops of what goes along memory."""
+    kinds = (
+        ParallelType.grid_x,
+        ParallelType.unroll,
+        ParallelType.block_y,
+        ParallelType.block_x,
+        ParallelType.vectorize,
+    )
+    for tensor in along:
+        order = [space.maps[tensor][axis] for axis in (*space.iteration, *space.reduction)]
+        moves = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
+        if any(old != new for old, new in moves.items()):
+            schedule.reorder(tensor, moves)
+        for _ in range(len(space.reduction) - 1):
+            schedule.merge(tensor, 1)
+        schedule.split(tensor, 0, params.lparams.bdimy * params.rows_in_flight)
+        schedule.merge(tensor, 1)
+        schedule.split(tensor, 1, params.staged_vector)
+        schedule.split(tensor, 1, params.lparams.bdimx)
+        schedule.split(tensor, 1, params.lparams.bdimy)
+        for position, kind in enumerate(kinds):
+            schedule.parallelize(tensor, position, kind)

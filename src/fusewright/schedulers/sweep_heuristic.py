@@ -1,0 +1,228 @@
+"""How blocks go over what they reduce and need again: params from sizes, and what of it they read again.
+
+As many blocks as the GPU has SMs share out rows, or tiles of columns, and go over them at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.schedulers.base import Cost, Facts
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
+from fusewright.schedulers.held_rows import longest_chain, state_bytes
+from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+
+# Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more.
+THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 1024, 896
+# Registers of a thread come in multiples of this (CUDA occupancy calculator).
+REGISTER_UNIT = 8
+# Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
+FEW_THREADS = 256
+# Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
+# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32. Columns, with one
+# block an SM, have no registers for 64.)
+BYTES_OF_ROWS, BYTES_OF_COLUMNS = 64, 32
+# Blocks that share a row at least.
+LEAST_SHARE = 4
+# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns.
+TILE_ROW_BYTES = (256, 512)
+# Shared memory that the alignment of all buffers may take.
+SHARED_SLACK = 512
+# The share of the L2 cache that holds what a sweep read last when the next begins there.
+FOUND_IN_L2 = 0.5
+# Of a copy's speed, what is left: all blocks wait for each other after each sweep.
+SPEED = 0.88
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What is gone over.
+
+    Attributes:
+        rows, length: rows or columns, and how many elements of each are reduced.
+        width: elements of a vector. element_bytes: of all loads of a point, narrowest_bytes: of one.
+        state_bytes: what a thread passes on of one row or column.
+        sizes: of the reduced dimensions, where the kernel is for these alone; () else.
+        sweeps: over all elements, the first included.
+    """
+
+    rows: int
+    length: int
+    width: int
+    element_bytes: int
+    narrowest_bytes: int
+    state_bytes: int
+    sizes: tuple[int, ...]
+    sweeps: int
+
+    def vectors_of(self, bytes_in_flight: int) -> int:
+        return power_of_two_at_most(max(1, bytes_in_flight // (self.width * self.element_bytes)))
+
+
+def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, facts: Facts) -> Swept | None:
+    """What a fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone serves.
+
+    None where there is nothing to read, or no vector.
+    """
+    full = [access.tensor.dtype.size for access in space.loads if space.is_full(access)]
+    rows, length = space.iteration_size(facts), space.reduction_size(facts)
+    if width == 1 or not full or not rows or not length:
+        return None
+    return Swept(
+        rows,
+        length,
+        width,
+        element_bytes=sum(full),
+        narrowest_bytes=min(full),
+        state_bytes=state_bytes(fusion),
+        sizes=tuple(facts.value(axis.extent) for axis in space.reduction) if constant else (),
+        sweeps=1 + longest_chain(fusion),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeping:
+    """params, and the estimate of what a kernel costs by them."""
+
+    params: ReductionParams
+    estimate: Callable[[], Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """What blocks go over together.
+
+    Attributes:
+        blocks: in all, `resident` of them on an SM.
+        steps: of the loop of each over its elements, of `vectors` each.
+        exchanged: bytes of shared memory that a block reduces in.
+        turns: in which blocks take rows.
+    """
+
+    blocks: int
+    resident: int
+    steps: int
+    vectors: int
+    exchanged: int
+    turns: int = 1
+
+
+def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
+    """Blocks that share rows; None where one block for a row is enough.
+
+    Rows come in turns of as many as are near once they were read, in shared memory or in the L2 cache. (An
+    H200, 256 channels of 802,816 bfloat16: 0.70 of a copy's speed in turns of 32, 0.66 of 64, 0.63 of 16.)
+    """
+    resident = THREADS_AN_SM // THREADS_OF_ROWS
+    places = resident * hardware.sm_count
+    near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
+    fitting = max(1, int(near) // max(1, what.length * what.element_bytes))
+    turns = ceil_div(what.rows, min(fitting, places // LEAST_SHARE))
+    at_once = ceil_div(what.rows, turns)  # in turns of equal length
+    share = places // at_once
+    vectors = ceil_div(what.length, what.width)
+    enough = power_of_two_at_least(ceil_div(vectors, share * FEW_THREADS))
+    unroll = min(what.vectors_of(BYTES_OF_ROWS), enough)
+    threads = min(THREADS_OF_ROWS, ceil_div(ceil_div(vectors, share * unroll), WARP_SIZE) * WARP_SIZE)
+    share = min(share, ceil_div(vectors, threads * unroll))
+    if share < 2:
+        return None
+    steps = ceil_div(vectors, share * threads * unroll)
+    params = ReductionParams(
+        fastest_dim=True,
+        unroll_factor_inner_reduction=what.width,
+        vectorize_inner_reduction=what.width > 1,
+        unroll_factor_top_of_vectorization=unroll,
+        pad_inner_reduction_to_warp=True,
+        persistent_blocks=at_once if turns > 1 else 0,
+        lparams=LaunchParams(gdimy=share, bdimx=threads),
+        reason=f"{what.rows} rows of {what.length}, {at_once} at a time: {share} blocks of {threads} threads "
+        "a row",
+    )
+    exchanged = threads // WARP_SIZE * what.state_bytes
+    grid = _Grid(at_once * share, resident, steps, threads * unroll, exchanged, turns)
+    return _held(what, params, grid, cost, facts, hardware)
+
+
+def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
+    """Blocks that share tiles of columns; None where there are too many columns for that."""
+    for row_bytes in TILE_ROW_BYTES:
+        tile = _tile(what, row_bytes, hardware)
+        if tile is not None:
+            return _held(what, *tile, cost, facts, hardware)
+    return None
+
+
+def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[ReductionParams, _Grid] | None:
+    unroll = what.vectors_of(BYTES_OF_COLUMNS)
+    along = max(1, row_bytes // (what.width * what.narrowest_bytes))
+    along = min(along, power_of_two_at_least(ceil_div(what.rows, what.width)))
+    down = THREADS_OF_COLUMNS // along
+    tiles = ceil_div(what.rows, along * what.width)
+    share = hardware.sm_count // max(1, tiles)
+    if share < 2 or not what.length:
+        return None
+    share = min(share, ceil_div(what.length, down * unroll))
+    steps = ceil_div(what.length, share * down * unroll)
+    params = ReductionParams(
+        fastest_dim=False,
+        unroll_factor_iter_dom=what.width,
+        vectorize_iter_dom=what.width > 1,
+        unroll_factor_inner_reduction=unroll,
+        lparams=LaunchParams(gdimy=share, bdimx=along, bdimy=down),
+        reason=f"{what.rows} contiguous columns of {what.length}: {share} blocks of {along} x {down} threads "
+        f"a tile of {along * what.width} columns",
+    )
+    # Threads of a warp that have the same columns combine by shuffles.
+    exchanged = along * down * what.width * what.state_bytes // max(1, WARP_SIZE // along)
+    return params, _Grid(tiles * share, 1, steps, along * down * unroll, exchanged)
+
+
+def _held(
+    what: Swept,
+    params: ReductionParams,
+    grid: _Grid,
+    cost: CostModel,
+    facts: Facts,
+    hardware: HardwareInfo,
+) -> Sweeping:
+    """With what blocks hold of their steps."""
+    each = grid.vectors * what.width * what.element_bytes
+    of_block = hardware.shared_memory_per_sm // grid.resident - hardware.shared_memory_reserved
+    room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK - grid.exchanged
+    held = max(0, min(grid.steps, room // each))
+    near = grid.blocks * held * each + FOUND_IN_L2 * hardware.l2_bytes
+    of_turn = what.rows * what.length * what.element_bytes / grid.turns
+    again = max(0.0, 1 - near / of_turn) if held < grid.steps else 0.0
+    params = replace(
+        params,
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        batches_per_block_inner_reduction=0,
+        held_steps=held,
+        sweeps_backward=held < grid.steps,
+        streams_last_sweep=held < grid.steps,
+        assumed_reduction_sizes=what.sizes,
+        cparams=CompileParams(maxrregcount=_registers(hardware)),
+        reason=f"{params.reason}, which hold {held} of {grid.steps} steps of {grid.vectors} vectors of "
+        f"{what.width}",
+    )
+    waits = (what.sweeps - 1) * grid.turns
+    estimate = cost.estimate(
+        facts,
+        hardware,
+        reads=1 + (what.sweeps - 1) * again,
+        speed=SPEED * busy_share(grid.blocks, hardware),
+        steps=waits * GRID_REDUCTION_SECONDS,
+    )
+    return Sweeping(params, estimate)
+
+
+def _registers(hardware: HardwareInfo) -> int:
+    """What a thread may have where all blocks are resident; a warp's come in units."""
+    return hardware.registers_per_sm // THREADS_AN_SM // REGISTER_UNIT * REGISTER_UNIT

@@ -1,0 +1,65 @@
+"""Rows of a block that pass through shared memory as one run, whatever their length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import ParamsError
+from fusewright.kernel import ir as k
+from fusewright.schedulers.params import LaunchParams
+
+ROWS, LENGTH = 16, 21
+
+
+def _definition(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        values, scale = (fd.ops.cast(fd.from_pytorch(t), dtype=DataType.Float) for t in (x, weight))
+        e = fd.ops.exp(values - fd.ops.max(values, dims=[1], keepdim=True))
+        found = e / fd.ops.sum(e, dims=[1], keepdim=True) * scale
+        fd.add_output(fd.ops.cast(found, dtype=DataType.Half))
+    return fd
+
+
+def _run(threads: int, block_rows: int, in_flight: int, vector: int) -> FusionDefinition:
+    """The definition after a call with such params, whose result is right."""
+    x, weight = torch.randn(ROWS, LENGTH).half(), torch.randn(LENGTH).half()
+    fd = _definition(x, weight)
+    [before] = fd.kernels_for([x, weight], device="cpu")
+    params = replace(
+        before.params,
+        staged_vector=vector,
+        unroll_factor_inner_reduction=1,
+        vectorize_inner_reduction=False,
+        batches_per_block_inner_reduction=-(-LENGTH // threads),
+        unroll_factor_iter_dom=in_flight,
+        assumed_reduction_sizes=(LENGTH,),
+        lparams=LaunchParams(bdimx=threads, bdimy=block_rows),
+    )
+    [found] = fd.execute([x, weight], schedules={0: params})
+    expected = torch.softmax(x.float(), 1) * weight.float()
+    torch.testing.assert_close(found, expected.half(), rtol=2e-3, atol=2e-3)
+    return fd
+
+
+@pytest.mark.parametrize("shape", [(32, 8, 1), (8, 4, 2), (16, 2, 4)], ids=str)
+def test_the_rows_of_a_block_pass_as_one_run(shape):
+    kernel = _run(*shape, vector=8)._last_kernels()[0].kernel
+    copies = [
+        stmt for stmt in k.walk(kernel.body) if isinstance(stmt, k.Copy) and isinstance(stmt.src, k.Ref)
+    ]
+    stores = {copy.width for copy in copies if copy.dst.buffer.space is k.Space.GLOBAL}
+    loads = {copy.width for copy in copies if copy.src.buffer.space is k.Space.GLOBAL}
+    assert stores == {8}
+    assert loads == {1, 8}, "the weight's elements, and the rows"
+    # One before rows are read and one before they are stored, none in the loops that write them.
+    assert sum(isinstance(stmt, k.Barrier) for stmt in kernel.body) == 2
+    assert sum(isinstance(stmt, k.Barrier) for stmt in k.walk(kernel.body)) == 2
+
+
+def test_a_block_has_a_multiple_of_the_vector_of_rows():
+    with pytest.raises(ParamsError, match=r"staged_vector.*a divisor of 4, the rows of a block"):
+        _run(32, 4, 1, vector=8)
