@@ -112,7 +112,7 @@ class Reader:
         self._prologue(statements)
         if meets:
             const, kind, name, count, value = statements.take("declare").parts
-            if (const, kind, name, count) != (False, "int", TURN, None) or value != ("int", 0):
+            if (const, kind, name, count) != (False, "int", TURN, None) or value[:2] != ("int", 0):
                 raise Mismatch("reductions across clusters are not counted from 0")
             if statements.take("call").parts[0] != _called("fw::cluster_begin"):
                 raise Mismatch("nothing sets up the mbarriers of the cluster")
