@@ -24,6 +24,10 @@ def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError where the rows of a block are not staged as one run."""
     if not params.staged_vector:
         return
+    where = "where the rows of a block are staged (staged_vector)"
+    params.expect("shift_rows", False, where)
+    params.expect("persistent_blocks", 0, where)
+    params.expect("blocks_per_cluster", 1, where)
     if len(space.iteration) != 1:
         raise ParamsError(
             path="staged_vector",
