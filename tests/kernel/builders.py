@@ -298,7 +298,7 @@ def cluster_rows(threads: int = 64, cluster: int = 4) -> Kernel:
     row, rank = symbol(CLUSTER_INDEX, hi=rows - 1), symbol(CLUSTER_RANK, hi=cluster - 1)
     block = index_symbol(GX, rows * cluster)
     value, total = local("value", DataType.Float), local("total", DataType.Float)
-    exchange = shared("exchange", DataType.Float, threads // 32 * cluster)
+    exchange = shared("exchange", DataType.Float, 2 * (threads // 32) * cluster)
     index = row * columns + rank * threads + index_symbol(BX, const(threads))
     body = [
         Let(row, block // cluster),
@@ -312,7 +312,7 @@ def cluster_rows(threads: int = 64, cluster: int = 4) -> Kernel:
         Compute(SUB, at(value), (at(value), at(total)), DataType.Float),
         Copy(at(y.buffer, index), at(value)),
     ]
-    grid, shared_bytes = [rows * cluster], threads // 32 * cluster * 4
+    grid, shared_bytes = [rows * cluster], 2 * (threads // 32) * cluster * 4
     made = kernel("cluster_rows", [x, y, rows_param], body, grid, [threads], shared_bytes)
     return replace(made, cluster=cluster)
 

@@ -20,7 +20,7 @@ from fusewright.kernel.ir import (
 from fusewright.sym import ZERO
 from tests.readback.indices import Mismatch
 from tests.readback.operands import check_address, check_element
-from tests.readback.reader import Lines, Reader
+from tests.readback.reader import TURN, Lines, Reader
 from tests.readback.structs import Struct
 from tests.readback.syntax import Expression
 from tests.readback.waits import team
@@ -107,6 +107,8 @@ def read_cluster_reduce(reader: Reader, stmt: ClusterReduce, lines: Lines) -> No
             raise Mismatch(f"no reduction of {partial} over clusters of {blocks} blocks")
         _memory(reader, e[3][1], stmt.workspace)
         _memory(reader, e[3][2], stmt.exchange)
+        if e[3][3] != ("name", TURN):
+            raise Mismatch("no count of the reductions across clusters")
 
     _collective(reader, stmt, lines, check)
 

@@ -38,6 +38,10 @@ from tests.readback.syntax import Expression, Statement, SyntaxFault, parse_body
 _BUILTINS = {index_name(axis) for axis in (*THREAD_AXES, *BLOCK_AXES)}
 
 
+#: The variable that counts a kernel's reductions across the blocks of a cluster.
+TURN = "fw_turn"
+
+
 def _called(name: str) -> Expression:
     """A call without arguments."""
     return "call", name, (), ()
@@ -104,12 +108,14 @@ class Reader:
             raise SyntaxFault("the kernel does not end")
         parsed = parse_body(lines)
         meets = any(isinstance(stmt, ClusterReduce) for stmt in walk(self.kernel.body))
-        if meets and (parsed[-1].kind != "call" or parsed.pop().parts[0] != _called("fw::cluster_wait")):
-            raise Mismatch("blocks of a cluster do not wait for each other at the end")
         statements = Lines(self, parsed)
         self._prologue(statements)
-        if meets and statements.take("call").parts[0] != _called("fw::cluster_arrive"):
-            raise Mismatch("no arrival at the first barrier of the cluster")
+        if meets:
+            const, kind, name, count, value = statements.take("declare").parts
+            if (const, kind, name, count) != (False, "int", TURN, None) or value[:2] != ("int", 0):
+                raise Mismatch("reductions across clusters are not counted from 0")
+            if statements.take("call").parts[0] != _called("fw::cluster_begin"):
+                raise Mismatch("nothing sets up the mbarriers of the cluster")
         self.body(self.kernel.body, statements)
 
     def _signature(self, text: str) -> None:

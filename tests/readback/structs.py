@@ -123,9 +123,14 @@ def _check(
         line("return state;")
         line("}")
     if clustered or rest != ["  };"]:
-        places = each("fw::in_block({f}, rank)")
-        line(rf"__device__ Memory in_block\(int rank\) const {{ return {{{places}}}; }}")
-    line("};")
+        sends = re.escape(" ".join(f"fw::send({field}, i, state.{field}, rank, turn);" for field in fields))
+        line(rf"__device__ void send\(int i, NAME state, int rank, int turn\) const {{ {sends} }}")
+        line(rf"__device__ NAME received\(int i\) const {{ return {{{each('fw::received({f}, i)')}}}; }}")
+        line("};")
+        sizes = " + ".join(f"fw::sent_bytes<{type_}>" for type_ in struct.types)
+        line(re.escape(f"static constexpr int SENT_BYTES = {sizes};"))
+    else:
+        line("};")
     if rest:
         raise Mismatch(f"more than a struct of states has: {rest[0]}")
 

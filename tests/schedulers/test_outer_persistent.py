@@ -24,6 +24,8 @@ from fusewright.schedulers import (
     apply,
     prepare,
 )
+from fusewright.schedulers.column_tiles import Columns, clustered_tile
+from fusewright.schedulers.held_rows import Held
 from fusewright.sym import evaluate
 from tests.lower.running import lowered, run
 from tests.schedulers import proposals as p
@@ -79,7 +81,7 @@ def inputs_of(*shape: int) -> list[torch.Tensor]:
         ((0,), (22, 24), params_of(4, 8, shared=True)),
         ((0,), (22, 72), PREFETCHING),
         ((0,), (70, 40), params_of(4, 24, shared=False)),
-        ((0,), (70, 40), replace(params_of(4, 8, shared=False), blocks_per_cluster=3)),
+        ((0,), (62, 40), replace(params_of(4, 8, shared=False), blocks_per_cluster=3)),
         ((0,), (140, 40), replace(params_of(4, 16, shared=True, sizes=(140,)), blocks_per_cluster=3)),
         ((0,), (65, 21), params_of(1, 24, shared=False)),
         ((1,), (3, 22, 8), params_of(4, 8, shared=True, sizes=(22,))),
@@ -133,7 +135,8 @@ def test_proposals_hold_what_fits() -> None:
     for shape in ((1024, 32768), (4096, 16384), (33, 100_000), (8, 4096), (1000, 1001)):
         params, launch = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [shape]))
         assert launch.threads <= 1024 and launch.shared_bytes <= p.H200.shared_memory_per_block_optin
-        assert params.batches_per_block_inner_reduction * params.lparams.bdimy >= shape[0]
+        held = params.batches_per_block_inner_reduction * params.lparams.bdimy * params.blocks_per_cluster
+        assert held >= shape[0]
         columns = params.lparams.bdimx * params.unroll_factor_iter_dom
         assert columns * 2 >= 32
     for shape in ((512, 64000), (1024, 32768), (4096, 16384), (16384, 4096), (777, 808)):
@@ -147,6 +150,22 @@ def test_proposals_hold_what_fits() -> None:
     assert not isinstance(answer, Reject)
     rejected = answer(p.facts_of(fusion, [(100_000, 100_000)]), p.H200)
     assert isinstance(rejected, Reject) and "do not fit in a block" in rejected.reason
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_clusters_have_the_threads_that_columns_need(constant: bool) -> None:
+    for length in (65, 300, 513, 700, 1000, 2100, 3136, 4097, 8191):
+        for held in (Held(2, 2), Held(6, 7)):
+            columns = Columns(4096, length, 8, 2, held, constant)
+            tile = clustered_tile(columns, p.H200)
+            if tile is None:
+                assert length > 4096 and held.in_all > 2
+                continue
+            assert tile.shared == constant
+            turn = tile.threads_y * tile.blocks
+            assert turn * (tile.batches - 1) < length <= turn * tile.batches
+            threads = tile.threads_x * tile.threads_y
+            assert threads * tile.batches * 8 * (held.in_all if constant else held.at_once) <= 80 * KIB
 
 
 @pytest.mark.parametrize(

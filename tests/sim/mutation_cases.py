@@ -126,7 +126,7 @@ def _eight_bits(fd: FusionDefinition, t: list[Any]) -> None:
 
 # Lengths of rows that are even, as the vectors of the first ones' kernel need.
 ROWS = _sizes((5, 1024), (5, 1026), (3, 1536), (2, 1790))
-COLUMNS = _sizes((64, 45), (65, 33), (90, 64), (128, 31))
+COLUMNS = _sizes((64, 61), (65, 57), (70, 64), (71, 58))
 
 
 def _bundle(fd: FusionDefinition, t: list[Any]) -> None:
@@ -155,7 +155,7 @@ CASES: dict[str, Case] = {
     "transpose of two": Case(_add_transposed, _random((45, 37), (37, 45)), lambda x, y: [y + x.T, -y]),
     "inner sum": Case(_sum(1), _random((5, 1030)), lambda x: [(2 * x).sum(1)], ROWS),
     "short inner sum": Case(_sum(1), _random((7, 45)), lambda x: [(2 * x).sum(1)]),
-    "outer sum": Case(_sum(0), _random((70, 45)), lambda x: [(2 * x).sum(0)], COLUMNS),
+    "outer sum": Case(_sum(0), _random((70, 61)), lambda x: [(2 * x).sum(0)], COLUMNS),
     "grid sum": Case(
         _sum(0, 1),
         _random((37, 1001)),
@@ -163,14 +163,14 @@ CASES: dict[str, Case] = {
         _sizes((37, 1000), (37, 999), (35, 1001), (64, 601)),
     ),
     "outer grid sum": Case(
-        _sum(0), _random((1003, 37)), lambda x: [(2 * x).sum(0)], _sizes((1000, 37), (999, 35), (1024, 33))
+        _sum(0), _random((1003, 61)), lambda x: [(2 * x).sum(0)], _sizes((1000, 61), (999, 57), (1010, 63))
     ),
-    "sum and maximum": Case(_sum_and_max, _random((70, 45)), lambda x: [x.sum(0), x.amax(0)], COLUMNS),
+    "sum and maximum": Case(_sum_and_max, _random((70, 61)), lambda x: [x.sum(0), x.amax(0)], COLUMNS),
     "inner variance": Case(
         _var_mean(1), _random((5, 1030)), lambda x: torch.var_mean(x, 1, correction=0), ROWS
     ),
     "outer variance": Case(
-        _var_mean(0), _random((70, 45)), lambda x: torch.var_mean(x, 0, correction=0), COLUMNS
+        _var_mean(0), _random((70, 61)), lambda x: torch.var_mean(x, 0, correction=0), COLUMNS
     ),
     "eight bits": Case(
         _eight_bits,
@@ -179,7 +179,7 @@ CASES: dict[str, Case] = {
         _sizes((5, 1028), (3, 1536)),
     ),
     "two kernels": Case(
-        _below_maximum, _random((70, 45)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
+        _below_maximum, _random((70, 61)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
     ),
     "scan": Case(_scan(0), _random((520, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((515, 18), (700, 17))),
     "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),

@@ -268,7 +268,7 @@ def test_a_cluster_reduction_is_for_all_blocks_of_the_cluster() -> None:
         SimulationError, match=r"other blocks of the cluster but not this .*block \(6, 0, 0\)"
     ):
         simulate(replace(whole, body=tuple(under)), args, options=PARTIAL)
-    with pytest.raises(OutOfBoundsError, match="`exchange` has 8 elements, but the collective needs 24"):
+    with pytest.raises(OutOfBoundsError, match="`exchange` has 16 elements, but the collective needs 48"):
         simulate(replace(whole, cluster=12), args)
     with pytest.raises(SimulationError, match=r"the grid along x is 12, the limit a multiple of 8"):
         simulate(replace(whole, cluster=8), args)

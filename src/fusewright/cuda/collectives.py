@@ -28,6 +28,9 @@ from fusewright.kernel.ir import (
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
+#: What counts a kernel's reductions across the blocks of a cluster.
+TURN = "fw_turn"
+
 __all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce"]
 
 
@@ -87,7 +90,10 @@ def cluster_reduce(printer: KernelPrinter, stmt: ClusterReduce) -> None:
     template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}, {blocks}"
     memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.exchange)}"
     _reduce_collectively(
-        printer, stmt, struct, lambda partial: f"fw::cluster_reduce<{template}>({partial}, {memories})"
+        printer,
+        stmt,
+        struct,
+        lambda partial: f"fw::cluster_reduce<{template}>({partial}, {memories}, {TURN})",
     )
 
 

@@ -160,8 +160,8 @@ class KernelPrinter:
         if any(isinstance(s, Alloc) and s.buffer.space is Space.SHARED for s in walk(self.kernel.body)):
             self.line(_ARENA)
         if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
-            self.line("fw::cluster_arrive();")
-            body.append(f"{_INDENT}fw::cluster_wait();")
+            self.line(f"int {collectives.TURN} = 0;")
+            self.line("fw::cluster_begin();")
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
 

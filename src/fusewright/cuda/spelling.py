@@ -46,7 +46,7 @@ RESERVED = frozenset(
     or_eq private protected public register reinterpret_cast return short signed sizeof static static_assert
     static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
     using virtual void volatile wchar_t while xor xor_eq
-    threadIdx blockIdx blockDim gridDim warpSize min max abs dim3 fw fw_smem partial w
+    threadIdx blockIdx blockDim gridDim warpSize min max abs dim3 fw fw_smem fw_turn partial w
     """.split()  # noqa: SIM905 (a list literal would take forty lines)
 )
 

@@ -23,7 +23,7 @@ class StateStruct:
         fields: one a state.
         published: its Memory can be read by other blocks (load_cg).
         over_warp: what reduces a value over a warp by one instruction, or "".
-        clustered: its Memory in another block of the cluster has a name (in_block).
+        clustered: the blocks of a cluster send them to each other.
     """
 
     def __init__(
@@ -99,6 +99,14 @@ class StateStruct:
                 "    }",
             ]
         if self.clustered:
-            places = each("fw::in_block({f}, rank)")
-            lines.append(f"    __device__ Memory in_block(int rank) const {{ return {{{places}}}; }}")
-        return "\n".join([*lines, "  };", "};", ""])
+            sends = " ".join(f"fw::send({field}, i, state.{field}, rank, turn);" for field in fields)
+            received = each("fw::received({f}, i)")
+            lines += [
+                f"    __device__ void send(int i, {name} state, int rank, int turn) const {{ {sends} }}",
+                f"    __device__ {name} received(int i) const {{ return {{{received}}}; }}",
+            ]
+        lines.append("  };")
+        if self.clustered:
+            sizes = " + ".join(f"fw::sent_bytes<{kind}>" for kind in types)
+            lines.append(f"  static constexpr int SENT_BYTES = {sizes};")
+        return "\n".join([*lines, "};", ""])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.kernel.ir import THREAD_AXES
 from fusewright.sym import ONE, Expr, as_int, maximum, product
 
+# What blocks of a cluster send each other are whole words.
+WORD_BYTES = 4
 # Threads down a column that each adds up by itself what all of them bring.
 SERIAL_ROWS = 8
 
@@ -33,10 +36,12 @@ def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
     return WARP_SIZE // x if interleaved else 1
 
 
-def senders(block: Sequence[Expr], axes: Sequence[ParallelType]) -> Expr:
-    """How many values of a block (x, y, z) the blocks of a cluster get at most of a reduction along `axes`.
+def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: int, dtype: DataType) -> Expr:
+    """Elements of a buffer where blocks (x, y, z) of a cluster get what others find along `axes`.
 
-    One of each group of threads, or of each warp where groups are whole warps.
+    Twice, as reductions take turns, `values` of each group of threads, or of each warp where groups are whole
+    warps; each in a word of its own.
     """
     groups = product(extent for axis, extent in zip(THREAD_AXES, block) if axis not in axes)
-    return maximum(maximum(groups, ONE), product(block) // WARP_SIZE)
+    senders = maximum(maximum(groups, ONE), product(block) // WARP_SIZE)
+    return senders * (2 * values * max(1, WORD_BYTES // dtype.size))

@@ -312,9 +312,9 @@ class BlockReduce:
 class ClusterReduce:
     """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
 
-    All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for width values for
-    each sender (`exchange.senders`) of each block of the cluster. The other blocks store to it. It may serve
-    several cluster reductions in turn, and nothing else.
+    All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for what all blocks
+    find (`exchange.exchange_room`). The other blocks store to it. It may serve several cluster reductions in
+    turn, and nothing else.
     """
 
     op: ReductionOp

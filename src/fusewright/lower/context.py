@@ -12,7 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.kernel.exchange import senders, threads_a_value
+from fusewright.kernel.exchange import exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -238,11 +238,11 @@ class Context:
         key = ("exchange", tuple(dtypes), tuple(axes), width)
         if key not in self.workspaces:
             extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]
-            size = senders(extents, axes) * (width * cluster_size(self.dims))
-            count = len(self.workspaces)
+            values, count = width * cluster_size(self.dims), len(self.workspaces)
+            sizes = [exchange_room(extents, axes, values, dtype) for dtype in dtypes]
             self.workspaces[key] = tuple(
                 Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16)
-                for i, dtype in enumerate(dtypes)
+                for i, (dtype, size) in enumerate(zip(dtypes, sizes))
             )
         return self.workspaces[key]
 

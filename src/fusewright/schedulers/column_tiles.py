@@ -1,4 +1,4 @@
-"""Tiles of columns that are held in shared memory: by one block, or by the blocks of a cluster."""
+"""Tiles of columns that a block holds, or the blocks of a cluster, in shared memory or registers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from fusewright.core.hardware import KIB, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.sizes import ceil_div
 
-# Threads of a block, what each holds at most, and what all of them do: an SM has room for three such blocks,
-# one of which loads while others compute and store.
-THREADS, MOST_BATCHES, TILE_BYTES = 256, 16, 64 * KIB
-# Fewer are held in registers as fast.
-LEAST_BATCHES = 8
-# Bytes of a tile's row: as many as one block holds all rows of, or the last of these, in a cluster (an H200:
-# softmax down 4096 bfloat16 takes 104 us so, 111 us with twice as many; 123 us in 32 bytes of one block).
-SHARED_ROW_BYTES = (256, 128, 64)
+# Threads of a block, and the rows that each holds in shared memory at most: 64 KiB of bfloat16 in vectors of
+# 16 bytes. An SM has room for three such blocks, one of which loads while others compute and store. Half as
+# many in registers, and of columns that one or two blocks hold so (an H200: softmax down 4096, 1024 and 512
+# bfloat16 reaches 0.74, 0.85 and 0.81 of a copy's speed; with 512 threads that hold tiles alone, 0.55, 0.64
+# and 0.62).
+THREADS, MOST_BATCHES, FEWER_BATCHES, FEW_BLOCKS = 256, 16, 8, 2
+# Bytes of shared memory, and of registers of a thread, that the rows take at most.
+TILE_BYTES, REGISTER_TILE_BYTES = 64 * KIB, 256
+# Bytes of a tile's row, and the most blocks that hold it. Larger clusters leave more SMs idle between them,
+# which costs more than runs of memory half as long.
+WIDE_ROW, NARROW_ROW, BLOCKS_OF_WIDE_ROWS = 128, 64, 8
 # The least that an asynchronous copy moves (PTX ISA, cp.async).
 COPIED_BYTES = 4
 
@@ -42,30 +45,77 @@ class Tile:
     shared: bool = False
 
 
-def tile_in_shared(
-    columns: int, length: int, width: int, element_bytes: int, held: Held, hardware: HardwareInfo
-) -> Tile | None:
-    """How columns of a constant `length` are held, in vectors of `width`; `held` are the bytes of each
-    element. None where registers are as fast, or no cluster has room for a tile.
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns that are to be held.
+
+    Attributes:
+        count, length: how many there are, of how many elements.
+        width, element_bytes: of the vectors that are read, in elements, and of each of the narrowest.
+        held: the bytes of what is held, inputs alone.
+        constant: whether the kernel takes the length as a constant.
     """
-    if width * element_bytes < COPIED_BYTES or not held.in_all:
+
+    count: int
+    length: int
+    width: int
+    element_bytes: int
+    held: Held
+    constant: bool
+
+
+def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
+    """How blocks of 256 threads hold the columns, those of a cluster together where one has no room.
+
+    In shared memory where the length is constant: otherwise each access has an address and a comparison of
+    its own. None where vectors are narrow, or no cluster has room for a tile.
+    """
+    bytes_of_vector = columns.width * columns.element_bytes
+    if bytes_of_vector < COPIED_BYTES or not columns.held.in_all:
         return None
-    most = min(MOST_BATCHES, TILE_BYTES // (THREADS * width * held.in_all))
-    for row_bytes in SHARED_ROW_BYTES:
-        threads_x = max(1, row_bytes // (width * element_bytes))
-        is_last = row_bytes == SHARED_ROW_BYTES[-1]
-        rows = THREADS // threads_x * most
-        blocks = ceil_div(length, max(1, rows))
-        if not is_last and (blocks > 1 or threads_x // 2 * width >= columns):
-            continue
-        if not rows or blocks > hardware.max_cluster:
-            return None
-        # As many threads as the batches need, in whole warps, and as few batches as those leave.
-        step = max(1, WARP_SIZE // threads_x)
-        batches = ceil_div(length, THREADS // threads_x * blocks)
-        threads_y = ceil_div(length, batches * blocks * step) * step
-        batches = ceil_div(length, threads_y * blocks)
-        if blocks == 1 and batches < LEAST_BATCHES:
-            return None
-        return Tile(row_bytes, threads_x, threads_y, batches, True, blocks, shared=True)
-    return None
+    shared = columns.constant
+    if shared:
+        most = min(MOST_BATCHES, TILE_BYTES // (THREADS * columns.width * columns.held.in_all))
+    else:
+        most = min(FEWER_BATCHES, REGISTER_TILE_BYTES // (columns.width * columns.held.at_once))
+    fewer = min(most, FEWER_BATCHES)
+    if not most:
+        return None
+    wide, narrow = (_threads_along(columns, row) for row in (WIDE_ROW, NARROW_ROW))
+    if _blocks(columns, wide, fewer) <= FEW_BLOCKS:
+        ways = [(wide, fewer)]
+    elif shared and _blocks(columns, wide, most) <= BLOCKS_OF_WIDE_ROWS:
+        ways = [(wide, most), (narrow, fewer)]
+    else:
+        ways = [(narrow, most), (narrow, fewer)]
+    found = [(along, batches, _blocks(columns, along, batches)) for along, batches in ways]
+    found = [way for way in found if way[2] <= hardware.max_cluster]
+    busy = [way for way in found if _tiles(columns, way[0]) * way[2] >= hardware.sm_count * FEW_BLOCKS]
+    if not found:
+        return None
+    along, _, blocks = (busy or found[::-1])[0]
+    # As many threads as the batches need, in whole warps, and as few batches as those leave.
+    step = max(1, WARP_SIZE // along)
+    batches, fewer = 0, ceil_div(columns.length, THREADS // along * blocks)
+    down = 1
+    while fewer != batches:
+        batches = fewer
+        down = ceil_div(columns.length, batches * blocks * step) * step
+        fewer = ceil_div(columns.length, down * blocks)
+    return Tile(along * bytes_of_vector, along, down, batches, True, blocks, shared)
+
+
+def _threads_along(columns: Columns, row_bytes: int) -> int:
+    """Threads along a tile's row, and no more than half of them beyond the last column."""
+    threads = max(1, row_bytes // (columns.width * columns.element_bytes))
+    while threads > 1 and threads // 2 * columns.width >= columns.count:
+        threads //= 2
+    return threads
+
+
+def _blocks(columns: Columns, along: int, batches: int) -> int:
+    return ceil_div(columns.length, THREADS // along * batches)
+
+
+def _tiles(columns: Columns, along: int) -> int:
+    return ceil_div(columns.count, along * columns.width)

@@ -24,7 +24,8 @@ class HeldLength:
         step: the number of threads is a multiple of this.
         sizes: of the reduced dimensions, if the kernel takes them as constants.
         before: places that the first vector of a row may have before the row.
-        in_turns: threads take elements in turns, so that all of them have as many but for the last.
+        turn: so many of them each thread takes at a time, of which all threads have as many but for the last
+            turn. 0: each has a stretch of its own.
     """
 
     what: str
@@ -34,7 +35,7 @@ class HeldLength:
     step: int
     sizes: tuple[int, ...] = ()
     before: int = 0
-    in_turns: bool = False
+    turn: int = 0
 
     def threads_needed(self, length: int) -> int:
         """To hold so many elements."""
@@ -65,8 +66,8 @@ class HeldLength:
             ranges = [(size, size) for size in self.sizes]
         elif self.threads > 0 and is_one_size(space):
             fewer = self.elements * (self.threads - self.step) - self.before
-            if self.in_turns:
-                fewer = max(fewer, (self.elements - 1) * self.threads)
+            if self.turn:
+                fewer = max(fewer, (self.elements - self.turn) * self.threads)
             ranges = [(max(0, fewer) + 1, self.elements * self.threads - self.before)]
         else:
             return

@@ -31,7 +31,7 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.column_tiles import Tile, tile_in_shared
+from fusewright.schedulers.column_tiles import FEWER_BATCHES, THREADS, Columns, Tile, clustered_tile
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.held_length import HeldLength, is_one_size
 from fusewright.schedulers.held_rows import (
@@ -182,11 +182,10 @@ class _Planner:
         if not columns or not length:
             return Reject("there is nothing to hold")
         stable = self._are_stable(facts)
-        tile = None
-        if stable or all(isinstance(size, Const) for size in self._sizes):
-            held = self._held[True]
-            tile = tile_in_shared(columns, length, width, self._element_bytes, held, hardware)
-        tile = tile or next(self._tiles(columns, length, width), None)
+        constant = stable or all(isinstance(size, Const) for size in self._sizes)
+        tile = self._tile(
+            Columns(columns, length, width, self._element_bytes, self._held[True], constant), hardware
+        )
         if tile is None:
             what = swept(self.fusion, space, width, stable, facts)
             sweeps = None if what is None else sweep_columns(what, self._cost, facts, hardware)
@@ -223,6 +222,16 @@ class _Planner:
         """Whether to take the length of a column as a constant: guards of all batches but the last go."""
         unknown = [size for size in self._sizes if not isinstance(size, Const)]
         return bool(unknown) and all(isinstance(size, Symbol) and size in facts.stable for size in unknown)
+
+    def _tile(self, columns: Columns, hardware: HardwareInfo) -> Tile | None:
+        """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
+        tiles = list(self._tiles(columns.count, columns.length, columns.width))
+        short = [
+            tile for tile in tiles if tile.row_bytes == TILE_ROW_BYTES[0] and tile.batches <= FEWER_BATCHES
+        ]
+        if short and short[0].threads_x * short[0].threads_y <= THREADS:
+            return short[0]
+        return clustered_tile(columns, hardware) or next(iter(tiles), None)
 
     def _tiles(self, columns: int, length: int, width: int) -> Iterator[Tile]:
         """The tiles that a block can hold in registers: the longest rows first, in the fewest threads."""
@@ -263,7 +272,7 @@ def _length_of(params: ReductionParams) -> HeldLength:
         elements=params.elements_a_thread,
         step=params.threads_step,
         sizes=params.assumed_reduction_sizes,
-        in_turns=True,
+        turn=params.blocks_per_cluster,
     )
 
 

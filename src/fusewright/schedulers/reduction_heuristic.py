@@ -31,9 +31,9 @@ MIN_LOADS_PER_THREAD = 4
 COLUMNS = 4
 OUTER_BYTES_IN_FLIGHT = 64
 USUAL_ROWS_IN_FLIGHT, SINGLE_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 16, 32
-# Columns a block sums one by one, no vectors, if there are so many for each SM: its threads have more rows in
-# flight.
-SINGLE_COLUMNS = 128
+# Columns a block sums one by one, no vectors, if there are so many: its threads have more rows in flight (an
+# H200: 20000 x 4095 bfloat16 in 0.86 of the time).
+SINGLE_COLUMNS, MANY_SINGLE_COLUMNS = 128, 1024
 # The same where memory has a short row of a few columns only: vectors as wide as can be, and fewer blocks.
 NARROW_BYTES_IN_FLIGHT = 128
 # Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
@@ -45,9 +45,9 @@ BLOCK_ROW_BYTES = 256
 # trip: at least so many times that all of a block's loads in flight are issued.
 OUTER_BLOCKS_A_SM = 4
 MIN_OUTER_STEPS = 2
-# Half as many blocks where more than this would share a column: the last one adds up what all have found (an
-# H200: 8 x 65536 x 128 bfloat16 in 0.96 of the time, 4194304 x 64 in 0.94).
-MANY_BLOCKS_DOWN = 32
+# Fewer blocks, a share of them, where more than this would share a column: the last one adds up what all have
+# found (an H200: 100003 x 1000 bfloat16 in 0.98 of the time).
+MANY_BLOCKS_DOWN, SHARE_OF_MANY = 32, 0.75
 # More blocks share the work where SMs would be idle for more than this share of the time.
 IDLE_SHARE = 0.12
 # Columns so short that each thread sums all of theirs, all loads in flight at once, if there are this many
@@ -64,8 +64,8 @@ LONG_ROW_BYTES, LONG_ROW_THREADS = 1 << 16, 64
 # Threads along rows of less than a line, and down them (an H200: 65536 x 32 x 32 bfloat16 at 0.95 of a copy's
 # speed, 0.89 with narrower vectors).
 SHORT_ROW_THREADS, SHORT_ROWS = 16, 8
-# The most threads along a row that are no whole warp: two tiles of a row of 33 elements would do half of the
-# work each, in as much time (an H200: 2000003 x 33 bfloat16 in 0.69 of it).
+# The most threads along a row that are no whole warp: of two tiles of a row of 33 elements one would have a
+# single one (an H200: 2000003 x 33 bfloat16 in 0.62 of the time, 100003 x 333 without vectors in 0.92).
 MOST_THREADS_ALONG = 48
 # Rows that each of the threads down a short column sums, where these are neighbours in memory.
 ROWS_A_LANE = 4
@@ -192,13 +192,15 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
             return _tiles(
                 columns, columns.width, SHORT_ROW_THREADS, SHORT_ROWS, OUTER_BYTES_IN_FLIGHT, hardware
             )
-    if columns.width == 1 and columns.count >= SINGLE_COLUMNS * hardware.sm_count:
+    if columns.width == 1 and columns.count >= MANY_SINGLE_COLUMNS:
         threads_y = OUTER_BLOCK // SINGLE_COLUMNS
         return _tiles(columns, 1, SINGLE_COLUMNS, threads_y, NARROW_BYTES_IN_FLIGHT, hardware)
     width = columns.width if columns.stores else min(columns.width, COLUMNS)
     chunks = max(1, ceil_div(columns.count, width))
-    threads_x = _threads_along(chunks)
+    threads_x = _threads_along(chunks, width)
     block = OUTER_BLOCK if chunks > threads_x else OUTER_BLOCK_OF_FEW_COLUMNS
+    if threads_x > WARP_SIZE and chunks > threads_x:
+        block = OUTER_BLOCK // WARP_SIZE * threads_x
     # At least two elements of a column for each thread, as long as it has as many.
     threads_y = max(1, min(block // threads_x, power_of_two_at_least(columns.length) // 2))
     rows = USUAL_ROWS_IN_FLIGHT if width > 1 else SINGLE_ROWS_IN_FLIGHT
@@ -206,11 +208,11 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     return _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
 
 
-def _threads_along(chunks: int) -> int:
+def _threads_along(chunks: int, width: int) -> int:
     """Threads of a block along rows of so many vectors: a warp, or what leaves fewer of the last one idle."""
     threads = min(WARP_SIZE, power_of_two_at_least(chunks))
     tiles = ceil_div(chunks, threads)
-    if chunks >= (1 - IDLE_SHARE) * tiles * threads or tiles == 1:
+    if tiles == 1 or (width > 1 and chunks >= (1 - IDLE_SHARE) * tiles * threads):
         return threads
     return ceil_div(chunks, ceil_div(chunks, MOST_THREADS_ALONG))
 
@@ -266,7 +268,7 @@ def _blocks_down(blocks: int, steps: int, in_flight: int, hardware: HardwareInfo
         return 1
     grid = min(wanted // max(1, blocks), most)
     if grid > MANY_BLOCKS_DOWN:
-        grid = max(MANY_BLOCKS_DOWN, grid // 2)
+        grid = max(MANY_BLOCKS_DOWN, int(grid * SHARE_OF_MANY))
     while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
         grid += 1
     return grid

@@ -14,7 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
-from fusewright.kernel.exchange import senders, threads_a_value
+from fusewright.kernel.exchange import exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -75,9 +75,11 @@ def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
         problem = "a cluster reduction is reached by other blocks of the cluster but not this one"
         raise Fault(SimulationError, problem, int(missing.nonzero()[0]) * machine.threads)
     use_workspace(machine, stmt, stmt.axes)
-    sent = as_int(senders([const(extent) for extent in machine.program.launch.block], stmt.axes))
-    assert sent is not None
-    _use_scratch(machine, stmt.exchange, stmt.width * sent * cluster)
+    block = [const(extent) for extent in machine.program.launch.block]
+    for buffer in stmt.exchange:
+        room = as_int(exchange_room(block, stmt.axes, stmt.width * cluster, buffer.dtype))
+        assert room is not None
+        _use_scratch(machine, [buffer], room)
     contributions = _contributions(machine, stmt)
     dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), _BLOCK_DIMS[ParallelType.grid_x])
     shape = (machine.blocks // cluster, cluster, *reversed(machine.program.launch.block))
