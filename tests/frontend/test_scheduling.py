@@ -304,7 +304,7 @@ def test_scheduling_automatically(form: str, target: torch.device) -> None:
                 params = self.sched.compute_heuristics(SchedulerType.reduction)
                 if form == "edited":
                     params.unroll_factor_inner_reduction = 1
-                    params.lparams.bdimx = 64
+                    params.lparams.bdimx, params.lparams.bdimy = 64, 2
                 self.sched.schedule(*([params.freeze()] if form == "params" else []))
 
     given = inputs(target)

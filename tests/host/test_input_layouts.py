@@ -33,8 +33,8 @@ def doubled(**declared):
     return d.executor()
 
 
-def rows(gap: int = 0, start: int = 0) -> torch.Tensor:
-    return torch.randn(ROWS, COLUMNS + gap)[:, start : start + COLUMNS]
+def rows(gap: int = 0, start: int = 0, device: torch.device | None = None) -> torch.Tensor:
+    return torch.randn(ROWS, COLUMNS + gap).to(device)[:, start : start + COLUMNS]
 
 
 @pytest.mark.parametrize("declared", DECLARED.values(), ids=DECLARED)
@@ -92,7 +92,7 @@ def test_one_definition_serves_layouts_in_turn(target):
 
 def test_a_layout_of_its_own_is_of_the_call_alone(target):
     executor = doubled(**OPEN)
-    dense, sliced = rows().to(target), rows(GAP, 3).to(target)
+    dense, sliced = rows(device=target), rows(GAP, 3, target)
     for x in (dense, sliced, dense):
         torch.testing.assert_close(executor.execute([x])[0], x + x)
     texts = {executor.kernels_for([x])[0].code().text for x in (dense, sliced)}

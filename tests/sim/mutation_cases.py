@@ -153,8 +153,12 @@ CASES: dict[str, Case] = {
     "in place": Case(_in_place, lambda: [_padded(5, 37, 40), torch.randn(5, 37)], lambda x, y: [x * 2 + y]),
     "transpose": Case(_transpose, _random((45, 70)), lambda x: [x.T + 1]),
     "transpose of two": Case(_add_transposed, _random((45, 37), (37, 45)), lambda x, y: [y + x.T, -y]),
-    "inner sum": Case(_sum(1), _random((5, 1030)), lambda x: [(2 * x).sum(1)], ROWS),
-    "short inner sum": Case(_sum(1), _random((7, 45)), lambda x: [(2 * x).sum(1)]),
+    "inner sum": Case(
+        _sum(1), _random((2, 4230)), lambda x: [(2 * x).sum(1)], _sizes((2, 4226), (3, 4608), (2, 5000))
+    ),
+    "inner sum by element": Case(
+        _sum(1), _random((2, 4701)), lambda x: [(2 * x).sum(1)], _sizes((2, 4703), (3, 5003))
+    ),
     "outer sum": Case(_sum(0), _random((70, 61)), lambda x: [(2 * x).sum(0)], COLUMNS),
     "grid sum": Case(
         _sum(0, 1),
@@ -179,7 +183,10 @@ CASES: dict[str, Case] = {
         _sizes((5, 1028), (3, 1536)),
     ),
     "two kernels": Case(
-        _below_maximum, _random((70, 61)), lambda x: [(x - x.amax(0, keepdim=True)).sum(1)], COLUMNS
+        _below_maximum,
+        _random((66, 4701)),
+        lambda x: [(x - x.amax(0, keepdim=True)).sum(1)],
+        _sizes((66, 4703), (65, 4999)),
     ),
     "scan": Case(_scan(0), _random((520, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((515, 18), (700, 17))),
     "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),

@@ -108,7 +108,8 @@ def inner_params(
     if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
         # Rows too few to fill the GPU: several blocks share one.
         resident = hardware.sm_count * hardware.max_threads_per_sm // threads
-        grid = min(max(1, resident // blocks), max(1, vectors // (threads * MIN_LOADS_PER_THREAD)))
+        least = threads * max(MIN_LOADS_PER_THREAD, unroll)
+        grid = min(max(1, resident // blocks), max(1, vectors // least))
     a_block = row_threads * in_flight
     return ReductionParams(
         fastest_dim=True,
