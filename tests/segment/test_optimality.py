@@ -30,8 +30,8 @@ LEAST_NODES = 4
 # Graphs whose best partition has a reduction in another kernel than the one that it merges with first.
 APART = ((25, 11),)
 SIZES = ((16384, 4096), (512, 65536), (64, 262144), (100000, 256), (256, 768))
-# A graph whose partition is 7% off, by today's estimates: nothing moves a reduction into the kernel of another
-# that computes what both read, once it stands in front of one that holds columns.
+# A graph whose partition is 7% off, by today's estimates: nothing moves a reduction into the kernel of
+# another that reads what it reads, once it stands in front of one that holds columns.
 FAR = (88, 11)
 # The partition may cost this much more than the best.
 WORST = 1.05
