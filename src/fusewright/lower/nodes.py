@@ -14,25 +14,21 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ElementwiseOp
 from fusewright.ir.index_map import value_extent, value_of
 from fusewright.ir.node import (
-    Broadcast,
     Choose,
     Copy,
-    Expand,
     Full,
     Indexed,
     Iota,
     Node,
-    Permute,
     Pointwise,
     Random,
     Reduction,
-    Relabel,
     Scan,
-    Squeeze,
     Stored,
     Update,
 )
 from fusewright.ir.value import TensorView
+from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
