@@ -11,55 +11,28 @@ are copied ahead, through a ring of chunks in shared memory (`streamed_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
-from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
-from fusewright.core.once import cached_property
+from fusewright.core.hardware import KIB, HardwareInfo
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.ops.reductions import WELFORD
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers import clustered_rows
-from fusewright.schedulers.base import (
-    BuiltInScheduler,
-    Cost,
-    Facts,
-    Part,
-    Planner,
-    Proposal,
-    Reject,
-    Rewrite,
-    accepted,
-)
-from fusewright.schedulers.cost import CostModel, busy_share, overlap
-from fusewright.schedulers.held_length import HeldLength, is_one_size
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
+from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import (
-    Held,
-    held_bytes,
     held_tensors,
     hold_in_shared,
-    longest_chain,
     recompute,
     softmax_in_one_pass,
-    state_bytes,
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import (
-    VectorLimits,
-    Vectors,
-    cache_inputs_and_outputs,
-    check_unaligned,
-    find_loads,
-)
-from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.inner_persistent_heuristic import InnerPersistentPlanner
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, find_loads
+from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
@@ -69,23 +42,7 @@ from fusewright.schedulers.reduction_loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.row_threads import (
-    BATCHES,
-    BYTES_IN_FLIGHT,
-    MAX_BATCHES_A_WARP,
-    least_idle,
-    threads_and_batches,
-)
-from fusewright.schedulers.rows_in_turns import in_turns
-from fusewright.schedulers.shared_rows import in_shared
-from fusewright.schedulers.shifted_rows import (
-    LEAST_SHIFTED,
-    ShiftedRows,
-    aligned_rows,
-    is_narrow,
-    rows_of_reductions,
-)
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.staged_rows import (
     bind_staged_rows,
     check_staged,
@@ -93,40 +50,13 @@ from fusewright.schedulers.staged_rows import (
     lay_side_by_side,
     stage,
 )
-from fusewright.schedulers.streamed_rows import stream_rows, streamed
-from fusewright.schedulers.sweep_heuristic import sweep_rows, swept
+from fusewright.schedulers.streamed_rows import stream_rows
 from fusewright.schedulers.two_sweeps import sweep
-from fusewright.sym import as_int
 
-# Bytes that the alignment of all buffers in shared memory may take together.
-SHARED_SLACK = 1024
-# A thread needs this many registers besides the row: addresses, partial results, work in flight.
-REGISTERS_TO_WORK = 32
-# Where a thread has its results at hand, and computes none again, fewer will do.
-FEWEST_TO_WORK = 16
-# More than this for the row leaves room for too few blocks on an SM.
-REGISTERS_TO_HOLD = 64
-# What reading a row again costs that is still in L2, of reading it from memory.
-L2_READ_COST = 0.3
-# What a block spends on each row with no loads or stores in flight, while other blocks of the SM may have
-# some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
-# one block an SM, and 0.8 for rows of 16384 float).
-ROW_SECONDS = 2e-6
-# What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
-HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
-# Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
-# rows are copied ahead.
-RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
-# What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
-WELFORD_SPEED = 0.93
-# Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
-# speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
-RELOADED_BYTES_IN_FLIGHT = 128
-# Bytes of a row from which on a maximum and a sum of exponentials are found in one pass: bfloat16 rows of 128
-# to 16384 are up to 0.06 of a copy's speed faster held, rows of 24576 and more up to 0.13 slower (an H200).
-LEAST_ONE_PASS = 40 << 10
-# Threads of a block that handles several short rows.
-SHORT_ROW_BLOCK = 128
+# From so many bytes of a row on, one pass computes its maximum and its sum of exponentials. An H200, rows of
+# bfloat16: up to 0.06 of a copy's speed slower for 128 to 16,384 elements, up to 0.13 faster for 24,576 and
+# more.
+LEAST_ONE_PASS = 40 * KIB
 # Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
 # reductions about n / 2 times. Beyond this growth several kernels are cheaper, and far quicker to compile.
 MAX_GROWTH = 4
@@ -141,7 +71,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return Reject(space) if isinstance(space, str) else InnerPersistentPlanner(fusion, space)
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
@@ -201,298 +131,13 @@ class InnerPersistentScheduler(BuiltInScheduler):
         """
         rewrite = variance_in_two_passes(part)
         planner = part.planner
-        if rewrite is None and isinstance(planner, _Planner) and planner.row_bytes(facts) >= LEAST_ONE_PASS:
+        if (
+            rewrite is None
+            and isinstance(planner, InnerPersistentPlanner)
+            and planner.row_bytes(facts) >= LEAST_ONE_PASS
+        ):
             rewrite = softmax_in_one_pass(part)
         return rewrite
-
-
-@dataclass(frozen=True, eq=False)
-class _Planner:
-    """Derives params from the sizes of a call."""
-
-    fusion: Fusion
-    space: ReductionSpace
-
-    @cached_property
-    def _vectors(self) -> VectorLimits | None:
-        return self.space.vector_limits(self.fusion)
-
-    @cached_property
-    def _shifted(self) -> ShiftedRows:
-        return rows_of_reductions(self.fusion, self.space)
-
-    @cached_property
-    def everything(self) -> Held:
-        """What is held if what is computed before a reduction and needed after it is."""
-        return held_bytes(self.fusion, project=False)
-
-    @cached_property
-    def projected(self) -> Held:
-        """What is held if inputs alone are."""
-        return held_bytes(self.fusion, project=True)
-
-    @cached_property
-    def partial_bytes(self) -> int:
-        """Shared memory of the reductions across a block, for each of its threads."""
-        return state_bytes(self.fusion)
-
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        space = self.space
-        vectors, shifts = self._vectors_of(facts)
-        rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        if shifts or vectors.unaligned:
-            params, turns, clustered = self._unaligned(rows, length, vectors, shifts, hardware), None, None
-        else:
-            turns = self._in_turns(rows, length, vectors.width, facts, hardware)
-            params = _params(rows, length, vectors.width, self, hardware)
-            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
-        shared = self._in_shared(params, length, hardware)
-        params = (
-            shared
-            or self._copied_ahead(rows, length, vectors, shifts, facts, hardware)
-            or turns
-            or clustered
-            or params
-        )
-        estimate = self._estimate(rows, length, params, facts, hardware)
-        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
-        if few and not (shifts or vectors.unaligned or params.circular_stages):
-            what = swept(self.fusion, space, vectors.width, self._is_stable(facts), facts)
-            sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
-            if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
-                return Proposal(sweeps.params, sweeps.estimate)
-        if not params.batches_per_block_inner_reduction:
-            return Proposal(params, estimate)
-        if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
-            sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
-            reason = f"{params.reason}; for rows of this length only"
-            return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
-        if not is_one_size(space):
-            params = replace(params, lparams=replace(params.lparams, bdimx=-1))
-        return Proposal(params, estimate)
-
-    def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
-        """The vectors of a row, and whether those of each row begin at an aligned address of its own.
-
-        Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
-        weights in each row: they cost more than they save (layer norm on an H200).
-        """
-        width = self._vectors.width(facts) if self._vectors is not None else 1
-        plain = Vectors(width, (), 1 / width)
-        if self.space.reduction_size(facts) < LEAST_SHIFTED:
-            return plain, False
-        shifted = self._shifted.vectors(facts)
-        anywhere = self._vectors.vectors(facts) if self._vectors is not None else plain
-        for found, shifts in ((anywhere, False), (shifted, True)):
-            if found is None or not is_narrow(width, found):
-                continue
-            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
-                return found, shifts
-        return plain, False
-
-    def _unaligned(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
-    ) -> ReductionParams:
-        """How threads hold rows of vectors some of which start at any element."""
-        before = vectors.width - 1 if shifts else 0
-        params = _params(rows, length + before, vectors.width, self, hardware, fits=True)
-        how = "aligned by the start of each row" if shifts else "loaded from any element on"
-        return replace(
-            params,
-            shift_rows=shifts,
-            unaligned_inputs=vectors.unaligned,
-            reason=f"{params.reason}; {how}",
-        )
-
-    def _in_turns(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
-    ) -> ReductionParams | None:
-        """How blocks take rows of one input in turns, shifted alike, if they are to: for weights alone."""
-        found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
-        if found is None or not found.unaligned or not is_narrow(width, found):
-            return None
-        weights = [self.fusion.inputs[position] for position in found.unaligned]
-        full = [load.tensor for load in self.space.loads if self.space.is_full(load)]
-        if len(full) != 1 or full[0] in weights or not (is_one_size(self.space) and self._is_stable(facts)):
-            return None
-        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
-        return in_turns(rows, length, found, held, hardware)
-
-    def _copied_ahead(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
-    ) -> ReductionParams | None:
-        """How rows are copied ahead, if they are to: by the vectors that others use, else by shifted ones."""
-        found = self._streamed(rows, length, vectors, shifts, hardware)
-        shifted = None if shifts or length < LEAST_SHIFTED else self._shifted.vectors(facts)
-        if found is None and shifted is not None and is_narrow(vectors.width, shifted):
-            return self._streamed(rows, length, shifted, True, hardware)
-        return found
-
-    def row_bytes(self, facts: Facts) -> int:
-        """Of all that is loaded for each element of a row."""
-        element = sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
-        return self.space.reduction_size(facts) * element
-
-    def _streamed(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
-    ) -> ReductionParams | None:
-        """That of rows by such vectors, of which registers would hold one on an SM at a time."""
-        full = [access.tensor for access in self.space.loads if self.space.is_full(access)]
-        if len(full) != 1 or not self.space.iteration or not is_one_size(self.space):
-            return None
-        if vectors.unaligned and (not shifts or self.fusion.inputs.index(full[0]) in vectors.unaligned):
-            return None
-        before = vectors.width - 1 if shifts else 0
-        held = _params(rows, length + before, vectors.width, self, hardware, fits=shifts)
-        if self._resident(held, hardware) > 1:
-            return None
-        in_flight = self._shares_loads and not shifts  # vectors that start anywhere are not loaded ahead
-        found = streamed(rows, length + before, vectors.width, self.projected, in_flight, hardware)
-        if found is None or not shifts:
-            return found
-        reason = f"{found.reason}; aligned by the start of each row"
-        return replace(found, shift_rows=True, unaligned_inputs=vectors.unaligned, reason=reason)
-
-    @cached_property
-    def _holds_more(self) -> bool:
-        """Whether what is computed of a row and held takes more than its inputs."""
-        return self.everything.at_once > self.projected.at_once
-
-    @cached_property
-    def _shares_loads(self) -> bool:
-        """Whether all rows read something in common, such as weights, besides their own elements."""
-        return not all(map(self.space.is_full, self.space.loads))
-
-    def _of_clusters(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
-    ) -> ReductionParams | None:
-        """How clusters hold the rows, if they are to."""
-        constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
-        vectors = ceil_div(length, width)
-        return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
-
-    def _in_shared(
-        self, params: ReductionParams, length: int, hardware: HardwareInfo
-    ) -> ReductionParams | None:
-        """How one block holds rows in shared memory, if it is to: those of which registers hold one on an SM
-        at a time, as what is computed of their inputs.
-        """
-        if not self._holds_more or params.persistent_in_shared_memory or params.unaligned_inputs:
-            return None
-        if self._resident(replace(params, project_persistent_buffers=False), hardware) > 1:
-            return None
-        width = params.unroll_factor_inner_reduction
-        vectors = ceil_div(length + (width - 1 if params.shift_rows else 0), width)
-        return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
-
-    def _estimate(
-        self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
-    ) -> Callable[[], Cost]:
-        """The cost, with what is known of it by how rows are held.
-
-        A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
-        that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
-        """
-        if params.circular_stages:
-            return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
-        blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
-        if not params.batches_per_block_inner_reduction:
-            row_bytes = length * self.projected.at_once
-            in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
-            again = self._passes * (L2_READ_COST if in_l2 else 1.0)
-            speed = busy_share(blocks, hardware) * RELOADED_SPEED
-            return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
-        blocks *= params.blocks_per_cluster
-        resident = max(1, self._resident(params, hardware))
-        idle = ROW_SECONDS if params.blocks_per_cluster == 1 else clustered_rows.ROW_SECONDS
-        most = clustered_rows.speed(params.blocks_per_cluster, hardware)
-        return partial(self._cost_held, facts, hardware, blocks, resident, idle, most)
-
-    def _resident(self, params: ReductionParams, hardware: HardwareInfo) -> int:
-        """Blocks that an SM has room for, of those that hold rows; 0: where none are held."""
-        threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
-        held = _length_of(params).elements // params.blocks_per_cluster * params.rows_in_flight
-        if params.persistent_in_shared_memory:
-            bytes_a_block = threads * held * self.projected.in_all
-            return hardware.shared_memory_per_sm // max(1, bytes_a_block)
-        buffers = self.projected if params.project_persistent_buffers else self.everything
-        registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
-        return hardware.registers_per_sm // (threads * registers) if held else 0
-
-    def _cost_held(
-        self, facts: Facts, hardware: HardwareInfo, blocks: int, resident: int, idle: float, most: float
-    ) -> Cost:
-        """Of rows that are held by `blocks` in all, `resident` on an SM at a time, which move nothing for
-        `idle` seconds each; at `most` that share of a copy's speed otherwise.
-        """
-        moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        return self._cost_kept(facts, hardware, blocks, most * overlap(resident, moving, idle))
-
-    def _cost_kept(self, facts: Facts, hardware: HardwareInfo, blocks: int, kept: float) -> Cost:
-        """Of rows that are held by blocks that keep so much of the memory's speed."""
-        speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
-        if self._has_welford:
-            speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
-        return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
-
-    @cached_property
-    def _cost(self) -> CostModel:
-        return CostModel(self.fusion, self.space.sectors(self.fusion))
-
-    @cached_property
-    def _passes(self) -> int:
-        """How often a row is read again that is not held."""
-        return longest_chain(self.fusion)
-
-    @cached_property
-    def _has_welford(self) -> bool:
-        return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
-
-    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
-        """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
-
-        Otherwise each access has a comparison and an address of its own, which are held in registers, or
-        spilled, from its load to its store. That counts where a thread has many small accesses: rows of
-        50,257 bfloat16, 50 accesses a thread, are 2.6 times faster with a constant length on an H200 (compare
-        `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
-        compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
-        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
-        So are those that one block holds there (`in_shared`; softmax, cross entropy by 1 to 3%), unless their
-        vectors are aligned by themselves (3% slower), and what is computed of a row and of weights and held
-        in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
-        Of rows that are copied ahead, a constant length makes softmax up to 1.02 times as fast and layer norm
-        0.87 times, or, where rows are shifted, 0.98 and 1.02 times.
-        """
-        if not self._is_stable(facts):
-            return False
-        if in_shared:
-            return not params.shift_rows
-        if params.blocks_per_cluster > 1:
-            return params.persistent_in_shared_memory
-        if params.circular_stages:
-            return self._shares_loads == params.shift_rows
-        batches = params.batches_per_block_inner_reduction
-        one_by_one = not params.vectorize_inner_reduction and batches > BATCHES
-        computes = self._holds_more and not params.project_persistent_buffers
-        beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
-        return one_by_one or ((self._is_masked or beside_weights) and batches > 1)
-
-    def _is_stable(self, facts: Facts) -> bool:
-        """Whether the length of a row may be taken as a constant, and is not one anyway."""
-        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
-        if not sizes or not facts.stable.issuperset(sizes):
-            return False
-        return all(facts.value(size) != 0 for size in sizes)
-
-    @cached_property
-    def _is_masked(self) -> bool:
-        """Whether a row is loaded with a mask of its own and nothing else.
-
-        With a constant length both loads are in flight together: 1.17 times faster (softmax, H200). Rows of
-        several inputs have loads in flight anyway.
-        """
-        full = [access.tensor for access in self.space.loads if self.space.is_full(access)]
-        return len(full) == 2 and sum(tensor.dtype is DataType.Bool for tensor in full) == 1
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:
@@ -508,75 +153,6 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     if times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
         return "a row that is not held would be computed anew for each of too many reductions"
     return space
-
-
-def _params(
-    rows: int,
-    length: int,
-    width: int,
-    planner: _Planner,
-    hardware: HardwareInfo,
-    fits: bool = False,
-) -> ReductionParams:
-    """How to cut up `rows` of `length` elements, read in vectors of `width`; `fits`: in as few idle threads
-    as there can be.
-    """
-    if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
-        width = 1
-    vectors = max(1, ceil_div(length, width))
-    in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
-    most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
-    threads, batches = threads_and_batches(rows, vectors, most, hardware)
-    if fits:
-        threads, batches = least_idle(vectors, threads, batches)
-    per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
-    room = max(1, min(REGISTERS_TO_HOLD, per_thread))
-    project = False
-    shared = False
-    unroll = 1
-    where = "registers"
-    words = batches * width * planner.everything.at_once // REGISTER_BYTES
-    inputs = batches * width * planner.projected.at_once // REGISTER_BYTES
-    if words > room or _makes_room(threads, words, inputs, hardware):
-        project = True
-        words = inputs
-        where = "registers, inputs only"
-    if words > room:
-        bytes_a_thread = batches * width * planner.projected.in_all + planner.partial_bytes
-        most = hardware.shared_memory_per_block_optin - SHARED_SLACK
-        shared = threads * bytes_a_thread <= most
-        where = "shared memory, inputs only" if shared else "not held, loaded again"
-    if words > room and not shared:
-        batches = 0
-        unroll = max(
-            1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once))
-        )
-    row_threads = 1
-    while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
-        row_threads *= 2
-    return ReductionParams(
-        fastest_dim=True,
-        persistent_kernel=True,
-        project_persistent_buffers=project,
-        persistent_in_shared_memory=shared,
-        unroll_factor_inner_reduction=width,
-        vectorize_inner_reduction=width > 1,
-        unroll_factor_top_of_vectorization=unroll,
-        batches_per_block_inner_reduction=batches,
-        pad_inner_reduction_to_warp=True,
-        lparams=LaunchParams(bdimx=threads if length else -1, bdimy=row_threads),
-        reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
-        f"held in {where}; {row_threads} rows a block",
-    )
-
-
-def _makes_room(threads: int, everything: int, inputs: int, hardware: HardwareInfo) -> bool:
-    """Whether an SM has room for a second block of `threads` that hold `inputs` registers, not `everything`.
-
-    On an H200 a softmax of 4096x32768 bfloat16 is 1.25 times as fast so.
-    """
-    shared_by_two = hardware.registers_per_sm // (2 * threads)
-    return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
 
 
 def _length_of(params: ReductionParams) -> HeldLength:
