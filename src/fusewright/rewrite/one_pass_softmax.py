@@ -91,7 +91,7 @@ def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorVie
     new = of_a_row("mul", total, of_a_row("exp", of_a_row("sub", top, shift)))
     extent = product(x.shape[dim].extent for dim in dims)
     if as_int(extent) is None:
-        # Of a row without elements, total * 0 >= count. Where total is inf or NaN this is false, as it is to be.
+        # total * 0 >= count holds of rows without elements alone: inf and NaN times 0 are NaN.
         zero = constant(fusion, 0.0, total.dtype)
         count = fusion.size_scalar(extent)
         is_empty = of_a_row("ge", of_a_row("mul", total, zero), count, dtype=DataType.Bool)
