@@ -10,7 +10,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ScheduleError, VerifyError
 from fusewright.ir import Fusion, Node, TensorView, Traits, Val, fusion_text, verify_fusion
-from fusewright.lower.nodes import is_vector_access
+from fusewright.lower.vector_copies import is_vector_access
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.enums import CacheOp
 from fusewright.core.errors import VerifyError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ReductionOp
@@ -27,33 +27,23 @@ from fusewright.kernel.access import (
 from fusewright.kernel.ir import (
     ASYNC_BYTES,
     BLOCK_AXES,
-    PACKED_OPERANDS,
     PACKED_TYPES,
     THREAD_AXES,
     TRUE,
     Alloc,
-    Barrier,
     Bind,
-    BlockReduce,
-    BlockScan,
     Buffer,
-    ClusterReduce,
-    Combine,
     Compute,
     Convert,
     Copy,
     For,
-    GridBarrier,
-    GridReduce,
     Hold,
     If,
     IndexValue,
-    Init,
     Kernel,
     Let,
     LetMisalignment,
     LetValue,
-    Operand,
     Param,
     Ref,
     Role,
@@ -67,9 +57,9 @@ from fusewright.kernel.ir import (
     index_name,
     operand_dtype,
     param_name,
-    reduced_dtype,
 )
 from fusewright.kernel.text import operand_text, statement_text
+from fusewright.kernel.verify_reductions import RULES as REDUCTION_RULES
 from fusewright.kernel.verify_waits import RULES as WAIT_RULES
 from fusewright.sym import Expr, Symbol, as_expr, as_int, bounds, to_text
 
@@ -267,60 +257,9 @@ class Verifier:
         if self.divergent is not None:
             self.fail(f"not all threads arrive here: `{to_text(self.divergent)}` differs between them")
 
-    def numbered_from_zero(self) -> None:
-        """Collectives tell threads apart by their place in the block."""
-        if self.role is not None and (
-            self.role.first or any(as_int(extent) is None for extent in self.kernel.block)
-        ):
-            self.fail(f"role {self.role.name} cannot reduce: it is not the first, or of no constant size")
-
     def width(self, width: int) -> None:
         if width < 1 or width & (width - 1):
             self.fail(f"the width {width} is not a power of two")
-
-    def states(self, what: str, op: ReductionOp, dtypes: Sequence[DataType]) -> DataType:
-        """The input type of `op`, from the types of its states."""
-        if len(dtypes) != len(op.states):
-            self.fail(f"{op.name} has {len(op.states)} states, but {len(dtypes)} {what}")
-        dtype = reduced_dtype(op, dtypes)
-        if dtype is None:
-            self.fail(f"{op.name} has no states of types {', '.join(d.name for d in dtypes)}")
-        return dtype
-
-    def accumulators(self, op: ReductionOp, dst: Sequence[Ref], width: int = 1) -> DataType:
-        if width < 1:  # any other is a loop, no vector
-            self.fail(f"{width} elements side by side")
-        for ref in dst:
-            if ref.buffer.space is not Space.LOCAL:
-                self.fail(f"the accumulator {ref.buffer.name} is not local")
-        return self.states("accumulators", op, [ref.buffer.dtype for ref in dst])
-
-    def contributions(self, op: ReductionOp, src: Sequence[Operand]) -> None:
-        if len(src) not in (1, len(op.states)):
-            self.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
-
-    def scratch(
-        self,
-        stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
-        buffers: Sequence[Buffer | None],
-        space: Space,
-        what: str,
-    ) -> None:
-        """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
-        given = [buffer for buffer in buffers if buffer is not None]
-        if not given and space is Space.SHARED:
-            return
-        if len(given) != len(stmt.dst):
-            self.fail(f"{len(given)} {what} for {len(stmt.dst)} states")
-        for buffer, ref in zip(given, stmt.dst):
-            self.buffer(buffer, space)
-            if buffer.dtype is not ref.buffer.dtype:
-                self.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
-
-    def semaphore(self, buffer: Buffer) -> None:
-        self.buffer(buffer, Space.GLOBAL)
-        if buffer.dtype is not DataType.Int32:
-            self.fail(f"the semaphore is {buffer.dtype.name}, not Int32")
 
 
 def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
@@ -508,98 +447,6 @@ def _compute(v: Verifier, stmt: Compute) -> None:
         v.fail(f"{op.name} is not defined for {dtype.name}")
 
 
-def _init(v: Verifier, stmt: Init) -> None:
-    v.accumulators(stmt.op, stmt.dst, stmt.width)
-
-
-def _combine(v: Verifier, stmt: Combine) -> None:
-    dtype = v.accumulators(stmt.op, stmt.dst)
-    v.contributions(stmt.op, stmt.src)
-    v.predicate(stmt.pred)
-    if stmt.width == 1:
-        return
-    v.width(stmt.width)
-    run = stmt.src[0]
-    if len(stmt.src) > 1 or not isinstance(run, Ref) or run.buffer.space is not Space.LOCAL:
-        v.fail("a run is of the elements of one local buffer")
-    given = run.buffer.dtype
-    if given is not dtype and not (given in PACKED_OPERANDS and dtype is DataType.Float):
-        v.fail(f"a run of {given.name} where {stmt.op.name} reduces {dtype.name}")
-    if not stmt.op.run_of(given):
-        v.fail(f"{stmt.op.name} combines no runs")
-
-
-def _collective(
-    v: Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]
-) -> None:
-    """What both reductions across threads share; `axes` are those of the block."""
-    v.collective()
-    v.numbered_from_zero()
-    v.accumulators(stmt.op, stmt.dst, stmt.width)
-    v.contributions(stmt.op, stmt.src)
-    if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
-        v.fail(f"not axes of the block: {', '.join(axis.ir_name for axis in axes)}")
-    v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
-
-
-def _block_reduce(v: Verifier, stmt: BlockReduce) -> None:
-    if not stmt.axes:
-        v.fail("a reduction over no axis")
-    _collective(v, stmt, stmt.axes)
-
-
-def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
-    if v.kernel.cluster == 1:
-        v.fail("the kernel has no clusters")
-    if v.role is not None:
-        v.fail("a cluster reduction of one role")
-    _collective(v, stmt, stmt.axes)
-    v.scratch(stmt, stmt.exchange, Space.SHARED, "exchanges")
-    if not stmt.exchange:
-        v.fail("blocks reduce together through nothing")
-
-
-def _block_scan(v: Verifier, stmt: BlockScan) -> None:
-    v.collective()
-    v.numbered_from_zero()
-    types = {v.accumulators(stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
-    if len(types) > 1:
-        v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
-    if stmt.axis not in THREAD_AXES:
-        v.fail(f"not an axis of the block: {stmt.axis.ir_name}")
-    v.scratch(stmt, stmt.workspace, Space.SHARED, "workspaces")
-
-
-def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
-    if v.role is not None:
-        v.fail("a grid reduction of one role")
-    if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
-        v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
-    if v.kernel.cluster > 1:
-        v.fail("a reduction of the grid counts blocks, of which clusters have several")
-    _collective(v, stmt, stmt.thread_axes)
-    v.scratch(stmt, stmt.partials, Space.GLOBAL, "partials")
-    v.semaphore(stmt.semaphore)
-    if stmt.is_last is None:
-        return
-    for loop in v.loops:
-        # Blocks that run ahead would overwrite partial results which the last block still reads.
-        if as_int(loop.extent) != 1:
-            v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
-    v.define(stmt.is_last, varies=False)
-
-
-def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
-    v.collective()
-    if v.role is not None:
-        v.fail("a barrier of the grid in one role")
-    v.semaphore(stmt.semaphore)
-
-
-def _barrier(v: Verifier, stmt: Barrier) -> None:
-    v.collective()
-
-
 def _hold(v: Verifier, stmt: Hold) -> None:
     v.buffer(stmt.buffer, Space.LOCAL)
 
@@ -617,14 +464,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     Convert: _convert,
     Scatter: _scatter,
     Compute: _compute,
-    Init: _init,
-    Combine: _combine,
-    BlockReduce: _block_reduce,
-    ClusterReduce: _cluster_reduce,
-    BlockScan: _block_scan,
-    GridReduce: _grid_reduce,
-    GridBarrier: _grid_barrier,
-    Barrier: _barrier,
     Hold: _hold,
+    **REDUCTION_RULES,
     **WAIT_RULES,
 }

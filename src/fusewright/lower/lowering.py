@@ -52,12 +52,13 @@ from fusewright.lower.loops import (
     name_loops,
 )
 from fusewright.lower.multipliers import with_multipliers
-from fusewright.lower.nodes import is_vector_access, node_items
+from fusewright.lower.nodes import node_items
 from fusewright.lower.partial_vectors import misalignments
 from fusewright.lower.passes import PASSES
 from fusewright.lower.prefetch import prefetched
 from fusewright.lower.prepare import check_scheduled
 from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_nodes
+from fusewright.lower.vector_copies import is_vector_access
 from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product, substitute
 
 # An item list numbers each node's items from here on, so that a node may have several.

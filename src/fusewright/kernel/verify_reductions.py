@@ -1,0 +1,195 @@
+"""The rules of `verify` for reductions, scans and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import ParallelType
+from fusewright.core.op import ReductionOp
+from fusewright.kernel.ir import (
+    BLOCK_AXES,
+    PACKED_OPERANDS,
+    THREAD_AXES,
+    Barrier,
+    BlockReduce,
+    BlockScan,
+    Buffer,
+    ClusterReduce,
+    Combine,
+    GridBarrier,
+    GridReduce,
+    Init,
+    Operand,
+    Ref,
+    Space,
+    Stmt,
+    reduced_dtype,
+)
+from fusewright.sym import as_int
+
+if TYPE_CHECKING:
+    from fusewright.kernel.verify import Verifier
+
+
+def _init(v: Verifier, stmt: Init) -> None:
+    _accumulators(v, stmt.op, stmt.dst, stmt.width)
+
+
+def _combine(v: Verifier, stmt: Combine) -> None:
+    dtype = _accumulators(v, stmt.op, stmt.dst)
+    _contributions(v, stmt.op, stmt.src)
+    v.predicate(stmt.pred)
+    if stmt.width == 1:
+        return
+    v.width(stmt.width)
+    run = stmt.src[0]
+    if len(stmt.src) > 1 or not isinstance(run, Ref) or run.buffer.space is not Space.LOCAL:
+        v.fail("a run is of the elements of one local buffer")
+    given = run.buffer.dtype
+    if given is not dtype and not (given in PACKED_OPERANDS and dtype is DataType.Float):
+        v.fail(f"a run of {given.name} where {stmt.op.name} reduces {dtype.name}")
+    if not stmt.op.run_of(given):
+        v.fail(f"{stmt.op.name} combines no runs")
+
+
+def _collective(
+    v: Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]
+) -> None:
+    """What reductions across threads share; `axes` are those of the block."""
+    v.collective()
+    _numbered_from_zero(v)
+    _accumulators(v, stmt.op, stmt.dst, stmt.width)
+    _contributions(v, stmt.op, stmt.src)
+    if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
+        v.fail(f"not axes of the block: {', '.join(axis.ir_name for axis in axes)}")
+    _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
+
+
+def _block_reduce(v: Verifier, stmt: BlockReduce) -> None:
+    if not stmt.axes:
+        v.fail("a reduction over no axis")
+    _collective(v, stmt, stmt.axes)
+
+
+def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
+    if v.kernel.cluster == 1:
+        v.fail("the kernel has no clusters")
+    if v.role is not None:
+        v.fail("a cluster reduction of one role")
+    _collective(v, stmt, stmt.axes)
+    _scratch(v, stmt, stmt.exchange, Space.SHARED, "exchanges")
+    if not stmt.exchange:
+        v.fail("blocks reduce together through nothing")
+
+
+def _block_scan(v: Verifier, stmt: BlockScan) -> None:
+    v.collective()
+    _numbered_from_zero(v)
+    types = {_accumulators(v, stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
+    if len(types) > 1:
+        v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
+    if stmt.axis not in THREAD_AXES:
+        v.fail(f"not an axis of the block: {stmt.axis.ir_name}")
+    _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
+
+
+def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
+    if v.role is not None:
+        v.fail("a grid reduction of one role")
+    if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
+        v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
+    if v.kernel.cluster > 1:
+        v.fail("a reduction of the grid counts blocks, of which clusters have several")
+    _collective(v, stmt, stmt.thread_axes)
+    _scratch(v, stmt, stmt.partials, Space.GLOBAL, "partials")
+    _semaphore(v, stmt.semaphore)
+    if stmt.is_last is None:
+        return
+    for loop in v.loops:
+        # Blocks that run ahead would overwrite partial results which the last block still reads.
+        if as_int(loop.extent) != 1:
+            v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
+    v.define(stmt.is_last, varies=False)
+
+
+def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
+    v.collective()
+    if v.role is not None:
+        v.fail("a barrier of the grid in one role")
+    _semaphore(v, stmt.semaphore)
+
+
+def _barrier(v: Verifier, stmt: Barrier) -> None:
+    v.collective()
+
+
+# ---- what they share ----------------------------------------------------------------------------
+
+
+def _numbered_from_zero(v: Verifier) -> None:
+    """Collectives tell threads apart by their place in the block."""
+    if v.role is not None and (v.role.first or any(as_int(extent) is None for extent in v.kernel.block)):
+        v.fail(f"role {v.role.name} cannot reduce: it is not the first, or of no constant size")
+
+
+def _states(v: Verifier, what: str, op: ReductionOp, dtypes: Sequence[DataType]) -> DataType:
+    """The input type of `op`, from the types of its states."""
+    if len(dtypes) != len(op.states):
+        v.fail(f"{op.name} has {len(op.states)} states, but {len(dtypes)} {what}")
+    dtype = reduced_dtype(op, dtypes)
+    if dtype is None:
+        v.fail(f"{op.name} has no states of types {', '.join(d.name for d in dtypes)}")
+    return dtype
+
+
+def _accumulators(v: Verifier, op: ReductionOp, dst: Sequence[Ref], width: int = 1) -> DataType:
+    if width < 1:  # any other is a loop, no vector
+        v.fail(f"{width} elements side by side")
+    for ref in dst:
+        if ref.buffer.space is not Space.LOCAL:
+            v.fail(f"the accumulator {ref.buffer.name} is not local")
+    return _states(v, "accumulators", op, [ref.buffer.dtype for ref in dst])
+
+
+def _contributions(v: Verifier, op: ReductionOp, src: Sequence[Operand]) -> None:
+    if len(src) not in (1, len(op.states)):
+        v.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
+
+
+def _scratch(
+    v: Verifier,
+    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
+    buffers: Sequence[Buffer | None],
+    space: Space,
+    what: str,
+) -> None:
+    """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
+    given = [buffer for buffer in buffers if buffer is not None]
+    if not given and space is Space.SHARED:
+        return
+    if len(given) != len(stmt.dst):
+        v.fail(f"{len(given)} {what} for {len(stmt.dst)} states")
+    for buffer, ref in zip(given, stmt.dst):
+        v.buffer(buffer, space)
+        if buffer.dtype is not ref.buffer.dtype:
+            v.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
+
+
+def _semaphore(v: Verifier, buffer: Buffer) -> None:
+    v.buffer(buffer, Space.GLOBAL)
+    if buffer.dtype is not DataType.Int32:
+        v.fail(f"the semaphore is {buffer.dtype.name}, not Int32")
+
+
+RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
+    Init: _init,
+    Combine: _combine,
+    BlockReduce: _block_reduce,
+    ClusterReduce: _cluster_reduce,
+    BlockScan: _block_scan,
+    GridReduce: _grid_reduce,
+    GridBarrier: _grid_barrier,
+    Barrier: _barrier,
+}

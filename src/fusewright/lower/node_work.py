@@ -1,0 +1,210 @@
+"""What the rules that lower nodes share: when the statements of a node run, and its accesses to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import CacheOp, MemoryType
+from fusewright.core.op import ElementwiseOp
+from fusewright.ir.index_map import value_extent, value_of
+from fusewright.ir.node import (
+    Choose,
+    Copy,
+    Indexed,
+    Node,
+    Stored,
+    Update,
+)
+from fusewright.ir.value import TensorView
+from fusewright.kernel import ir as k
+from fusewright.kernel.access import is_at_hand
+from fusewright.lower.context import Context
+from fusewright.lower.guards import guarded, necessary, zero
+from fusewright.lower.indexing import NodeIndices
+from fusewright.lower.loops import Item, Loop
+from fusewright.ops.elementwise import CAST
+from fusewright.sym import TRUE, ZERO, Expr, Symbol, land, le, lt, substitute
+
+
+def item_of(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Sequence[k.Stmt]) -> Item:
+    reads = tuple(v for v in node.inputs if isinstance(v, TensorView) and not ctx.fusion.is_input(v))
+    writes = tuple(v for v in node.outputs if isinstance(v, TensorView))
+    return Item(loops, body, reads, writes, order)
+
+
+@dataclass(frozen=True)
+class Work:
+    """When the statements of a node run.
+
+    Attributes:
+        branch: what they all stand under.
+        pred: under which they read memory, beyond `branch`.
+        fill: what they read elsewhere; None: a zero.
+        fill_is_value: whether what stands for elements that do not exist may reach a result. Of a tensor
+            that shows no copies of anything a sum of copies is 0 times whatever is read.
+    """
+
+    branch: tuple[Expr, ...]
+    pred: Expr
+    fill: k.Operand | None
+    fill_is_value: bool
+
+    def statements(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
+        return guarded(self.branch, body)
+
+    @property
+    def is_pad(self) -> bool:
+        """Whether there are values of the program where the predicate does not hold."""
+        return self.fill is not None
+
+    def load(
+        self, dst: k.Ref, src: k.Operand, width: int = 1, cache: CacheOp = CacheOp.unspecified
+    ) -> k.Copy:
+        """One access, under the predicate."""
+        if self.pred is k.TRUE:
+            return k.Copy(dst, src, width, cache)
+        dtype = dst.buffer.dtype
+        fill = self.fill or zero(dtype)
+        if isinstance(fill, k.Imm):
+            fill = k.Imm(fill.value, dtype)
+        return k.Copy(dst, src, width, cache, self.pred, fill, self.fill_is_value)
+
+
+def work_of(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = None) -> Work:
+    """Registers are computed by all threads, from fills where there is nothing to load; memory is written
+    where there is an element to write. `lane` is 0 in the conditions.
+    """
+    own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
+    if lane is not None:
+        own = [substitute(guard, {lane: 0}) for guard in own]  # type: ignore[dict-item]
+    if node.output.memory is MemoryType.local:
+        pred = land(*necessary([*own, *nonempty]))
+        return Work(tuple(ctx.block_guards(node)), pred, None, bool(nonempty))
+    return Work((*ctx.block_guards(node), *own), land(*nonempty), None, bool(nonempty))
+
+
+def in_registers(
+    ctx: Context, work: Work, operands: Sequence[k.Operand], op: ElementwiseOp, dtype: DataType
+) -> tuple[list[k.Stmt], list[k.Operand]]:
+    """Statements that bring operands into registers which must not be read, or divide, everywhere."""
+    loads: list[k.Stmt] = []
+    values: list[k.Operand] = []
+    for position, value in enumerate(operands):
+        if isinstance(value, k.Ref) and work.pred is not k.TRUE:
+            divisor = op.spelling(dtype).divides and position + 1 == len(operands)
+            if divisor or not is_at_hand(value):
+                name = f"{value.buffer.name}_{len(ctx.registers)}"
+                register = k.Ref(ctx.register(name, value.buffer.dtype, 1), ZERO)
+                away = replace(work, fill=k.Imm(1, value.buffer.dtype)) if divisor else work
+                loads.append(away.load(register, value))
+                value = register
+        values.append(value)
+    return loads, values
+
+
+def assignment(
+    ctx: Context,
+    work: Work,
+    dst: k.Ref,
+    value: k.Operand,
+    dtype: DataType,
+    cache: CacheOp = CacheOp.unspecified,
+) -> list[k.Stmt]:
+    """Stores a value of `dtype`: a copy where `dst` holds that type, else a cast, which has no cache hint."""
+    given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
+    if given is dst.buffer.dtype:
+        return [_move(work, dst, value, 1, cache)]
+    if work.is_pad and is_at_hand(value):
+        own = k.Ref(ctx.register(f"{dst.buffer.name}_{len(ctx.registers)}", dst.buffer.dtype, 1), ZERO)
+        return [k.Compute(CAST, own, (value,), given.compute), work.load(dst, own)]
+    loads, args = in_registers(ctx, work, [value], CAST, given.compute)
+    return [*loads, k.Compute(CAST, dst, tuple(args), given.compute)]
+
+
+def _move(work: Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
+    """One access: what lies in memory, or is padded, is read under the predicate."""
+    if work.is_pad or not is_at_hand(src):
+        return work.load(dst, src, width, cache)
+    return k.Copy(dst, src, width, cache)
+
+
+def moves(
+    ctx: Context,
+    node: Node,
+    indices: NodeIndices,
+    work: Work,
+    dst: k.Ref,
+    src: k.Ref,
+    width: int,
+    cache: CacheOp,
+    lane: Symbol | None = None,
+) -> list[k.Stmt]:
+    """One access; of what is held in part, one of its memory in those iterations and one in the others."""
+    held = node.held if isinstance(node, Copy) else None
+    if held is None or held.part is None:
+        return [_move(work, dst, src, width, cache)]
+    [step] = indices.loops_of(1, [held.loop[held.part.position]])
+    near = ctx.operand(node, 1, indices)
+    assert isinstance(near, k.Ref)
+    if lane is not None:
+        near = k.Ref(near.buffer, substitute(near.index, {lane: 0}))
+    is_held = lt(step, held.part.steps)
+    if is_held is TRUE:
+        return [work.load(dst, near, width)]
+    elsewhere = replace(work, pred=land(work.pred, le(held.part.steps, step)))
+    return [
+        _move(elsewhere, dst, src, width, cache),
+        k.Copy(dst, near, width, pred=land(work.pred, is_held)),
+    ]
+
+
+def first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
+    """The reference of lane 0 if the lanes are contiguous from there, else None."""
+    first = substitute(ref.index, {lane: 0})  # type: ignore[dict-item]
+    return k.Ref(ref.buffer, first) if first + lane is ref.index else None
+
+
+def placed(node: Stored, indices: NodeIndices, work: Work, lane: Symbol | None = None) -> Work:
+    """The work of a node that stores where its own predicate holds, too."""
+    pred = indices.expression(node.map.pred)
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
+    return replace(work, branch=(*work.branch, pred))
+
+
+def padded(ctx: Context, node: Indexed, indices: NodeIndices, work: Work, lane: Symbol | None = None) -> Work:
+    """The work of a node that reads its source where its own predicate holds, too, and else the pad."""
+    pred = indices.expression(node.map.pred)
+    if pred is TRUE:
+        return work
+    if lane is not None:
+        pred = substitute(pred, {lane: 0})
+    fill = ctx.scalar(node.fill) if node.fill is not None else zero(node.output.dtype)
+    return replace(work, pred=land(work.pred, pred), fill=fill, fill_is_value=True)
+
+
+def index_values(
+    ctx: Context,
+    node: Indexed | Choose | Update,
+    expressions: Sequence[Expr],
+    indices: NodeIndices,
+    pred: Expr,
+    lane: Symbol | None = None,
+) -> list[k.Stmt]:
+    """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
+    vector.
+    """
+    first = 2 if isinstance(node, Choose) else 1  # of the index operands
+    used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
+    found: list[k.Stmt] = []
+    for s in sorted(used, key=lambda s: s.name):
+        number = value_of(s)
+        assert number is not None
+        name, extent = indices.value(number, s), ctx.domains.known(value_extent(s))
+        read = ctx.operand(node, first + number, indices)
+        if lane is not None and isinstance(read, k.Ref):
+            read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
+        found.append(k.LetValue(name, read, extent, pred, strict=isinstance(node, Update)))
+    return found
